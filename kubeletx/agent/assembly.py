@@ -1,0 +1,463 @@
+"""`assemble`: every room built and connected, from one configuration. The only place that knows them all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+import structlog
+
+import kubeletx
+from kubeletx.api import Clock, ObjectRef
+from kubeletx.api.names import Event
+from kubeletx.node.capacity import NodeResources
+from kubeletx.node.cgroup_fs import CgroupTrees
+from kubeletx.node.cgroups import PodCgroupManager
+from kubeletx.node.event_table import METADATA as EVENT_TABLES
+from kubeletx.node.events import EventRecorder
+from kubeletx.node.pressure import PressureMonitor
+from kubeletx.node.readiness import Policy
+from kubeletx.node.status import NodePlan, NodeReporter, node_labels
+from kubeletx.pods.admission import AdmissionNode, NodeAdmission
+from kubeletx.pods.board import StatusBoard
+from kubeletx.pods.collaborators import Collaborators
+from kubeletx.pods.environment import NodeContext
+from kubeletx.pods.environment.directories import PodDirectories
+from kubeletx.pods.environment.file_watch import FileWatcher
+from kubeletx.pods.environment.host_facts import read_host_facts
+from kubeletx.pods.environment.log_keeper import LogKeeper
+from kubeletx.pods.environment.log_reader import LogReader
+from kubeletx.pods.environment.logs_rotation import RotationLimits
+from kubeletx.pods.environment.user_namespaces import UserNamespaces
+from kubeletx.pods.images import UnitImages
+from kubeletx.pods.manager import PodManager
+from kubeletx.pods.pod_files import PodFiles
+from kubeletx.pods.records import PodRecords
+from kubeletx.pods.records import metadata as POD_TABLES
+from kubeletx.pods.services import PodServices
+from kubeletx.pods.status import NodeIdentity
+from kubeletx.pods.unit_hooks import UnitHooks
+from kubeletx.pods.unit_probes import UnitProbes
+from kubeletx.runtimes.bindings import METADATA as RUNTIME_TABLES
+from kubeletx.runtimes.bindings import Bindings
+from kubeletx.runtimes.clock import SystemClock
+from kubeletx.runtimes.cni.network import CniPodNetwork
+from kubeletx.runtimes.host import HostParts
+from kubeletx.runtimes.images.credentials import NodeCredentials, default_paths
+from kubeletx.runtimes.images.gc import ImageCollector
+from kubeletx.runtimes.images.records import METADATA as IMAGE_TABLES
+from kubeletx.runtimes.images.records import ImageRecords
+from kubeletx.runtimes.images.settings import CollectionSettings, PullSettings
+from kubeletx.runtimes.images.stores import ImageStores
+from kubeletx.runtimes.limits import Limits
+from kubeletx.runtimes.registry import Plan, RuntimeRegistry
+from kubeletx.runtimes.tombstones import Tombstones
+from kubeletx.runtimes.usage import UsageBoard
+from kubeletx.server.admin import AdminServer
+from kubeletx.server.healthz import health_server
+from kubeletx.server.readonly import readonly_server
+from kubeletx.store import Store
+from kubeletx.volumes.preparer import VolumePreparer
+
+from .backend import Backend
+from .backend.about import AgentBackend
+from .backend.images import ImageBackend
+from .backend.logs import PodLogs
+from .backend.node import NodeBackend
+from .backend.pods import PodBackend
+from .backend.runtimes import RuntimeBackend
+from .clean_up import CleanUp
+from .config import AgentConfig
+from .drop_ins import DropInWatch
+from .endpoints import read_endpoints
+from .file_threads import FileThreads
+from .files import make_directory
+from .guard import Ours, check, collisions, find_kubelets, is_port_free
+from .identity import ensure_agent_id, lock_root
+from .plugins import load_plugins
+from .pod_cgroups import check_cgroup_version, make_pod_cgroups, may_make_cgroups
+from .pulse import Pulse
+from .sources import Sources, make_sources
+
+log = structlog.get_logger(__name__)
+
+
+class Assembly(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent's parts, built and connected; nothing runs yet."""
+
+    config: AgentConfig
+    clock: SystemClock
+    node_name: str
+    registry: RuntimeRegistry
+    manager: PodManager
+    backend: Backend
+    sources: Sources
+    cgroups: PodCgroupManager | None
+    allocatable: NodeResources
+    servers: tuple[Server, ...]
+    background: dict[str, Callable[[], Coroutine[Any, Any, None]]]
+    """Tasks beside runtimes, pods and sources, by name."""
+
+    async def start_servers(self) -> None:
+        """Listen."""
+        for server in self.servers:
+            await server.start()
+
+    async def stop_servers(self) -> None:
+        """Stop listening; open streams are cut."""
+        for server in reversed(self.servers):
+            await server.stop()
+
+
+class Server(Protocol):
+    """One listening server."""
+
+    async def start(self) -> None:
+        """Listen."""
+        ...
+
+    async def stop(self) -> None:
+        """Stop listening and cut what is open."""
+        ...
+
+
+@asynccontextmanager
+async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
+    """Build everything. On leaving, everything is closed in reverse order."""
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        lock = lock_root(config.root_dir)
+        stack.callback(os.close, lock)
+        agent_id, was_here = ensure_agent_id(config.root_dir)
+        make_directory(config.logs.pod_logs_dir, "--pod-logs-dir")
+        plugins = load_plugins()
+        endpoints = read_endpoints(config, plugins.kinds)
+        settings = plugins.kinds.decode_settings(config.runtimes.plugins)
+        reporter = NodeReporter(_node_plan(config), clock=clock)
+        reporter.load()
+        trees = CgroupTrees()
+        _guard(config, trees, sockets=tuple(e.url for e in endpoints))
+
+        store = await Store.open(
+            config.root_dir / "kubeletx.db",
+            [RUNTIME_TABLES, IMAGE_TABLES, POD_TABLES, EVENT_TABLES],
+            expected=was_here,
+        )
+        stack.push_async_callback(store.close)
+        events = EventRecorder(clock=clock, node_name=reporter.name, store=store)
+        await events.load()
+        node_ref = ObjectRef(kind="Node", name=reporter.name, uid=reporter.name)
+        stack.callback(events.flush)
+        pod_network = _pod_network(config, agent_id, clock)
+        bindings, tombstones = Bindings(store), Tombstones(store)
+        await bindings.load()
+        await tombstones.load()
+
+        registry = RuntimeRegistry(
+            kinds=plugins.kinds,
+            plan=Plan(
+                endpoints=endpoints,
+                settings=settings,
+                class_map=config.runtimes.classes,
+                limits=_limits(config),
+            ),
+            parts=HostParts(
+                agent_id=agent_id,
+                node_name=reporter.name,
+                root=config.root_dir,
+                clock=clock,
+                events=events,
+                pod_network=pod_network,
+            ),
+            bindings=bindings,
+            tombstones=tombstones,
+        )
+        for error in registry.configure():
+            log.error("Ignored runtime drop-in", err=str(error))
+
+        files = FileThreads()
+        stack.callback(files.close)
+        events.record(
+            node_ref,
+            type="Normal",
+            reason=Event.STARTING,
+            message=f"Starting kubeletx {kubeletx.__version__}",
+        )
+        check_cgroup_version(config.cgroups, trees.version, events, node_ref)
+        context = _context(config, agent_id, reporter, trees.version)
+        image_records = ImageRecords(store)
+        await image_records.load()
+        stores = ImageStores(
+            registry,
+            clock=clock,
+            records=image_records,
+            credentials=NodeCredentials(default_paths(config.root_dir)),
+            settings=_pulls(config),
+        )
+        stack.push_async_callback(stores.close)
+        volumes = VolumePreparer(root_dir=config.root_dir, blocking=files, fields=context.fields())
+        directories = PodDirectories(context)
+        cgroups = make_pod_cgroups(config, context, files, trees)
+        probes = UnitProbes(registry, clock, events)
+        stack.push_async_callback(probes.close)
+        watcher = FileWatcher()
+        stack.callback(watcher.close)
+        logs = LogKeeper(
+            handles=registry.handles,
+            context=context,
+            blocking=files,
+            clock=clock,
+            watcher=watcher,
+            limits=_rotation(config),
+        )
+        services = PodServices(
+            Collaborators(
+                registry=registry,
+                node=context,
+                identity=NodeIdentity(name=reporter.name, host_ips=reporter.ips),
+                volumes=volumes,
+                admission=NodeAdmission(_admission_node(config, context, reporter)),
+                images=UnitImages(stores),
+                probes=probes,
+                hooks=UnitHooks(registry, reporter.ips[0] if reporter.ips else ""),
+                directories=PodFiles(context, directories, volumes, files),
+                cgroups=cgroups,
+                user_mappings=partial(files, UserNamespaces(config.root_dir).mappings_for),
+                on_unit_started=logs.wake,
+                records=PodRecords(store),
+                board=StatusBoard(),
+                events=events,
+                clock=clock,
+                classes=config.runtimes.classes,
+                crash_cap_seconds=config.pods.max_restart_period_seconds,
+            )
+        )
+        manager = PodManager(services, keeps_orphans=store.lost is not None)
+        registry.subscribe(manager)
+        sources = make_sources(config, manager, clock, reporter.name, plugins.kinds.workload_types())
+        stack.push_async_callback(sources.applied.close)
+        collector = ImageCollector(
+            stores,
+            records=image_records,
+            clock=clock,
+            events=events,
+            node=node_ref,
+            settings=_collection(config),
+            wanted=manager.images,
+        )
+        images = ImageBackend(
+            registry=registry, manager=manager, stores=stores, collector=collector, records=image_records
+        )
+        clean_up = CleanUp(
+            manager=manager,
+            registry=registry,
+            volumes=volumes,
+            directories=directories,
+            blocking=files,
+            clock=clock,
+            sources=sources.names,
+        )
+        drop_ins = DropInWatch(registry, (config.root_dir / "runtimes.d", config.root_dir / "cordons"))
+        node = NodeBackend(
+            reporter=reporter,
+            registry=registry,
+            manager=manager,
+            events=events,
+            usage=UsageBoard(registry, agent_id=agent_id, clock=clock),
+            images=images,
+            monitor=PressureMonitor(config.root_dir, config.eviction.hard),
+            clock=clock,
+            blocking=files,
+            update_seconds=config.node.status_update_seconds,
+        )
+        pulse = Pulse()
+        pulse.start()
+        stack.callback(pulse.close)
+        backend = Backend(
+            about=AgentBackend(
+                config=config,
+                agent_id=agent_id,
+                node_name=reporter.name,
+                started_at=clock.now(),
+                plugins=plugins,
+                registry=registry,
+                manager=manager,
+                counters=services.counters,
+                pulse=pulse,
+            ),
+            pods=PodBackend(
+                manager,
+                services,
+                sources.applied,
+                PodLogs(context, services, LogReader(blocking=files, watcher=watcher)),
+            ),
+            node=node,
+            runtimes=RuntimeBackend(registry, manager, plugins.kinds),
+            images=images,
+        )
+        yield Assembly(
+            config=config,
+            clock=clock,
+            node_name=reporter.name,
+            registry=registry,
+            manager=manager,
+            backend=backend,
+            sources=sources,
+            cgroups=cgroups,
+            allocatable=reporter.allocatable,
+            servers=_servers(config, backend),
+            background={
+                "clean-up": clean_up.run,
+                "drop-ins": drop_ins.run,
+                "image-gc": collector.run,
+                "logs": logs.run,
+                "node-pressure": node.run,
+                **({} if pod_network is None else {"pod-network": pod_network.run}),
+            },
+        )
+
+
+def _servers(config: AgentConfig, backend: Backend) -> tuple[Server, ...]:
+    servers: list[Server] = [AdminServer(backend=backend, socket_path=config.socket_path)]
+    settings = config.server
+    if settings.healthz_port:
+        servers.append(health_server(backend, settings.healthz_bind_address, settings.healthz_port))
+    if settings.read_only_port:
+        servers.append(readonly_server(backend, settings.address, settings.read_only_port))
+    return tuple(servers)
+
+
+def _limits(config: AgentConfig) -> Limits:
+    sync = config.pods.sync_seconds
+    return Limits(
+        request_seconds=config.runtimes.request_timeout_seconds, safety_relist_seconds=(sync, 5 * sync)
+    )
+
+
+def _pulls(config: AgentConfig) -> PullSettings:
+    images = config.images
+    return PullSettings(
+        serialize=images.serialize_pulls,
+        parallel=images.max_parallel_pulls,
+        qps=images.pull_qps,
+        burst=images.pull_burst,
+    )
+
+
+def _collection(config: AgentConfig) -> CollectionSettings:
+    images = config.images
+    return CollectionSettings(
+        high_percent=images.gc_high_percent,
+        low_percent=images.gc_low_percent,
+        min_age_seconds=images.minimum_gc_age_seconds,
+        max_age_seconds=images.maximum_gc_age_seconds,
+    )
+
+
+def _rotation(config: AgentConfig) -> RotationLimits:
+    logs = config.logs
+    return RotationLimits(
+        max_size_bytes=logs.max_size_bytes,
+        max_files=logs.max_files,
+        interval_seconds=logs.monitor_interval_seconds,
+    )
+
+
+def _pod_network(config: AgentConfig, agent_id: str, clock: Clock) -> CniPodNetwork | None:
+    """For runtimes that do not call CNI themselves; None without a configuration directory."""
+    if config.network.cni_conf_dir is None:
+        return None
+    return CniPodNetwork(
+        conf_dir=config.network.cni_conf_dir,
+        bin_dirs=config.network.cni_bin_dirs,
+        state_dir=config.root_dir / "pod-network",
+        owner=agent_id,
+        clock=clock,
+    )
+
+
+def _node_plan(config: AgentConfig) -> NodePlan:
+    node = config.node
+    return NodePlan(
+        root_dir=config.root_dir,
+        version=f"kubeletx/{kubeletx.__version__}",
+        hostname_override=node.hostname_override,
+        node_ips=node.node_ip,
+        labels=node.labels,
+        provider_id=node.provider_id,
+        max_pods=node.max_pods,
+        pods_per_core=node.pods_per_core,
+        kube_reserved=node.kube_reserved,
+        system_reserved=node.system_reserved,
+        hard_eviction=config.eviction.hard,
+        policy=Policy(node.readiness_policy),
+    )
+
+
+def _context(config: AgentConfig, agent_id: str, reporter: NodeReporter, cgroup_version: int) -> NodeContext:
+    host = read_host_facts(cgroup_version)
+    return NodeContext(
+        agent_id=agent_id,
+        node_name=reporter.name,
+        root_dir=config.root_dir,
+        pod_logs_dir=config.logs.pod_logs_dir,
+        host_ips=reporter.ips,
+        cluster_dns=config.network.cluster_dns,
+        cluster_domain=config.network.cluster_domain,
+        resolv_conf=config.network.resolv_conf,
+        allocatable=_amounts(reporter.allocatable),
+        memory_capacity_bytes=reporter.capacity.memory_bytes,
+        cgroup_version=cgroup_version,
+        cgroup_driver=config.cgroups.driver or "cgroupfs",
+        cgroup_root=config.cgroups.root,
+        cpu_cfs_quota=config.cgroups.cpu_cfs_quota,
+        cpu_cfs_quota_period_us=round(config.cgroups.cpu_cfs_quota_period_seconds * 1_000_000),
+        single_process_oom_kill=bool(config.cgroups.single_process_oom_kill),
+        hugepage_sizes=host.hugepage_sizes,
+        swap_capacity_bytes=host.swap_capacity_bytes,
+        swap_controller=host.swap_controller,
+        recursive_read_only=host.recursive_read_only,
+        pod_pids_limit=config.pods.pids_limit,
+        seccomp_default=config.pods.seccomp_default,
+        allowed_unsafe_sysctls=config.pods.allowed_unsafe_sysctls,
+    )
+
+
+def _admission_node(config: AgentConfig, context: NodeContext, reporter: NodeReporter) -> AdmissionNode:
+    return AdmissionNode(
+        name=reporter.name,
+        allocatable=context.allocatable,
+        max_pods=reporter.capacity.pods,
+        labels=node_labels(reporter.name, config.node.labels),
+        allowed_unsafe_sysctls=config.pods.allowed_unsafe_sysctls,
+        has_apparmor=Path("/sys/module/apparmor").exists(),
+    )
+
+
+def _amounts(resources: NodeResources) -> dict[str, int]:
+    return {
+        "cpu": resources.cpu_millicores,
+        "memory": resources.memory_bytes,
+        "ephemeral-storage": resources.ephemeral_storage_bytes,
+    }
+
+
+def _guard(config: AgentConfig, trees: CgroupTrees, *, sockets: tuple[str, ...]) -> None:
+    ours = Ours(
+        root_dir=config.root_dir,
+        logs_dir=config.logs.pod_logs_dir,
+        cgroup_root=config.cgroups.root if may_make_cgroups(config.cgroups, trees) else None,
+        sockets=sockets,
+        ports=(
+            (config.server.healthz_bind_address, config.server.healthz_port),
+            (config.server.address, config.server.read_only_port),
+        ),
+    )
+    found = collisions(ours, find_kubelets(), is_port_free)
+    for problem in check(found, share_runtime=config.runtimes.share_runtime):
+        log.warning("Shares a runtime with a kubelet", err=problem)

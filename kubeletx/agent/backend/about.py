@@ -1,0 +1,99 @@
+"""The agent itself for the admin socket: version, health, plugins, configuration, metrics."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+import kubeletx
+from kubeletx.pods.counters import Counters
+from kubeletx.pods.manager import PodManager
+from kubeletx.runtimes.registry import RuntimeRegistry
+from kubeletx.server.views import (
+    ConfigValue,
+    HealthView,
+    MetricsView,
+    PartHealth,
+    PluginView,
+    VersionView,
+)
+
+from ..config import AgentConfig
+from ..config_view import effective_values
+from ..plugins import Plugins
+from ..pulse import Pulse
+from .metrics import metrics_view
+
+
+class AgentBackend:
+    """The agent part of `AdminBackend`."""
+
+    def __init__(
+        self,
+        *,
+        config: AgentConfig,
+        agent_id: str,
+        node_name: str,
+        started_at: datetime,
+        plugins: Plugins,
+        registry: RuntimeRegistry,
+        manager: PodManager,
+        counters: Counters,
+        pulse: Pulse,
+    ) -> None:
+        self._config = config
+        self._plugins = plugins
+        self._registry = registry
+        self._manager = manager
+        self._counters = counters
+        self._pulse = pulse
+        self._node_name = node_name
+        self._version = VersionView(
+            version=kubeletx.__version__,
+            pid=os.getpid(),
+            started_at=started_at,
+            node_name=node_name,
+            agent_id=agent_id,
+            root_dir=str(Path(config.root_dir).resolve()),
+        )
+
+    async def version(self) -> VersionView:
+        """Who this agent is."""
+        return self._version
+
+    async def health(self) -> HealthView:
+        """Each part; asks no runtime."""
+        stall = self._pulse.worst_seconds
+        return HealthView(
+            parts=(
+                PartHealth(
+                    name="syncloop",
+                    ok=self._pulse.is_alive,
+                    message="" if self._pulse.is_alive else f"the event loop stalled for {stall:.1f} s",
+                ),
+            )
+        )
+
+    async def plugins(self) -> Sequence[PluginView]:
+        """Every plugin found at start."""
+        return [
+            PluginView(
+                name=one.name,
+                version=one.version,
+                state=one.state,
+                kinds=one.kinds,
+                workload_types=one.workload_types,
+                reason=one.reason,
+            )
+            for one in self._plugins.loaded
+        ]
+
+    async def config_view(self) -> Sequence[ConfigValue]:
+        """Effective settings and where each came from."""
+        return effective_values(self._config)
+
+    async def metrics(self) -> MetricsView:
+        """What was counted so far."""
+        return metrics_view(self._node_name, self._registry, self._manager, self._counters)

@@ -1,0 +1,173 @@
+"""Images for the admin socket: every store once, whichever runtimes share it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from kubeletx.api import ImageSpec, ImageStatus, KubeletxError, NotFound, PullProgress
+from kubeletx.kube.node import ContainerImage
+from kubeletx.pods.manager import PodManager
+from kubeletx.runtimes.images.gc import ImageCollector
+from kubeletx.runtimes.images.records import ImageRecords
+from kubeletx.runtimes.images.store import ImageStore
+from kubeletx.runtimes.images.stores import ImageStores
+from kubeletx.runtimes.registry import RuntimeRegistry
+from kubeletx.server.views import ImageListing, ImageView, PruneResult, PullUpdate
+
+from .node_images import NodeImages
+from .runtimes import one_of
+
+LIST_SECONDS = 10.0
+
+
+class ImageBackend:
+    """The image part of `AdminBackend`."""
+
+    def __init__(
+        self,
+        *,
+        registry: RuntimeRegistry,
+        manager: PodManager,
+        stores: ImageStores,
+        collector: ImageCollector,
+        records: ImageRecords,
+    ) -> None:
+        self._registry = registry
+        self._manager = manager
+        self._stores = stores
+        self._node_images = NodeImages(stores)
+        self._collector = collector
+        self._records = records
+
+    async def list_images(self) -> ImageListing:
+        """Images of all stores; runtimes that do not answer are named."""
+        found, missing = await self._listed(None)
+        items = [self._view(store, image) for store, images in found for image in sorted(images, key=_order)]
+        return ImageListing(items=tuple(items), missing=tuple(missing))
+
+    async def node_images(self) -> tuple[ContainerImage, ...]:
+        """What the node object lists: each image id once."""
+        return await self._node_images.current()
+
+    async def pull_image(self, image: str, runtime: str | None) -> AsyncIterator[PullUpdate]:
+        """Pull, with progress where the runtime tells any."""
+        handle = one_of(self._registry, runtime)
+        store = await self._stores.of(handle)
+        updates: asyncio.Queue[PullUpdate | None] = asyncio.Queue()
+
+        def on_progress(progress: PullProgress) -> None:
+            updates.put_nowait(
+                PullUpdate(
+                    runtime=handle.name,
+                    done_bytes=progress.done_bytes,
+                    total_bytes=progress.total_bytes,
+                    message=progress.message,
+                )
+            )
+
+        async def pull() -> ImageStatus:
+            try:
+                return await store.pull(
+                    ImageSpec(requested=image), via=handle, on_progress=on_progress, force=True
+                )
+            finally:
+                updates.put_nowait(None)
+
+        task = asyncio.create_task(pull(), name=f"pull {image}")
+        try:
+            yield PullUpdate(runtime=handle.name, message=f"pulling {image}")
+            while (update := await updates.get()) is not None:
+                yield update
+            status = await task
+            yield PullUpdate(runtime=handle.name, message="pulled", ref=status.ref or status.id)
+        finally:
+            task.cancel()
+
+    async def remove_image(self, image: str, runtime: str | None) -> Sequence[str]:
+        """Remove from one store or from all that have it."""
+        found, _ = await self._listed(runtime)
+        removed = []
+        for store, images in found:
+            for one in images:
+                if image in (one.id, one.ref, *one.tags, *one.digests):
+                    await self._collector.remove(store, one)
+                    removed.append(str(store.id))
+        if not removed:
+            raise NotFound(f"no store has image {image}")
+        return removed
+
+    async def prune_images(self, runtime: str | None, all_unused: bool) -> PruneResult:
+        """Remove what nobody uses; stores of which a runtime does not answer are left alone."""
+        stores, missing = await self._chosen(runtime)
+        views: list[ImageView] = []
+        for store in stores:
+            try:
+                removed = await self._collector.prune(store, all_unused=all_unused)
+            except KubeletxError:
+                missing.extend(str(name) for name in store.members)
+                continue
+            views += [self._view(store, image) for image in removed.images]
+        return PruneResult(
+            removed=tuple(views), freed_bytes=sum(v.size_bytes for v in views), missing=tuple(missing)
+        )
+
+    # --- private ------------------------------------------------------------------------------------
+
+    async def _chosen(self, runtime: str | None) -> tuple[list[ImageStore], list[str]]:
+        if runtime is not None:
+            return [await self._stores.of(self._registry.get(runtime))], []
+        stores, missing = await self._stores.all()
+        return list(stores), [str(name) for name in missing]
+
+    async def _listed(
+        self, runtime: str | None
+    ) -> tuple[list[tuple[ImageStore, Sequence[ImageStatus]]], list[str]]:
+        """Each store with its images, and the runtimes that did not answer."""
+        stores, missing = await self._chosen(runtime)
+        found = []
+        answers = await asyncio.gather(*(_list(store) for store in stores))
+        for store, images in zip(stores, answers, strict=True):
+            if images is None:
+                missing.extend(str(name) for name in store.members)
+            else:
+                found.append((store, images))
+        return found, missing
+
+    def _view(self, store: ImageStore, image: ImageStatus) -> ImageView:
+        record = self._records.find(store.id, image.id)
+        return ImageView(
+            store=str(store.id),
+            runtimes=tuple(store.members),
+            id=image.id,
+            ref=image.ref,
+            tags=image.tags,
+            digests=image.digests,
+            size_bytes=image.size_bytes,
+            pinned=image.pinned,
+            used_by=self._users(store, image),
+            pulled_by_us=record is not None,
+        )
+
+    def _users(self, store: ImageStore, image: ImageStatus) -> tuple[str, ...]:
+        names = {image.id, image.ref, *image.tags, *image.digests}
+        refs: dict[str, None] = {}
+        for worker in self._manager.workers.values():
+            snapshot = worker.facts.snapshot
+            if worker.facts.runtime not in store.members or snapshot is None:
+                continue
+            if any({unit.image, unit.image_id} & names for unit in snapshot.units):
+                refs[worker.desired.ref] = None
+        return tuple(sorted(refs))
+
+
+async def _list(store: ImageStore) -> Sequence[ImageStatus] | None:
+    try:
+        async with asyncio.timeout(LIST_SECONDS):
+            return await store.list()
+    except (KubeletxError, TimeoutError):
+        return None
+
+
+def _order(image: ImageStatus) -> tuple[str, ...]:
+    return image.tags or image.digests or (image.id,)

@@ -1,0 +1,75 @@
+"""Container logs for the admin socket: which file, then `LogReader`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+from kubeletx.api import NotFound, UnitSummary
+from kubeletx.pods.environment import NodeContext, log_path
+from kubeletx.pods.environment.log_reader import LogOptions as ReaderOptions
+from kubeletx.pods.environment.log_reader import LogReader
+from kubeletx.pods.progress import newest
+from kubeletx.pods.services import PodServices
+from kubeletx.pods.worker import PodWorker
+from kubeletx.server.views import LogOptions
+
+
+class PodLogs:
+    """Finds the log of a container's attempt."""
+
+    def __init__(self, context: NodeContext, services: PodServices, reader: LogReader) -> None:
+        self._context = context
+        self._services = services
+        self._reader = reader
+
+    async def open(self, worker: PodWorker, container: str, options: LogOptions) -> AsyncIterator[bytes]:
+        """The log of the newest attempt, or of the one before. Raises NotFound when there is none."""
+        attempt, unit = self._attempt(worker, container, previous=options.previous)
+        path = self._context.log_directory(worker.desired.pod) / log_path(container, attempt)
+        since = options.since_at
+        if since is None and options.since_seconds is not None:
+            since = self._services.clock.now() - timedelta(seconds=options.since_seconds)
+
+        def is_running() -> bool:
+            now = newest(worker.facts, container)
+            return now is not None and unit is not None and now.id == unit.id and now.state.is_alive
+
+        return self._reader.read(
+            path,
+            ReaderOptions(
+                follow=options.follow,
+                timestamps=options.timestamps,
+                tail_lines=options.tail_lines,
+                since=since,
+                limit_bytes=options.limit_bytes,
+            ),
+            is_running=is_running,
+        )
+
+    def _is_last(self, worker: PodWorker, container: str, unit: UnitSummary) -> bool:
+        """Whether the status shows the newest unit as the last one, because the next one still waits."""
+        status = self._services.board.statuses.get(worker.uid)
+        if status is None:
+            return False
+        for one in (*status.init_container_statuses, *status.container_statuses):
+            ended = one.last_state.terminated if one.last_state is not None else None
+            if one.name == container and ended is not None:
+                return (ended.container_id or "").endswith(unit.id)
+        return False
+
+    def _attempt(
+        self, worker: PodWorker, container: str, *, previous: bool
+    ) -> tuple[int, UnitSummary | None]:
+        unit = newest(worker.facts, container)
+        if unit is None:
+            raise NotFound(
+                f"container {container} of pod {worker.desired.ref} has not started yet, so it has no log"
+            )
+        if not previous:
+            return unit.attempt, unit
+        if self._is_last(worker, container, unit):
+            return unit.attempt, None
+        if unit.attempt == 0:
+            raise NotFound(f"previous terminated container {container} of pod {worker.desired.ref} not found")
+        return unit.attempt - 1, None

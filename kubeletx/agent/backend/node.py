@@ -1,0 +1,185 @@
+"""Node, events and usage for the admin socket; keeps the node's conditions as runtimes change."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+
+import structlog
+
+from kubeletx.api import Clock, EventSink, ObjectRef
+from kubeletx.api.names import Event as Reason
+from kubeletx.kube.event import Event
+from kubeletx.kube.node import Node
+from kubeletx.node.events import EventRecorder
+from kubeletx.node.pressure import PressureMonitor
+from kubeletx.node.readiness import Pressure, RuntimeFacts
+from kubeletx.node.status import NodeReporter, RuntimeReport, is_ready
+from kubeletx.node.totals import Usage, UsageReport, add_up, usage_of, usage_of_runtime
+from kubeletx.pods.manager import PodManager
+from kubeletx.runtimes.registry import RuntimeRegistry
+from kubeletx.runtimes.usage import UsageBoard
+from kubeletx.server import views
+from kubeletx.volumes.preparer import Blocking
+
+from .images import ImageBackend
+from .watching import Latest
+
+log = structlog.get_logger(__name__)
+
+
+class NodeBackend:
+    """The node part of `AdminBackend`; also a listener of the runtimes."""
+
+    def __init__(
+        self,
+        *,
+        reporter: NodeReporter,
+        registry: RuntimeRegistry,
+        manager: PodManager,
+        events: EventRecorder,
+        usage: UsageBoard,
+        images: ImageBackend,
+        monitor: PressureMonitor,
+        clock: Clock,
+        blocking: Blocking,
+        update_seconds: float,
+    ) -> None:
+        self._reporter = reporter
+        self._registry = registry
+        self._manager = manager
+        self._events = events
+        self._usage = usage
+        self._images = images
+        self._monitor = monitor
+        self._clock = clock
+        self._blocking = blocking
+        self._update_seconds = update_seconds
+        self._pressure = Pressure()
+        self._watchers: list[Latest[None]] = []
+        self._was_ready: bool | None = None
+        registry.subscribe(self)
+
+    async def run(self) -> None:
+        """Measure the node's pressures now and then; conditions follow."""
+        while True:
+            now = self._clock.monotonic()
+            pressure = await self._blocking(partial(self._monitor.look, mono=now))
+            if pressure != self._pressure:
+                log.warning(
+                    "Changed node pressure", memory=pressure.memory, disk=pressure.disk, pids=pressure.pids
+                )
+                self._pressure = pressure
+                self.runtime_changed("")
+            await self._clock.sleep(self._update_seconds)
+
+    # --- the runtimes' listener ---
+
+    def runtime_changed(self, name: str) -> None:
+        """Compute the conditions anew; NodeReady and NodeNotReady are told once each."""
+        if self._reporter.update(self.reports(), pressure=self._pressure):
+            for watcher in self._watchers:
+                watcher.put("node", None)
+        now_ready = is_ready(self._reporter.conditions)
+        if now_ready == self._was_ready:
+            return
+        first, self._was_ready = self._was_ready is None, now_ready
+        if first and not now_ready:
+            return
+        message = self._reporter.conditions[-1].message or ""
+        log.info("Changed node readiness", ready=now_ready, reason=message)
+        sink: EventSink = self._events
+        sink.record(
+            ObjectRef(kind="Node", name=self._reporter.name, uid=self._reporter.name),
+            type="Normal",
+            reason=Reason.NODE_READY if now_ready else Reason.NODE_NOT_READY,
+            message=f"Node {self._reporter.name} is {'ready' if now_ready else 'not ready'}: {message}",
+        )
+
+    def pod_changed(self, name: str, uid: str, event: object) -> None:
+        """Pods are not this part's business."""
+
+    # --- AdminBackend ---
+
+    async def get_node(self) -> Node:
+        """The node as it would be reported."""
+        reports = self.reports()
+        self._reporter.update(reports, pressure=self._pressure)
+        return self._reporter.build(reports, images=await self._images.node_images())
+
+    async def watch_node(self) -> AsyncIterator[Node]:
+        """The node now, and again after each change of a condition."""
+        changes: Latest[None] = Latest()
+        self._watchers.append(changes)
+        try:
+            yield await self.get_node()
+            async for _ in changes:
+                yield await self.get_node()
+        finally:
+            self._watchers.remove(changes)
+
+    async def list_events(self) -> Sequence[Event]:
+        """Events kept, oldest first."""
+        return self._events.list_events()
+
+    async def watch_events(self) -> AsyncIterator[Event]:
+        """Events from now on."""
+        async for event in self._events.watch_events():
+            yield event
+
+    async def usage(self) -> views.UsageView:
+        """Usage now, with the runtimes that did not answer."""
+        report = UsageReport(runtimes=await self._usage.read())
+        by_pod = report.units_by_pod()
+        pods = []
+        for worker in self._manager.workers.values():
+            units = by_pod.get(worker.uid)
+            if units is None or worker.facts.runtime is None:
+                continue
+            pod = worker.desired.pod
+            pods.append(
+                views.PodUsage(
+                    namespace=pod.namespace,
+                    name=pod.name,
+                    runtime=worker.facts.runtime,
+                    usage=_view(add_up(usage_of(unit) for unit in units)),
+                    labels=dict(pod.metadata.labels),
+                    containers=tuple(
+                        views.ContainerUsage(name=unit.name, usage=_view(usage_of(unit))) for unit in units
+                    ),
+                )
+            )
+        capacity = self._reporter.capacity
+        return views.UsageView(
+            node_name=self._reporter.name,
+            node=_view(report.total),
+            node_cpu_capacity_millicores=capacity.cpu_millicores,
+            node_memory_capacity_bytes=capacity.memory_bytes,
+            runtimes=tuple(
+                views.RuntimeUsage(
+                    name=runtime.name,
+                    workload_type=runtime.workload_type,
+                    pods=len(self._registry.bound_uids(runtime.name)),
+                    usage=_view(usage_of_runtime(runtime)),
+                )
+                for runtime in report.answered
+            ),
+            pods=tuple(sorted(pods, key=lambda p: (p.namespace, p.name))),
+            missing=tuple(report.missing),
+        )
+
+    def reports(self) -> list[RuntimeReport]:
+        """Every runtime as the node reports it."""
+        return [
+            RuntimeReport(
+                facts=RuntimeFacts(name=h.name, workload_type=h.workload_type, state=h.state),
+                version=h.last_version,
+            )
+            for h in self._registry.handles()
+        ]
+
+
+def _view(usage: Usage) -> views.Usage:
+    return views.Usage(
+        cpu_millicores=usage.cpu_millicores, memory_bytes=usage.memory_bytes, fs_bytes=usage.fs_bytes
+    )

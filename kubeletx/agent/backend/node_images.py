@@ -1,0 +1,49 @@
+"""The images that the node object lists: what each store said last, so that no hung store delays the report."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from kubeletx.api import ImageStatus, KubeletxError, StoreId
+from kubeletx.kube.node import ContainerImage
+from kubeletx.runtimes.images.store import ImageStore
+from kubeletx.runtimes.images.stores import ImageStores
+
+WAIT_SECONDS = 0.3
+"""A store that answers later than this is shown as it was last seen."""
+LIST_SECONDS = 10.0
+
+
+class NodeImages:
+    """One list call for each store at a time."""
+
+    def __init__(self, stores: ImageStores) -> None:
+        self._stores = stores
+        self._known: dict[StoreId, Sequence[ImageStatus]] = {}
+        self._asking: dict[StoreId, asyncio.Task[None]] = {}
+
+    async def current(self) -> tuple[ContainerImage, ...]:
+        """Each image id once."""
+        stores, _ = await self._stores.all()
+        begun = [self._ask(store) for store in stores if store.id not in self._asking]
+        if begun:
+            await asyncio.wait(begun, timeout=WAIT_SECONDS)
+        images = {image.id: image for store in stores for image in self._known.get(store.id, ())}
+        return tuple(
+            ContainerImage(names=(*image.digests, *image.tags), size_bytes=image.size_bytes)
+            for image in images.values()
+        )
+
+    def _ask(self, store: ImageStore) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._list(store), name=f"node-images-{store.id}")
+        self._asking[store.id] = task
+        task.add_done_callback(lambda _done: self._asking.pop(store.id, None))
+        return task
+
+    async def _list(self, store: ImageStore) -> None:
+        try:
+            async with asyncio.timeout(LIST_SECONDS):
+                self._known[store.id] = await store.list()
+        except (KubeletxError, TimeoutError):
+            pass  # what it said last stays

@@ -1,0 +1,248 @@
+"""Pods for the admin socket: list, watch, apply, delete, logs and streams."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import TypeVar
+
+from kubeletx.api import (
+    Conflict,
+    InvalidConfig,
+    NotFound,
+    SandboxState,
+    Session,
+    StreamRequest,
+    StreamUrl,
+    SupportsAttach,
+    SupportsExec,
+    SupportsPortForward,
+    Unavailable,
+    UnitId,
+    Unsupported,
+)
+from kubeletx.kube.core import Pod, PodStatus
+from kubeletx.pods.facts import DesiredPod, PodFacts
+from kubeletx.pods.manager import PodManager
+from kubeletx.pods.progress import newest
+from kubeletx.pods.recovery import UNKNOWN_SOURCE
+from kubeletx.pods.roles import ephemeral_units, init_units, regular_units
+from kubeletx.pods.services import PodServices
+from kubeletx.pods.sources import APPLIED
+from kubeletx.pods.worker import PodWorker
+from kubeletx.runtimes.handle import RuntimeHandle
+from kubeletx.server.views import ApplyResult, DeleteOptions, LogOptions, PodChange, PodTarget
+from kubeletx.static.applied import AppliedSource
+
+from .logs import PodLogs
+from .present import present
+from .watching import Latest
+
+T = TypeVar("T")
+
+
+class PodBackend:
+    """The pod part of `AdminBackend`."""
+
+    def __init__(
+        self, manager: PodManager, services: PodServices, applied: AppliedSource, logs: PodLogs
+    ) -> None:
+        self._manager = manager
+        self._services = services
+        self._applied = applied
+        self._logs = logs
+
+    async def list_pods(self) -> Sequence[Pod]:
+        """All pods by namespace and name."""
+        pods = [self._shown(worker) for worker in self._manager.workers.values()]
+        pods += [self._waiting(desired) for desired in self._manager.queued()]
+        return sorted(pods, key=lambda p: (p.namespace, p.name, str(p.uid)))
+
+    async def watch_pods(self) -> AsyncIterator[PodChange]:
+        """ADDED for each pod there is, then each change; only the newest state waits for a slow reader."""
+        changes: Latest[PodChange] = Latest()
+        seen: set[str] = set()
+
+        def on_change(desired: DesiredPod, facts: PodFacts, status: PodStatus | None) -> None:
+            pod = present(desired, facts, status, self._services.now(), orphaned=self._is_orphan(desired))
+            if status is None:
+                kind = "DELETED"
+                seen.discard(str(desired.uid))
+            else:
+                kind = "MODIFIED" if str(desired.uid) in seen else "ADDED"
+                seen.add(str(desired.uid))
+            waiting = changes.find(desired.uid)
+            if kind == "MODIFIED" and waiting is not None and waiting.type == "ADDED":
+                kind = "ADDED"
+            changes.put(desired.uid, PodChange(type=kind, object=pod))
+
+        stop = self._services.board.subscribe(on_change)
+        try:
+            for pod in await self.list_pods():
+                seen.add(str(pod.uid))
+                yield PodChange(type="ADDED", object=pod)
+            async for change in changes:
+                yield change
+        finally:
+            stop()
+
+    async def apply_pod(self, pod: Pod) -> ApplyResult:
+        """Create the pod, or change what may be changed."""
+        self._refuse_foreign(pod.namespace or "default", pod.name)
+        action, made = await self._applied.apply(pod)
+        return ApplyResult(action=action.value, pod=self._found(made))
+
+    async def replace_pod(self, pod: Pod, force: bool) -> ApplyResult:
+        """The pod must exist; with `force` it is deleted and created again."""
+        self._refuse_foreign(pod.namespace or "default", pod.name)
+        action, made = await self._applied.replace(pod, force=force)
+        return ApplyResult(action=action.value, pod=self._found(made))
+
+    async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:
+        """Begin the end of every life of the pod, or of the one with the target's UID."""
+        grace, force = options.grace_seconds, options.force
+        lives = self._lives(target)
+        applied = self._applied.find(target.namespace, target.name)
+        others = [life for life in lives if applied is None or life.uid != applied.uid]
+        for life in others:
+            if not (_is_ending(life) or self._manager.is_orphan(life.uid) or (force and grace == 0)):
+                raise Conflict(
+                    f"pod {target.ref} comes from source {life.source!r} and would be made again; remove it "
+                    f"there (static pods: delete the manifest file)"
+                )
+        if len(others) < len(lives):
+            await self._applied.delete(target.namespace, target.name, grace_seconds=grace, force=force)
+        for life in others:
+            self._manager.remove(life.source, life.uid, grace, force)
+        worker = self._manager.workers.get(lives[0].uid)
+        return self._shown(worker) if worker is not None else self._waiting(lives[0])
+
+    async def open_logs(self, target: PodTarget, options: LogOptions) -> AsyncIterator[bytes]:
+        """The container's log lines."""
+        worker = self._worker(target)
+        name = self._container(worker.desired.pod, options.container, only=True)
+        return await self._logs.open(worker, name, options)
+
+    async def exec(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
+        """Run a command in a running container."""
+        worker, unit_id = self._running(target, container)
+        handle, supports = self._capable(worker, SupportsExec, "run commands in its units")
+        return await handle.ask("exec", lambda: supports.exec(unit_id, request))
+
+    async def attach(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
+        """Join the streams of the main process."""
+        worker, unit_id = self._running(target, container)
+        handle, supports = self._capable(worker, SupportsAttach, "attach to its units")
+        return await handle.ask("attach", lambda: supports.attach(unit_id, request))
+
+    async def port_forward(self, target: PodTarget, port: int) -> Session | StreamUrl:
+        """One connection into the pod."""
+        worker = self._worker(target)
+        snapshot = worker.facts.snapshot
+        sandbox = snapshot.sandboxes[0] if snapshot is not None and snapshot.sandboxes else None
+        if sandbox is None or sandbox.state is not SandboxState.READY:
+            raise Conflict(f"pod {target.ref} is not running")
+        handle, supports = self._capable(worker, SupportsPortForward, "forward ports")
+        return await handle.ask("port_forward", lambda: supports.port_forward(sandbox.id, port))
+
+    # --- private ------------------------------------------------------------------------------------
+
+    def _is_orphan(self, desired: DesiredPod) -> bool:
+        return (
+            self._manager.is_orphan(desired.uid) and desired.source in self._manager.synced_sources
+        ) or desired.source == UNKNOWN_SOURCE
+
+    def _shown(self, worker: PodWorker) -> Pod:
+        status = self._services.board.statuses.get(worker.uid)
+        return present(
+            worker.desired,
+            worker.facts,
+            status,
+            self._services.now(),
+            orphaned=self._is_orphan(worker.desired),
+        )
+
+    def _found(self, pod: Pod) -> Pod:
+        worker = self._manager.workers.get(pod.uid)
+        return self._shown(worker) if worker is not None else pod
+
+    def _waiting(self, desired: DesiredPod) -> Pod:
+        """A pod that waits for an older one of its name to end."""
+        return present(desired, None, None, self._services.now())
+
+    def _lives(self, target: PodTarget) -> list[DesiredPod]:
+        """The living pod of this name, then those that wait for its end. Raises NotFound."""
+        worker = self._manager.find(target.namespace, target.name)
+        found = [worker.desired] if worker is not None else []
+        found += [one for one in self._manager.queued() if one.ref == target.ref]
+        lives = [one for one in found if target.uid in ("", one.uid)]
+        if not lives:
+            raise NotFound(f'pods "{target.name}" not found in namespace "{target.namespace}"')
+        return lives
+
+    def _worker(self, target: PodTarget) -> PodWorker:
+        life = self._lives(target)[0]
+        worker = self._manager.workers.get(life.uid)
+        if worker is None:
+            raise Conflict(f"pod {target.ref} ({life.uid}) waits for the end of an older pod of its name")
+        return worker
+
+    def _refuse_foreign(self, namespace: str, name: str) -> None:
+        worker = self._manager.find(namespace, name)
+        if (
+            worker is not None
+            and worker.desired.source != APPLIED
+            and not self._manager.is_orphan(worker.uid)
+        ):
+            raise Conflict(
+                f"pod {namespace}/{name} belongs to source {worker.desired.source!r}; change it there"
+            )
+
+    def _handle_of(self, worker: PodWorker) -> RuntimeHandle:
+        if worker.facts.runtime is None:
+            raise Conflict(f"pod {worker.desired.ref} is not bound to a runtime yet")
+        handle = self._services.registry.get(worker.facts.runtime)
+        if not handle.state.reachable:
+            raise Unavailable(f"runtime {handle.name} does not answer: {handle.state.message}")
+        return handle
+
+    def _capable(self, worker: PodWorker, protocol: type[T], what: str) -> tuple[RuntimeHandle, T]:
+        """The pod's runtime and what answers for the protocol there. Raises Unsupported without it."""
+        handle = self._handle_of(worker)
+        found: T | None = handle.capability(protocol)
+        if found is None:
+            raise Unsupported(f"runtime {handle.name} cannot {what}")
+        return handle, found
+
+    def _running(self, target: PodTarget, container: str) -> tuple[PodWorker, UnitId]:
+        worker = self._worker(target)
+        name = self._container(worker.desired.pod, container)
+        unit = newest(worker.facts, name)
+        if unit is None or not unit.state.is_alive:
+            raise Conflict(f"container {name} of pod {target.ref} is not running")
+        return worker, unit.id
+
+    @staticmethod
+    def _container(pod: Pod, wanted: str, *, only: bool = False) -> str:
+        regular = [c.name for c in regular_units(pod)]
+        names = regular + [c.name for c in (*init_units(pod), *ephemeral_units(pod))]
+        if wanted:
+            if wanted not in names:
+                raise NotFound(f"container {wanted} is not in pod {pod.name}; containers: {', '.join(names)}")
+            return wanted
+        if not regular:
+            raise NotFound(f"pod {pod.name} has no containers")
+        default = pod.metadata.annotations.get("kubectl.kubernetes.io/default-container", "")
+        if default in names:
+            return default
+        if only and len(names) > 1:
+            raise InvalidConfig(
+                field="container",
+                problem=f"pod {pod.name} has several containers",
+                fix=f"choose one with -c: {', '.join(names)}",
+            )
+        return regular[0]
+
+
+def _is_ending(life: DesiredPod) -> bool:
+    """Whether its deletion was asked for; an end with a reason (deadline, eviction) is another thing."""
+    return life.deletion is not None and not life.deletion.reason

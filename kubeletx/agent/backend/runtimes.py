@@ -1,0 +1,184 @@
+"""Runtimes for the admin socket: list, describe, add, remove with drain, cordon."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+
+from kubeletx.api import (
+    CAPABILITIES,
+    KubeletxError,
+    NotFound,
+    SupportsImages,
+    TimedOut,
+)
+from kubeletx.pods.manager import PodManager
+from kubeletx.runtimes.endpoints import parse_endpoints
+from kubeletx.runtimes.handle import RuntimeHandle
+from kubeletx.runtimes.kinds import KindTable
+from kubeletx.runtimes.registry import RuntimeRegistry
+from kubeletx.server.views import ConditionView, FilesystemView, Progress, RuntimeDetail, RuntimeView
+
+from .watching import Latest
+
+QUERY_SECONDS = 5.0
+
+
+class RuntimeBackend:
+    """The runtime part of `AdminBackend`."""
+
+    def __init__(self, registry: RuntimeRegistry, manager: PodManager, kinds: KindTable) -> None:
+        self._registry = registry
+        self._manager = manager
+        self._kinds = kinds
+        self._watchers: list[Latest[None]] = []
+        self._removals: set[asyncio.Task[None]] = set()
+        registry.subscribe(self)
+
+    def runtime_changed(self, name: str) -> None:
+        """Tell the watchers."""
+        for watcher in self._watchers:
+            watcher.put("all", None)
+
+    def pod_changed(self, name: str, uid: str, event: object) -> None:
+        """Pods are not this room's business."""
+
+    async def list_runtimes(self) -> Sequence[RuntimeView]:
+        """All, in their order."""
+        return [self._view(handle) for handle in self._registry.handles()]
+
+    async def watch_runtimes(self) -> AsyncIterator[Sequence[RuntimeView]]:
+        """The whole list now, and again after each change."""
+        changes: Latest[None] = Latest()
+        self._watchers.append(changes)
+        try:
+            yield await self.list_runtimes()
+            async for _ in changes:
+                yield await self.list_runtimes()
+        finally:
+            self._watchers.remove(changes)
+
+    async def describe_runtime(self, name: str) -> RuntimeDetail:
+        """Everything about one runtime; what it does not answer in a few seconds is left out."""
+        handle = self._registry.get(name)
+        traits = handle.traits
+        health = store = None
+        try:
+            async with asyncio.timeout(QUERY_SECONDS):
+                health = await handle.health()
+                images = handle.capability(SupportsImages)
+                store = await handle.ask("store_info", images.store_info) if images is not None else None
+        except (KubeletxError, TimeoutError):
+            pass
+        version = handle.last_version
+        return RuntimeDetail(
+            runtime=self._view(handle),
+            capabilities={
+                one.__name__.removeprefix("Supports"): handle.capability(one) is not None
+                for one in CAPABILITIES
+            },
+            traits=msgspec.to_builtins(traits) if traits is not None else {},
+            conditions=tuple(
+                ConditionView(type=c.type, ok=c.ok, reason=c.reason, message=c.message)
+                for c in (health.conditions if health is not None else ())
+            ),
+            handlers=handle.state.handlers,
+            api_version=version.api_version if version is not None else "",
+            store_id=str(store.id) if store is not None else "",
+            filesystems=tuple(
+                FilesystemView(mountpoint=f.mountpoint, used_bytes=f.used_bytes)
+                for f in (store.filesystems if store is not None else ())
+            ),
+            pods=tuple(
+                sorted(w.desired.ref for w in self._manager.workers.values() if w.facts.runtime == name)
+            ),
+            agent_calls={method: count.calls for method, count in sorted(handle.counts.items())},
+        )
+
+    async def add_runtime(self, text: str, image_endpoint: str | None = None) -> RuntimeView:
+        """Register one endpoint, lasting."""
+        images = [image_endpoint] if image_endpoint else []
+        (endpoint,) = parse_endpoints([text], images, self._kinds, "runtime add")
+        handle = await self._registry.add_endpoint(endpoint)
+        return self._view(handle)
+
+    async def remove_runtime(
+        self, name: str, *, drain: bool, force: bool, timeout_seconds: float
+    ) -> AsyncIterator[Progress]:
+        """Unregister it; `drain` ends its pods with their grace first, `force` at once (DECISIONS 11)."""
+        self._registry.get(name)
+        if drain:
+            self._registry.cordon(name)
+            yield Progress(message=f"runtime {name} cordoned")
+            async for progress in self._drain(name, timeout_seconds):
+                yield progress
+        removal = asyncio.create_task(self._registry.remove(name, force=force), name=f"remove {name}")
+        self._removals.add(removal)
+        removal.add_done_callback(self._removals.discard)
+        await asyncio.shield(removal)  # goes on when the client leaves: a half-removed runtime helps nobody
+        for ref in self._manager.end_on(name, force=True).values():
+            yield Progress(message=f"pod {ref} ended by force")
+        yield Progress(message=f"runtime {name} removed", done=True)
+
+    async def cordon(self, name: str) -> RuntimeView:
+        """Keep new pods off."""
+        self._registry.cordon(name)
+        return self._view(self._registry.get(name))
+
+    async def uncordon(self, name: str) -> RuntimeView:
+        """Let new pods come again."""
+        self._registry.cordon(name, False)
+        return self._view(self._registry.get(name))
+
+    # --- private ------------------------------------------------------------------------------------
+
+    async def _drain(self, name: str, timeout_seconds: float) -> AsyncIterator[Progress]:
+        """End the pods, one line for each that is gone."""
+        left = self._manager.end_on(name)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while left:
+                    for uid, ref in list(left.items()):
+                        worker = self._manager.workers.get(uid)
+                        if worker is None or worker.facts.runtime != name:
+                            del left[uid]
+                            yield Progress(message=f"pod {ref} ended")
+                    if left:
+                        await self._manager.wait_change()
+        except TimeoutError:
+            raise TimedOut(
+                f"runtime {name} was not drained within {timeout_seconds:g} s; still there: "
+                f"{', '.join(sorted(left.values()))}; it stays cordoned"
+            ) from None
+
+    def _view(self, handle: RuntimeHandle) -> RuntimeView:
+        state, version = handle.state, handle.last_version
+        default = self._registry.default_for(handle.workload_type)
+        status = "Ready" if state.ready else ("Unknown" if state.reason == "NotConnected" else "NotReady")
+        return RuntimeView(
+            name=handle.name,
+            workload_type=handle.workload_type,
+            kind=handle.kind,
+            url=handle.endpoint.url,
+            status=status,
+            since=state.since,
+            version=f"{version.name} {version.version}" if version is not None else "",
+            pods=len(self._registry.bound_uids(handle.name)),
+            default=default is handle,
+            cordoned=state.cordoned,
+            image_url=handle.endpoint.image_url,
+            reason=state.reason,
+            message=state.message,
+            origin=handle.endpoint.origin,
+        )
+
+
+def one_of(registry: RuntimeRegistry, name: str | None, workload_type: str = "container") -> RuntimeHandle:
+    """The named runtime, or the default of the type. Raises NotFound; Unavailable while it does not answer."""
+    handle = registry.get(name) if name is not None else registry.default_for(workload_type)
+    if handle is None:
+        raise NotFound(f"no {workload_type} runtime on this node; name one")
+    handle.require_reachable()
+    return handle

@@ -1,0 +1,34 @@
+"""`Latest`: a watch that never grows: per key only the newest change waits for a slow reader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Hashable
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+
+
+class Latest(Generic[V]):
+    """Values put under keys; iteration gives each key's newest value, in the order of first change."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Hashable, V] = {}
+        self._news = asyncio.Event()
+
+    def put(self, key: Hashable, value: V) -> None:
+        """Replace what waits under the key."""
+        self._waiting[key] = value
+        self._news.set()
+
+    def find(self, key: Hashable) -> V | None:
+        """What waits under the key."""
+        return self._waiting.get(key)
+
+    async def __aiter__(self) -> AsyncIterator[V]:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while self._waiting:
+                key = next(iter(self._waiting))
+                yield self._waiting.pop(key)

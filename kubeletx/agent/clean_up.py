@@ -1,0 +1,75 @@
+"""Once every source has spoken: remove what pods of an earlier life left on the node.
+
+Directories and logs of pods that nobody knows any more. A directory below our root is the proof that a pod was
+ours: the log directory may be shared with a kubelet, whose pods' logs are none of our business. Nothing is touched
+while a source is still silent, after the loss of the database (a pod may still be claimed), or where something is
+mounted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from kubeletx.api import Clock, KubeletxError, PodUid
+from kubeletx.pods.environment.directories import PodDirectories
+from kubeletx.pods.manager import PodManager
+from kubeletx.runtimes.registry import RuntimeRegistry
+from kubeletx.volumes.preparer import Blocking, VolumePreparer
+
+log = structlog.get_logger(__name__)
+
+SETTLE_SECONDS = 5.0
+"""How long after the last source: queued pods have their workers by then."""
+
+
+class CleanUp:
+    """Runs once after the start."""
+
+    def __init__(
+        self,
+        *,
+        manager: PodManager,
+        registry: RuntimeRegistry,
+        volumes: VolumePreparer,
+        directories: PodDirectories,
+        blocking: Blocking,
+        clock: Clock,
+        sources: frozenset[str],
+    ) -> None:
+        """`sources`: names of the sources that must have delivered everything first."""
+        self._manager = manager
+        self._registry = registry
+        self._volumes = volumes
+        self._directories = directories
+        self._blocking = blocking
+        self._clock = clock
+        self._sources = sources
+
+    async def run(self) -> None:
+        """Wait for the sources, clean up, end."""
+        while not self._sources <= self._manager.synced_sources:
+            await self._manager.wait_synced()
+        await self._clock.sleep(SETTLE_SECONDS)
+        await self._registry_listed()
+        known = self._known()
+        for orphan in await self._volumes.find_orphans(known):
+            await self._remove(orphan.uid)
+
+    async def _registry_listed(self) -> None:
+        await asyncio.gather(*(handle.wait_listed() for handle in self._registry.handles()))
+
+    def _known(self) -> frozenset[PodUid]:
+        queued = (desired.uid for desired in self._manager.queued())
+        return frozenset((*self._manager.workers, *queued, *self._registry.bindings()))
+
+    async def _remove(self, uid: PodUid) -> None:
+        try:
+            await self._volumes.release(uid)
+            await self._blocking(self._directories.remove_logs, uid)
+            await self._volumes.remove_directory(uid)
+        except KubeletxError as error:
+            log.warning("Failed to remove a directory of a pod that is gone", pod_uid=uid, err=str(error))
+            return
+        log.info("Removed a directory of a pod that is gone", pod_uid=uid)

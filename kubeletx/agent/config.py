@@ -1,0 +1,230 @@
+"""The typed configuration of the agent: `AgentConfig`, read once, passed down as the part that is needed.
+
+Fields that exist in the kubelet's configuration keep its name (in snake_case), meaning and default; ours
+stand beside them. `config_settings.SETTINGS` says for each field which key of the configuration file and
+which flag set it; `config_load.load_config` builds the tree from defaults, file, drop-in directory and
+flags, in that order.
+
+Units are in the names: seconds are floats, sizes are bytes. None means "not set" and each field says what
+follows from that.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of the sections."""
+
+
+class EndpointText(Section, frozen=True, kw_only=True):
+    """An endpoint list as the operator wrote it: still to be parsed by `kubeletx.runtimes`.
+
+    `text`: one or more items joined by ``;``. `origin`: where it was written, for error messages.
+    """
+
+    text: str
+    origin: str
+
+
+class RuntimeSettings(Section, frozen=True, kw_only=True):
+    """Which runtimes there are and how they are called."""
+
+    endpoints: tuple[EndpointText, ...] = ()
+    """Flags first, then the file, then drop-ins by file name; the first of a type is its default. Empty:
+    look for the well-known CRI sockets."""
+    image_endpoints: tuple[EndpointText, ...] = ()
+    """Same grammar. A runtime without one keeps its images itself."""
+    request_timeout_seconds: float = 120.0
+    """Deadline of every call except pulls, logs, exec and attach (kubelet: 2m)."""
+    classes: dict[str, str] = {}
+    """RuntimeClass name to NAME or NAME--HANDLER: a runtime of this node and a handler of it."""
+    plugins: dict[str, dict[str, Any]] = {}
+    """Kind to the plugin's own settings, checked at start against what the plugin declares."""
+    share_runtime: bool = False
+    """Start even though a kubelet uses one of the CRI sockets."""
+
+
+class SourceSettings(Section, frozen=True, kw_only=True):
+    """Where static pods come from."""
+
+    pod_manifest_path: Path | None = None
+    """A directory or one file; None: no file source."""
+    manifest_url: str | None = None
+    """None: no URL source."""
+    manifest_url_headers: dict[str, tuple[str, ...]] = {}
+    """Extra request headers; values are never printed."""
+    file_check_seconds: float = 20.0
+    """The re-listing beside inotify (kubelet: 20s)."""
+    http_check_seconds: float = 20.0
+    """How often the URL is asked (kubelet: 20s)."""
+
+
+class NodeSettings(Section, frozen=True, kw_only=True):
+    """What the node is and how it reports."""
+
+    hostname_override: str | None = None
+    """The node's name; None: the host name in lower case."""
+    node_ip: tuple[str, ...] = ()
+    """At most one address per family; empty: taken from the default route."""
+    labels: dict[str, str] = {}
+    max_pods: int = 110
+    pods_per_core: int = 0
+    """0: no limit by cores."""
+    readiness_policy: str = "partial"
+    """partial: one ready runtime is enough. all: every uncordoned one. primary: the first listed."""
+    status_update_seconds: float = 10.0
+    """How often node status is computed (kubelet: 10s)."""
+    system_reserved: dict[str, str] = {}
+    """Resource to quantity, kept from pods."""
+    kube_reserved: dict[str, str] = {}
+    """Resource to quantity, kept from pods."""
+    provider_id: str | None = None
+
+
+class PodSettings(Section, frozen=True, kw_only=True):
+    """How pods are run."""
+
+    sync_seconds: float = 60.0
+    """Runtimes with events are also listed after one to five times this, as a safety net (kubelet: 1m)."""
+    max_restart_period_seconds: float = 300.0
+    """Cap of the crash-loop back-off, 1 to 300 (kubelet: 5m)."""
+    allowed_unsafe_sysctls: tuple[str, ...] = ()
+    """Names, or prefixes ending in ``*``."""
+    seccomp_default: bool = False
+    """True: containers without a profile get the runtime's default one."""
+    pids_limit: int = -1
+    """Processes per pod; -1: no limit of its own."""
+
+
+class NetworkSettings(Section, frozen=True, kw_only=True):
+    """DNS and the pod network of runtimes that do not call CNI themselves."""
+
+    cni_conf_dir: Path | None = None
+    """None: plugins get no pod network from the host."""
+    cni_bin_dirs: tuple[Path, ...] = (Path("/opt/cni/bin"), Path("/usr/lib/cni"))
+    """Searched in order; the second is where Debian puts them."""
+    cluster_dns: tuple[str, ...] = ()
+    cluster_domain: str = ""
+    resolv_conf: Path | None = Path("/etc/resolv.conf")
+    """None (an empty string in the file): pods get no name servers of the host."""
+
+
+class ImageSettings(Section, frozen=True, kw_only=True):
+    """Pulls and collection of images, per store."""
+
+    serialize_pulls: bool = True
+    max_parallel_pulls: int | None = None
+    """None: no limit when pulls are not serialised."""
+    pull_qps: int = 5
+    """0: no limit."""
+    pull_burst: int = 10
+    gc_high_percent: int = 85
+    gc_low_percent: int = 80
+    minimum_gc_age_seconds: float = 120.0
+    maximum_gc_age_seconds: float = 0.0
+    """0: images are not removed for their age alone."""
+
+
+class LogSettings(Section, frozen=True, kw_only=True):
+    """Container logs and the agent's own."""
+
+    pod_logs_dir: Path = Path("/var/log/pods")
+    max_size_bytes: int = 10 * 1024 * 1024
+    max_files: int = 5
+    monitor_interval_seconds: float = 10.0
+    format: str = "text"
+    """text or json."""
+    verbosity: int = 0
+    """4 and more: debug messages."""
+
+
+class CgroupSettings(Section, frozen=True, kw_only=True):
+    """Where pods stand in the cgroup tree."""
+
+    per_qos: bool = True
+    driver: str | None = None
+    """cgroupfs or systemd, as the runtimes have it; None: cgroupfs."""
+    root: str = ""
+    """Empty: the root of the tree."""
+    cpu_cfs_quota: bool = True
+    cpu_cfs_quota_period_seconds: float = 0.1
+    single_process_oom_kill: bool | None = None
+    """None: False on cgroup v2."""
+    fail_cgroup_v1: bool = False
+    """Ours is False (the kubelet's is True): cgroup v1 is reported with an event."""
+
+
+DEFAULT_EVICTION_HARD: dict[str, str] = {
+    "memory.available": "100Mi",
+    "nodefs.available": "10%",
+    "nodefs.inodesFree": "5%",
+    "imagefs.available": "15%",
+    "imagefs.inodesFree": "5%",
+}
+
+
+class EvictionSettings(Section, frozen=True, kw_only=True):
+    """Hard thresholds; they are taken from allocatable."""
+
+    hard: dict[str, str] = msgspec.field(default_factory=DEFAULT_EVICTION_HARD.copy)
+    """Signal to quantity or percentage. Setting any drops the other defaults, unless they are merged."""
+    merge_defaults: bool = False
+
+
+class ServerSettings(Section, frozen=True, kw_only=True):
+    """What the agent listens on besides its admin socket."""
+
+    healthz_bind_address: str = "127.0.0.1"
+    healthz_port: int = 10248
+    """0: off."""
+    read_only_port: int = 0
+    """0: off."""
+    address: str = "0.0.0.0"
+    """Where the read-only port listens."""
+
+
+class IgnoredField(Section, frozen=True, kw_only=True):
+    """A field of KubeletConfiguration that was set but means nothing here."""
+
+    file: str
+    key: str
+
+
+class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything the agent is told at start."""
+
+    root_dir: Path = Path("/var/lib/kubeletx")
+    runtimes: RuntimeSettings = RuntimeSettings()
+    sources: SourceSettings = SourceSettings()
+    node: NodeSettings = NodeSettings()
+    pods: PodSettings = PodSettings()
+    network: NetworkSettings = NetworkSettings()
+    images: ImageSettings = ImageSettings()
+    logs: LogSettings = LogSettings()
+    cgroups: CgroupSettings = CgroupSettings()
+    eviction: EvictionSettings = EvictionSettings()
+    server: ServerSettings = ServerSettings()
+    origins: dict[str, str] = {}
+    """Path of a field in this tree (``node.max_pods``) to where its value came from; absent: default."""
+    ignored: tuple[IgnoredField, ...] = ()
+    """To be logged once at start, by name."""
+
+    @property
+    def socket_path(self) -> Path:
+        """The admin socket."""
+        return self.root_dir / "kubeletx.sock"
+
+    @property
+    def runtimes_directory(self) -> Path:
+        """Drop-in files of runtimes, written by ``runtime add`` or by an operator."""
+        return self.root_dir / "runtimes.d"
+
+    @property
+    def applied_directory(self) -> Path:
+        """One file for each pod of ``kubeletx apply``."""
+        return self.root_dir / "applied"

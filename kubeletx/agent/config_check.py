@@ -1,0 +1,165 @@
+"""Rules over the whole configuration: relations between settings, and forms that a kind cannot check."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from kubeletx.api import InvalidConfig
+from kubeletx.kube import quantity
+from kubeletx.node.pressure import SIGNALS
+
+from .config import AgentConfig
+from .config_settings import BY_PATH
+
+_RESERVABLE: Final = ("cpu", "memory", "ephemeral-storage", "pid")
+_LABEL_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_LABEL_PREFIX: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_NODE_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
+
+
+def check(config: AgentConfig) -> Iterator[InvalidConfig]:
+    """Every broken rule, in the order of the tree."""
+    for rule in _RULES:
+        yield from rule(config)
+
+
+def _error(config: AgentConfig, path: str, problem: str, fix: str) -> InvalidConfig:
+    setting = BY_PATH[path]
+    origin = config.origins.get(path, "default")
+    if origin.startswith("flag"):
+        return InvalidConfig(field=f"--{setting.flag}", problem=problem, fix=fix)
+    return InvalidConfig(obj=origin, field=setting.key, problem=problem, fix=fix)
+
+
+def _sources(config: AgentConfig) -> Iterator[InvalidConfig]:
+    url = config.sources.manifest_url
+    if url is not None and not url.startswith(("http://", "https://")):
+        yield _error(
+            config, "sources.manifest_url", f"{url!r} is not an http or https URL", "write http://..."
+        )
+    if config.sources.manifest_url_headers and url is None:
+        path = "sources.manifest_url_headers"
+        yield _error(config, path, "is set without a URL", "set --manifest-url or leave it out")
+
+
+def _node(config: AgentConfig) -> Iterator[InvalidConfig]:
+    node = config.node
+    name = node.hostname_override
+    if name is not None and not (_NODE_NAME.fullmatch(name.strip().lower()) and len(name) <= 253):
+        problem = f"{name!r} is not a node name"
+        yield _error(config, "node.hostname_override", problem, "use lower-case letters, digits, '-' and '.'")
+    yield from _addresses(config, "node.node_ip", node.node_ip)
+    families = [ipaddress.ip_address(ip).version for ip in node.node_ip if _is_address(ip)]
+    if len(families) != len(set(families)):
+        yield _error(config, "node.node_ip", "names two addresses of one family", "give one for each family")
+    for key, value in node.labels.items():
+        if not is_label(key, value):
+            yield _error(config, "node.labels", f"{key}={value} is not a label", "see the syntax of labels")
+    for path, reserved in (
+        ("node.system_reserved", node.system_reserved),
+        ("node.kube_reserved", node.kube_reserved),
+    ):
+        yield from _reserved(config, path, reserved)
+
+
+def is_label(key: str, value: str) -> bool:
+    """Whether Kubernetes would take this label."""
+    prefix, slash, name = key.rpartition("/")
+    if slash and not _LABEL_PREFIX.fullmatch(prefix):
+        return False
+    return bool(_LABEL_NAME.fullmatch(name)) and (not value or bool(_LABEL_NAME.fullmatch(value)))
+
+
+def _reserved(config: AgentConfig, path: str, reserved: dict[str, str]) -> Iterator[InvalidConfig]:
+    for resource, text in reserved.items():
+        if resource not in _RESERVABLE:
+            yield _error(config, path, f"{resource!r} cannot be reserved", f"use {', '.join(_RESERVABLE)}")
+        elif not _is_quantity(text):
+            yield _error(config, path, f"{resource}: {text!r} is not a quantity", "write it like 200m or 1Gi")
+
+
+def _network(config: AgentConfig) -> Iterator[InvalidConfig]:
+    yield from _addresses(config, "network.cluster_dns", config.network.cluster_dns)
+
+
+def _images(config: AgentConfig) -> Iterator[InvalidConfig]:
+    images = config.images
+    if images.gc_low_percent >= images.gc_high_percent:
+        problem = f"{images.gc_low_percent} is not below the high threshold {images.gc_high_percent}"
+        yield _error(config, "images.gc_low_percent", problem, "lower it, or raise the high threshold")
+    if images.serialize_pulls and (images.max_parallel_pulls or 1) > 1:
+        problem = f"{images.max_parallel_pulls} contradicts serialised pulls"
+        yield _error(config, "images.max_parallel_pulls", problem, "set serializeImagePulls to false")
+    if 0 < images.maximum_gc_age_seconds < images.minimum_gc_age_seconds:
+        problem = "is shorter than the minimum age"
+        yield _error(config, "images.maximum_gc_age_seconds", problem, "raise it, or set it to 0s")
+
+
+def _cgroups(config: AgentConfig) -> Iterator[InvalidConfig]:
+    root = config.cgroups.root
+    if root and (not root.startswith("/") or ".." in root.split("/")):
+        yield _error(config, "cgroups.root", f"{root!r} is not an absolute cgroup", "start it with '/'")
+
+
+def _eviction(config: AgentConfig) -> Iterator[InvalidConfig]:
+    for signal, text in config.eviction.hard.items():
+        if signal not in SIGNALS:
+            fix = f"use one of {', '.join(sorted(SIGNALS))}"
+            yield _error(config, "eviction.hard", f"{signal!r} is not a signal", fix)
+        elif not (_is_percentage(text) or _is_quantity(text)):
+            yield _error(
+                config, "eviction.hard", f"{signal}: {text!r} is no threshold", "write it like 100Mi or 10%"
+            )
+
+
+def _server(config: AgentConfig) -> Iterator[InvalidConfig]:
+    server = config.server
+    for path, address in (
+        ("server.healthz_bind_address", server.healthz_bind_address),
+        ("server.address", server.address),
+    ):
+        yield from _addresses(config, path, (address,))
+    if server.healthz_port and server.healthz_port == server.read_only_port:
+        yield _error(config, "server.read_only_port", "is the health endpoint's port", "choose another one")
+
+
+def _addresses(config: AgentConfig, path: str, texts: tuple[str, ...]) -> Iterator[InvalidConfig]:
+    for text in texts:
+        if not _is_address(text):
+            yield _error(config, path, f"{text!r} is not an IP address", "write it like 10.0.0.10")
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_quantity(text: str) -> bool:
+    try:
+        return quantity.parse(text).nanos >= 0
+    except ValueError:
+        return False
+
+
+def _is_percentage(text: str) -> bool:
+    try:
+        return text.endswith("%") and 0 <= float(text[:-1]) <= 100
+    except ValueError:
+        return False
+
+
+_RULES: Final[tuple[Callable[[AgentConfig], Iterator[InvalidConfig]], ...]] = (
+    _sources,
+    _node,
+    _network,
+    _images,
+    _cgroups,
+    _eviction,
+    _server,
+)

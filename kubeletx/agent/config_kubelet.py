@@ -1,0 +1,118 @@
+"""The rest of the kubelet's settings: fields that are ignored by name, flags that are refused by name.
+
+A KubeletConfiguration written for a stock kubelet is accepted: what has no meaning here is listed, so that
+nobody believes it took effect. A flag is refused instead, since whoever types it wants its effect.
+Source: kubelet v1.36, config/v1beta1/types.go and cmd/kubelet/app/options.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+IGNORED_FIELDS: Final = frozenset(
+    _words("""
+    enableServer port tlsCertFile tlsPrivateKeyFile tlsCipherSuites tlsCurvePreferences tlsMinVersion
+    rotateCertificates serverTLSBootstrap authentication authorization imagePullCredentialsVerificationPolicy
+    preloadedImagesVerificationAllowlist enableDebuggingHandlers enableContentionProfiling oomScoreAdj
+    streamingConnectionIdleTimeout nodeLeaseDurationSeconds volumeStatsAggPeriod kubeletCgroups systemCgroups
+    cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod draManagerReconcilePeriod
+    memoryManagerPolicy topologyManagerPolicy topologyManagerScope topologyManagerPolicyOptions qosReserved
+    hairpinMode podCIDR runOnce nodeStatusMaxImages maxOpenFiles contentType kubeAPIQPS kubeAPIBurst
+    enableControllerAttachDetach protectKernelDefaults makeIPTablesUtilChains iptablesMasqueradeBit
+    iptablesDropBit featureGates failSwapOn memorySwap containerLogMaxWorkers
+    configMapAndSecretChangeDetectionStrategy reservedSystemCPUs showHiddenMetricsForVersion
+    systemReservedCgroup kubeReservedCgroup volumePluginDir kernelMemcgNotification enableSystemLogHandler
+    enableSystemLogQuery shutdownGracePeriod shutdownGracePeriodCriticalPods shutdownGracePeriodByPodPriority
+    reservedMemory enableProfilingHandler enableDebugFlagsHandler memoryThrottlingFactor
+    memoryReservationPolicy registerWithTaints registerNode tracing localStorageCapacityIsolation
+    evictionSoft evictionSoftGracePeriod evictionPressureTransitionPeriod evictionMaxPodGracePeriod
+    evictionMinimumReclaim nodeStatusReportFrequency enforceNodeAllocatable eventRecordQPS eventBurst
+    userNamespaces logging.flushFrequency logging.vmodule logging.options
+    """)
+)
+"""Fields of KubeletConfiguration that are read and change nothing."""
+
+_NO_API: Final = "kubeletx talks to no API server yet; give it manifests with --pod-manifest-path"
+_NO_SERVER: Final = "kubeletx serves its admin socket, --healthz-port and --read-only-port only"
+_NO_MANAGER: Final = "kubeletx pins no CPUs, memory or devices"
+_DROPPED: Final = "it has no effect in present kubelets either; leave it out"
+
+REFUSED_FLAGS: Final[dict[str, str]] = {
+    **dict.fromkeys(
+        _words(
+            "kubeconfig bootstrap-kubeconfig kube-api-qps kube-api-burst kube-api-content-type register-node "
+            "register-with-taints register-schedulable node-lease-duration-seconds cert-dir rotate-certificates "
+            "rotate-server-certificates configmap-and-secret-change-detection-strategy "
+            "enable-controller-attach-detach pod-cidr"
+        ),
+        _NO_API,
+    ),
+    **dict.fromkeys(
+        _words(
+            "port enable-server tls-cert-file tls-private-key-file tls-cipher-suites tls-min-version anonymous-auth "
+            "authentication-token-webhook authentication-token-webhook-cache-ttl authorization-mode "
+            "authorization-webhook-cache-authorized-ttl authorization-webhook-cache-unauthorized-ttl "
+            "client-ca-file enable-debugging-handlers contention-profiling streaming-connection-idle-timeout"
+        ),
+        _NO_SERVER,
+    ),
+    **dict.fromkeys(
+        _words(
+            "cpu-manager-policy cpu-manager-policy-options cpu-manager-reconcile-period memory-manager-policy "
+            "reserved-memory topology-manager-policy topology-manager-policy-options topology-manager-scope "
+            "reserved-cpus qos-reserved"
+        ),
+        _NO_MANAGER,
+    ),
+    **dict.fromkeys(
+        _words(
+            "container-runtime pod-infra-container-image cloud-config network-plugin experimental-allocatable-ignore-"
+            "eviction keep-terminated-pod-volumes minimum-container-ttl-duration maximum-dead-containers "
+            "maximum-dead-containers-per-container iptables-masquerade-bit iptables-drop-bit hairpin-mode "
+            "make-iptables-util-chains non-masquerade-cidr runonce really-crash-for-testing "
+            "lock-file exit-on-lock-contention"
+        ),
+        _DROPPED,
+    ),
+    **dict.fromkeys(
+        _words("system-reserved-cgroup kube-reserved-cgroup kubelet-cgroups system-cgroups runtime-cgroups"),
+        "only the cgroup of pods is managed; set --cgroup-root if it must move",
+    ),
+    **dict.fromkeys(
+        _words(
+            "eviction-soft eviction-soft-grace-period eviction-pressure-transition-period "
+            "eviction-max-pod-grace-period eviction-minimum-reclaim"
+        ),
+        "kubeletx does not evict pods; --eviction-hard lowers what is allocatable",
+    ),
+    "node-status-report-frequency": _NO_API,
+    "enforce-node-allocatable": "the cgroup of all pods has no limit of its own",
+    "event-qps": "events are kept on the node, without a limit by time",
+    "event-burst": "events are kept on the node, without a limit by time",
+    "cloud-provider": "kubeletx knows no clouds; give --node-ip and --provider-id",
+    "config-file": "the flag is --config",
+    "image-credential-provider-config": "registry credentials are read from the node's docker config",
+    "image-credential-provider-bin-dir": "registry credentials are read from the node's docker config",
+    "feature-gates": "kubeletx has no feature gates",
+    "fail-swap-on": "kubeletx starts with swap on and gives pods none of it",
+    "oom-score-adj": "set OOMScoreAdjust= in the systemd unit",
+    "max-open-files": "set LimitNOFILE= in the systemd unit",
+    "protect-kernel-defaults": "kubeletx changes no kernel settings",
+    "volume-plugin-dir": "FlexVolume drivers are not supported",
+    "volume-stats-agg-period": "volume usage is measured when it is asked for",
+    "node-status-max-images": "all images are listed by 'kubeletx get images'",
+    "local-storage-capacity-isolation": "pods are not evicted for their disk usage",
+    "kernel-memcg-notification": "kubeletx does not evict pods",
+    "vmodule": "use --v=4 for debug messages",
+    "log-flush-frequency": "the log is never buffered",
+    "log-json-info-buffer-size": "the log is never buffered",
+    "log-json-split-stream": "the log goes to standard error",
+    "log-text-info-buffer-size": "the log is never buffered",
+    "log-text-split-stream": "the log goes to standard error",
+}
+"""Flag without dashes to what to do instead."""

@@ -1,0 +1,270 @@
+"""Building `AgentConfig`: defaults, file, drop-in directory, flags, in that order; all mistakes at once.
+
+The file is a KubeletConfiguration (kubelet.config.k8s.io/v1beta1) in YAML or JSON with one more section,
+``kubeletx:``. A drop-in directory holds ``*.conf`` files of the same form, read in order of name; later
+values replace earlier ones, maps are merged key by key.
+
+Keys are looked up in `config_settings`, then among the kubelet's fields that mean nothing here (ignored by
+name), else refused. Endpoints are special: those of the flags come before those of the file (DECISIONS 2).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from kubeletx.api import InvalidConfig
+from kubeletx.runtimes.problems import raise_all
+
+from .config import DEFAULT_EVICTION_HARD, AgentConfig, EndpointText, IgnoredField
+from .config_check import check
+from .config_kubelet import IGNORED_FIELDS
+from .config_settings import BY_FLAG, BY_KEY, ENDPOINT_KEYS, Setting
+
+_HEADER: Final = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
+_MAPS: Final = frozenset(
+    key for key, setting in BY_KEY.items() if type(setting.kind).__name__ in ("Pairs", "Tables")
+)
+_LEGACY: Final = {legacy: path for path, (_, legacy) in ENDPOINT_KEYS.items()}
+_MAX_BYTES: Final = 10 * 1024 * 1024
+
+
+class _Values:
+    """Values found so far, by path in the tree, with where each came from."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Any] = {}
+        self.origins: dict[str, str] = {}
+        self.endpoints: dict[str, list[EndpointText]] = {path: [] for path in ENDPOINT_KEYS}
+        self.legacy: dict[str, EndpointText] = {}
+        self.ignored: list[IgnoredField] = []
+        self.problems: list[InvalidConfig] = []
+
+    def refuse(self, obj: str, field: str, problem: str, fix: str = "") -> None:
+        """Remember one mistake and go on."""
+        self.problems.append(InvalidConfig(obj=obj, field=field, problem=problem, fix=fix))
+
+    def put(self, setting: Setting, value: Any, origin: str) -> None:
+        """A later value replaces an earlier one; maps of files are merged."""
+        if setting.key in _MAPS and not origin.startswith("flag") and setting.path in self.found:
+            value = {**self.found[setting.path], **value}
+        self.found[setting.path] = value
+        self.origins[setting.path] = origin
+
+
+def load_config(
+    *,
+    root_dir: Path | None = None,
+    config_file: Path | None = None,
+    config_dir: Path | None = None,
+    flags: Mapping[str, Sequence[str]] | None = None,
+) -> AgentConfig:
+    """The effective configuration.
+
+    `flags`: name without dashes to the texts given, in order; flags that were not given are absent.
+    Raises InvalidConfig, or `InvalidConfigs` with every mistake of every file and flag.
+    """
+    values = _Values()
+    for path in _files(config_file, config_dir, values):
+        _read_file(path, values)
+    _read_flags(flags or {}, values)
+    config = _build(values, root_dir)
+    values.problems.extend(check(config))
+    raise_all(values.problems)
+    return config
+
+
+def _files(config_file: Path | None, config_dir: Path | None, values: _Values) -> Iterator[Path]:
+    if config_file is not None:
+        yield config_file
+    if config_dir is None:
+        return
+    if not config_dir.is_dir():
+        values.refuse(
+            "--config-dir", str(config_dir), "is not a directory", "create it or leave the flag out"
+        )
+        return
+    yield from sorted(path for path in config_dir.iterdir() if path.suffix == ".conf")
+
+
+def _read_file(path: Path, values: _Values) -> None:
+    document = _parse(path, values)
+    if document is None:
+        return
+    file = str(path)
+    for field, expected in _HEADER.items():
+        found = document.pop(field, expected)
+        if found != expected:
+            values.refuse(file, field, f"{found!r} is not supported", f"use {expected}")
+    for key, value in _flatten(document, ""):
+        _read_key(file, key, value, values)
+
+
+def _parse(path: Path, values: _Values) -> dict[str, Any] | None:
+    """The file's document; None and a remembered mistake when there is none."""
+    import yaml
+
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            values.refuse(str(path), "", "is larger than 10 MB", "is this the right file?")
+            return None
+        document = yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except OSError as err:
+        values.refuse(
+            str(path), "", f"cannot be read: {err.strerror}", "correct --config or the file's rights"
+        )
+        return None
+    except yaml.YAMLError as err:
+        mark = getattr(err, "problem_mark", None)
+        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        values.refuse(
+            str(path), where, f"is not YAML: {getattr(err, 'problem', None) or err}", "correct the syntax"
+        )
+        return None
+    if document is None:
+        return {}
+    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
+        values.refuse(str(path), "", "is not a map of fields", f"start it with 'kind: {_HEADER['kind']}'")
+        return None
+    return document
+
+
+_BRANCHES: Final = frozenset(
+    key[: at + 1]
+    for key in (*BY_KEY, *IGNORED_FIELDS)
+    for at in range(len(key))
+    if key[at] == "."
+)  # fmt: skip
+
+
+def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values: goes down only where some known key goes on."""
+    for name, value in table.items():
+        key = f"{prefix}{name}"
+        if f"{key}." in _BRANCHES and isinstance(value, dict):
+            yield from _flatten(value, f"{key}.")
+        elif f"{key}." in _BRANCHES and value is None:
+            continue
+        else:
+            yield key, value
+
+
+def _read_key(file: str, key: str, value: Any, values: _Values) -> None:
+    if key in _LEGACY:
+        _read_legacy_endpoint(file, key, value, values)
+        return
+    setting = BY_KEY.get(key)
+    if setting is None:
+        if key in IGNORED_FIELDS:
+            values.ignored.append(IgnoredField(file=file, key=key))
+        else:
+            values.refuse(file, key, "is not a known field", _suggest(key, (*BY_KEY, *IGNORED_FIELDS)))
+        return
+    try:
+        read = setting.kind.from_file(value)
+    except ValueError as err:
+        values.refuse(file, key, f"{_shown(value)} {err}")
+        return
+    if setting.path in ENDPOINT_KEYS:
+        values.endpoints[setting.path].extend(
+            EndpointText(text=text, origin=file) for text in _lines(value, read)
+        )
+        values.origins[setting.path] = file
+    else:
+        values.put(setting, read, file)
+
+
+def _lines(value: Any, read: tuple[str, ...]) -> tuple[str, ...]:
+    """Endpoint texts hold commas in one of their forms, so a plain string is not split."""
+    return (value,) if isinstance(value, str) else read
+
+
+def _read_legacy_endpoint(file: str, key: str, value: Any, values: _Values) -> None:
+    if not isinstance(value, str):
+        values.refuse(file, key, f"{_shown(value)} is not a string", "write unix:///path/to.sock")
+    elif value:
+        values.legacy[_LEGACY[key]] = EndpointText(text=value, origin=file)
+
+
+def _read_flags(flags: Mapping[str, Sequence[str]], values: _Values) -> None:
+    for name, texts in flags.items():
+        setting, origin = BY_FLAG[name], f"flag --{name}"
+        if setting.path in ENDPOINT_KEYS:
+            first = [EndpointText(text=text, origin=origin) for text in texts]
+            values.endpoints[setting.path][:0] = first
+            values.legacy.pop(setting.path, None)
+            values.origins[setting.path] = origin
+            continue
+        merged: Any = None
+        for text in texts:
+            try:
+                read = setting.kind.from_flag(text)
+            except ValueError as err:
+                values.refuse("", f"--{name}", f"{_shown(text)} {err}")
+                continue
+            merged = _join(merged, read)
+        if merged is not None or texts == [""] or texts == ("",):
+            values.put(setting, merged, origin)
+
+
+def _join(before: Any, now: Any) -> Any:
+    """A repeated flag adds to maps and lists and replaces anything else."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        return {**before, **now}
+    if isinstance(before, tuple) and isinstance(now, tuple):
+        return before + now
+    return now
+
+
+def _build(values: _Values, root_dir: Path | None) -> AgentConfig:
+    """The tree of what could be read."""
+    for path, texts in values.endpoints.items():
+        legacy = values.legacy.get(path)
+        if legacy is not None and not texts:
+            texts = [legacy]
+            values.origins[path] = legacy.origin
+        elif legacy is not None:
+            values.refuse(
+                legacy.origin,
+                ENDPOINT_KEYS[path][1],
+                "is set beside " + ENDPOINT_KEYS[path][0],
+                "keep one of the two",
+            )
+        if texts:
+            values.found[path] = tuple(texts)
+    base = AgentConfig()
+    sections: dict[str, dict[str, Any]] = {}
+    for path, value in values.found.items():
+        section, _, attribute = path.partition(".")
+        sections.setdefault(section, {})[attribute] = value
+    hard = sections.get("eviction", {}).get("hard")
+    if hard is not None and sections["eviction"].get("merge_defaults"):
+        sections["eviction"]["hard"] = {**DEFAULT_EVICTION_HARD, **hard}
+    changes = {
+        section: msgspec.structs.replace(getattr(base, section), **fields)
+        for section, fields in sections.items()
+    }
+    if root_dir is not None:
+        changes["root_dir"] = root_dir.absolute()
+        values.origins["root_dir"] = "flag --root-dir"
+    return msgspec.structs.replace(
+        base, **changes, origins=dict(values.origins), ignored=tuple(values.ignored)
+    )
+
+
+def _suggest(key: str, known: Sequence[str]) -> str:
+    names = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
+    if names:
+        return f"did you mean {names[0]}?"
+    last = key.rpartition(".")[2]
+    elsewhere = [name for name in known if name.rpartition(".")[2] == last]
+    return f"did you mean {elsewhere[0]}?" if elsewhere else "remove it"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

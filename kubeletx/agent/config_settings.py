@@ -1,0 +1,174 @@
+"""`SETTINGS`: every setting once: its place in the tree, its key in the file, its flag, its kind, its help.
+
+Flags, `kubeletx config view`, the checks of the configuration file and docs/cli.md all come from this table.
+Keys without a prefix are KubeletConfiguration's (kubelet.config.k8s.io/v1beta1) with its meaning; those that
+start with ``kubeletx.`` are ours. An empty key: there is only the flag. An empty flag: there is only the key.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from .config_kinds import (
+    Boolean,
+    Choice,
+    Duration,
+    Headers,
+    Integer,
+    Items,
+    Kind,
+    Pairs,
+    PathKind,
+    Size,
+    Tables,
+    Text,
+)
+
+PORT: Final = Integer(low=0, high=65535)
+PERCENT: Final = Integer(low=0, high=100)
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One setting. `path`: in `AgentConfig`; `key`: in the file; `flag`: without the dashes."""
+
+    path: str
+    key: str
+    flag: str
+    kind: Kind
+    help: str
+    short: str = ""
+    """One-letter flag."""
+
+
+ENDPOINTS: Final = "runtimes.endpoints"
+IMAGE_ENDPOINTS: Final = "runtimes.image_endpoints"
+ENDPOINT_KEYS: Final = {
+    ENDPOINTS: ("kubeletx.containerRuntimeEndpoints", "containerRuntimeEndpoint"),
+    IMAGE_ENDPOINTS: ("kubeletx.imageServiceEndpoints", "imageServiceEndpoint"),
+}
+"""Our list, and the kubelet's single endpoint that a flag replaces."""
+
+SETTINGS: Final[tuple[Setting, ...]] = (
+    # runtimes
+    Setting(ENDPOINTS, "kubeletx.containerRuntimeEndpoints", "container-runtime-endpoint", Items(),
+            "Runtimes as type:name:url joined by ';' (repeatable); the first of a type is its default. "
+            "Without any, the well-known CRI sockets are looked for."),
+    Setting(IMAGE_ENDPOINTS, "kubeletx.imageServiceEndpoints", "image-service-endpoint", Items(),
+            "Image services that stand apart from their runtime, in the same form (repeatable)."),
+    Setting("runtimes.request_timeout_seconds", "runtimeRequestTimeout", "runtime-request-timeout",
+            Duration(zero_means=120.0),
+            "Deadline of runtime calls, except pulls, logs, exec and attach."),
+    Setting("runtimes.classes", "kubeletx.runtimeClasses", "", Pairs(),
+            "RuntimeClass name to NAME or NAME--HANDLER of a runtime."),
+    Setting("runtimes.plugins", "kubeletx.plugins", "", Tables(), "Settings of plugins, by kind."),
+    Setting("runtimes.share_runtime", "kubeletx.shareRuntime", "share-runtime", Boolean(),
+            "Start although a kubelet uses one of the CRI sockets; it removes pods it does not know."),
+    # sources
+    Setting("sources.pod_manifest_path", "staticPodPath", "pod-manifest-path", PathKind(),
+            "Directory of static pod manifests, or one file."),
+    Setting("sources.manifest_url", "staticPodURL", "manifest-url", Text(optional=True),
+            "URL of a static pod manifest."),
+    Setting("sources.manifest_url_headers", "staticPodURLHeader", "manifest-url-header", Headers(),
+            "HTTP header for --manifest-url, as Name:value (repeatable)."),
+    Setting("sources.file_check_seconds", "fileCheckFrequency", "file-check-frequency", Duration(zero_means=20.0),
+            "How often manifests are listed again; changes are seen at once all the same."),
+    Setting("sources.http_check_seconds", "httpCheckFrequency", "http-check-frequency", Duration(zero_means=20.0),
+            "How often --manifest-url is asked."),
+    # node
+    Setting("node.hostname_override", "kubeletx.hostnameOverride", "hostname-override", Text(optional=True),
+            "The node's name, instead of the host's name."),
+    Setting("node.node_ip", "kubeletx.nodeIP", "node-ip", Items(),
+            "The node's address, or one for each IP family joined by a comma."),
+    Setting("node.labels", "kubeletx.nodeLabels", "node-labels", Pairs(), "Labels of the node, as a=1,b=2."),
+    Setting("node.max_pods", "maxPods", "max-pods", Integer(low=1), "The largest number of pods on this node."),
+    Setting("node.pods_per_core", "podsPerCore", "pods-per-core", Integer(),
+            "The largest number of pods for each core; 0: no such limit."),
+    Setting("node.readiness_policy", "kubeletx.nodeReadinessPolicy", "node-readiness-policy",
+            Choice(("partial", "all", "primary")),
+            "Which runtimes must be ready for the node to be Ready: at least one, all, or the first listed."),
+    Setting("node.status_update_seconds", "nodeStatusUpdateFrequency", "node-status-update-frequency",
+            Duration(zero_means=10.0), "How often node status is computed."),
+    Setting("node.system_reserved", "systemReserved", "system-reserved", Pairs(),
+            "Resources kept for the system, as cpu=200m,memory=1Gi."),
+    Setting("node.kube_reserved", "kubeReserved", "kube-reserved", Pairs(),
+            "Resources kept for the node's agents, as cpu=200m,memory=1Gi."),
+    Setting("node.provider_id", "providerID", "provider-id", Text(optional=True),
+            "Identity of the machine at its provider."),
+    # pods
+    Setting("pods.sync_seconds", "syncFrequency", "sync-frequency", Duration(zero_means=60.0),
+            "Runtimes with events are also listed as a whole now and then: after one to five times this."),
+    Setting("pods.max_restart_period_seconds", "crashLoopBackOff.maxContainerRestartPeriod", "",
+            Duration(low=1.0, high=300.0), "Cap of the crash-loop back-off."),
+    Setting("pods.allowed_unsafe_sysctls", "allowedUnsafeSysctls", "allowed-unsafe-sysctls", Items(),
+            "Unsafe sysctls that pods may set; a name may end in *."),
+    Setting("pods.seccomp_default", "seccompDefault", "seccomp-default", Boolean(),
+            "Give containers without a seccomp profile the runtime's default one."),
+    Setting("pods.pids_limit", "podPidsLimit", "pod-max-pids", Integer(low=-1),
+            "The largest number of processes in a pod; -1: no limit of its own."),
+    # network
+    Setting("network.cni_conf_dir", "kubeletx.cniConfDir", "cni-conf-dir", PathKind(),
+            "CNI configuration for runtimes that do not call CNI themselves."),
+    Setting("network.cni_bin_dirs", "kubeletx.cniBinDir", "cni-bin-dir", Items(paths=True),
+            "Directories of CNI plugins, searched in order."),
+    Setting("network.cluster_dns", "clusterDNS", "cluster-dns", Items(), "Addresses of the cluster's DNS servers."),
+    Setting("network.cluster_domain", "clusterDomain", "cluster-domain", Text(), "The cluster's DNS domain."),
+    Setting("network.resolv_conf", "resolvConf", "resolv-conf", PathKind(),
+            "Resolver file that pods' own starts from; empty: none."),
+    # images
+    Setting("images.serialize_pulls", "serializeImagePulls", "serialize-image-pulls", Boolean(),
+            "Pull one image at a time for each store."),
+    Setting("images.max_parallel_pulls", "maxParallelImagePulls", "max-parallel-image-pulls",
+            Integer(low=1, optional=True), "How many pulls run at once when they are not serialised."),
+    Setting("images.pull_qps", "registryPullQPS", "registry-qps", Integer(), "Pulls a second; 0: no limit."),
+    Setting("images.pull_burst", "registryBurst", "registry-burst", Integer(), "Pulls at once above --registry-qps."),
+    Setting("images.gc_high_percent", "imageGCHighThresholdPercent", "image-gc-high-threshold", PERCENT,
+            "Disk usage in percent that starts the collection of images."),
+    Setting("images.gc_low_percent", "imageGCLowThresholdPercent", "image-gc-low-threshold", PERCENT,
+            "Disk usage in percent that the collection of images goes down to."),
+    Setting("images.minimum_gc_age_seconds", "imageMinimumGCAge", "minimum-image-ttl-duration",
+            Duration(zero_means=120.0), "Unused images younger than this are kept."),
+    Setting("images.maximum_gc_age_seconds", "imageMaximumGCAge", "", Duration(),
+            "Images unused for longer are removed whatever the disk usage; 0s: never."),
+    # logs
+    Setting("logs.pod_logs_dir", "podLogsDir", "pod-logs-dir", PathKind(), "Where container logs are kept."),
+    Setting("logs.max_size_bytes", "containerLogMaxSize", "container-log-max-size", Size(),
+            "Size at which a container's log is rotated."),
+    Setting("logs.max_files", "containerLogMaxFiles", "container-log-max-files", Integer(low=2),
+            "Log files kept for each container."),
+    Setting("logs.monitor_interval_seconds", "containerLogMonitorInterval", "", Duration(low=3.0, zero_means=10.0),
+            "How often log sizes are looked at."),
+    Setting("logs.format", "logging.format", "logging-format", Choice(("text", "json")),
+            "Form of the agent's own log."),
+    Setting("logs.verbosity", "logging.verbosity", "v", Integer(), "Verbosity of the agent's own log; 4: debug.",
+            short="v"),
+    # cgroups
+    Setting("cgroups.per_qos", "cgroupsPerQOS", "cgroups-per-qos", Boolean(), "Group pods' cgroups by QoS class."),
+    Setting("cgroups.driver", "cgroupDriver", "cgroup-driver", Choice(("cgroupfs", "systemd"), optional=True),
+            "Who makes pods' cgroups; say systemd if the runtimes use it. Default: cgroupfs."),
+    Setting("cgroups.root", "cgroupRoot", "cgroup-root", Text(), "The cgroup that pods' cgroups are made in."),
+    Setting("cgroups.cpu_cfs_quota", "cpuCFSQuota", "cpu-cfs-quota", Boolean(), "Enforce CPU limits with a quota."),
+    Setting("cgroups.cpu_cfs_quota_period_seconds", "cpuCFSQuotaPeriod", "cpu-cfs-quota-period",
+            Duration(low=0.001, high=1.0), "Period of the CPU quota."),
+    Setting("cgroups.single_process_oom_kill", "singleProcessOOMKill", "", Boolean(optional=True),
+            "Let the kernel kill one process instead of the whole container when memory runs out."),
+    Setting("cgroups.fail_cgroup_v1", "failCgroupV1", "fail-cgroupv1", Boolean(),
+            "Refuse to start on cgroup v1 (the kubelet's default is true)."),
+    # eviction
+    Setting("eviction.hard", "evictionHard", "eviction-hard", Pairs(separator="<"),
+            "Thresholds, as memory.available<100Mi,nodefs.available<10%."),
+    Setting("eviction.merge_defaults", "mergeDefaultEvictionSettings", "", Boolean(),
+            "Keep the defaults of signals that evictionHard does not name."),
+    # server
+    Setting("server.healthz_bind_address", "healthzBindAddress", "healthz-bind-address", Text(),
+            "Address of the health endpoint."),
+    Setting("server.healthz_port", "healthzPort", "healthz-port", PORT, "Port of the health endpoint; 0: off."),
+    Setting("server.read_only_port", "readOnlyPort", "read-only-port", PORT,
+            "Port of pods and metrics without authentication; 0: off."),
+    Setting("server.address", "address", "address", Text(), "Address of --read-only-port."),
+)  # fmt: skip
+
+BY_KEY: Final = {setting.key: setting for setting in SETTINGS if setting.key}
+BY_FLAG: Final = {setting.flag: setting for setting in SETTINGS if setting.flag}
+BY_PATH: Final = {setting.path: setting for setting in SETTINGS}

@@ -1,0 +1,32 @@
+"""The effective configuration for people: every setting, its value, and where it came from."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from kubeletx.server.views import ConfigValue
+
+from .config import AgentConfig
+from .config_settings import ENDPOINT_KEYS, SETTINGS
+
+
+def effective_values(config: AgentConfig) -> tuple[ConfigValue, ...]:
+    """One entry for each setting, in the table's order, and last the fields that were ignored."""
+    rows = [
+        ConfigValue(
+            key="",
+            value=str(config.root_dir),
+            origin=config.origins.get("root_dir", "default"),
+            flag="root-dir",
+        )
+    ]
+    for setting in SETTINGS:
+        value: Any = operator.attrgetter(setting.path)(config)
+        shown = [item.text for item in value] if setting.path in ENDPOINT_KEYS else setting.kind.show(value)
+        origin = config.origins.get(setting.path, "default")
+        rows.append(ConfigValue(key=setting.key, value=shown, origin=origin, flag=setting.flag))
+    rows.extend(
+        ConfigValue(key=item.key, value=None, origin=f"{item.file} (ignored)") for item in config.ignored
+    )
+    return tuple(rows)

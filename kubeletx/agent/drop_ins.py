@@ -1,0 +1,51 @@
+"""Watches the drop-in directories: a runtime added as a file joins without a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import structlog
+
+from kubeletx.runtimes.registry import RuntimeRegistry
+from kubeletx.static.inotify import Inotify
+
+log = structlog.get_logger(__name__)
+
+QUIET_SECONDS = 0.2
+"""Several files written together are read once."""
+
+
+class DropInWatch:
+    """One task; the files themselves are read by the registry."""
+
+    def __init__(self, registry: RuntimeRegistry, directories: Sequence[Path]) -> None:
+        self._registry = registry
+        self._directories = tuple(directories)
+        self._refused: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Follow changes until cancelled; what changed before the watch began is read at once."""
+        changed = asyncio.Event()
+        changed.set()
+        watch = Inotify(lambda _events: changed.set())
+        try:
+            for directory in self._directories:
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                watch.watch_directory(str(directory))
+            while True:
+                await changed.wait()
+                await asyncio.sleep(QUIET_SECONDS)
+                changed.clear()
+                await self._reload()
+        finally:
+            watch.close()
+
+    async def _reload(self) -> None:
+        """Each problem is told once."""
+        refused = {error.obj or error.field: str(error) for error in await self._registry.reload_dropins()}
+        for origin, text in refused.items():
+            if self._refused.get(origin) != text:
+                log.error("Ignored runtime drop-in", err=text)
+        self._refused = refused

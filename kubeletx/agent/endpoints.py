@@ -1,0 +1,29 @@
+"""From the configured endpoint texts to endpoints; with none, the well-known CRI sockets are looked for."""
+
+from __future__ import annotations
+
+import structlog
+
+from kubeletx.api import Endpoint
+from kubeletx.runtimes.discover import describe, discover
+from kubeletx.runtimes.endpoints import parse_endpoints
+from kubeletx.runtimes.kinds import KindTable
+
+from .config import AgentConfig
+
+log = structlog.get_logger(__name__)
+
+
+def read_endpoints(config: AgentConfig, kinds: KindTable) -> tuple[Endpoint, ...]:
+    """The endpoints of flags and configuration, in order. Raises InvalidConfig naming each wrong item."""
+    texts = config.runtimes.endpoints
+    images = tuple(one.text for one in config.runtimes.image_endpoints)
+    if texts:
+        origin = ", ".join(dict.fromkeys(one.origin for one in texts))
+        return parse_endpoints([one.text for one in texts], images, kinds, origin)
+    if any(config.runtimes_directory.glob("*.*")):
+        return parse_endpoints([], images, kinds)
+    found = discover()
+    first = next((one for one in found if one.listens), found[0])
+    log.info("Took the first well-known CRI socket", endpoint=first.item, found=describe(found))
+    return parse_endpoints([first.item], images, kinds, "discovered")

@@ -1,0 +1,25 @@
+"""Directories that the operator named and this user must be able to write in."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from kubeletx.api import InvalidConfig
+
+
+def make_directory(path: Path, field: str, mode: int = 0o755) -> Path:
+    """The directory, made if it is missing. Raises InvalidConfig, naming `field`, if this user may not use it."""
+    try:
+        path.mkdir(mode=mode, parents=True, exist_ok=True)
+        usable = os.access(path, os.R_OK | os.W_OK | os.X_OK)
+        why = "Permission denied"
+    except OSError as error:
+        usable, why = False, error.strerror or str(error)
+    if not usable:
+        raise InvalidConfig(
+            field=field,
+            problem=f"cannot use {path}: {why}",
+            fix="choose a directory this user may write, or run as root",
+        )
+    return path

@@ -1,0 +1,77 @@
+"""Who this agent is: the agent id, written before the first sandbox, and the lock on the root directory."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import uuid
+from pathlib import Path
+
+from kubeletx.api import InvalidConfig
+from kubeletx.store.files import write_file
+
+from .files import make_directory
+
+ID_FILE = "agent-id"
+LOCK_FILE = "lock"
+
+
+def ensure_agent_id(root_dir: Path) -> tuple[str, bool]:
+    """(the agent id, whether it was there before). Raises InvalidConfig for a file that is no id.
+
+    The id is the value of label ``kubeletx.io/agent-id`` on everything we make. It is a file and not in
+    the database, so that losing the database does not make our own pods foreign (DECISIONS 7).
+    """
+    path = root_dir / ID_FILE
+    try:
+        text = path.read_text().strip()
+    except FileNotFoundError:
+        text = str(uuid.uuid4())
+        write_file(path, f"{text}\n".encode(), 0o644)
+        return text, False
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig(
+            obj=str(path),
+            field="agent-id",
+            problem=f"cannot be read: {getattr(error, 'strerror', None) or error}",
+            fix="restore the file: without it this node's running pods are not recognised as ours",
+        ) from error
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        raise InvalidConfig(
+            obj=str(path),
+            field="agent-id",
+            problem=f"{text[:40]!r} is not a UUID",
+            fix="restore the file: without it this node's running pods are not recognised as ours",
+        ) from None
+    return text, True
+
+
+def lock_root(root_dir: Path) -> int:
+    """Take the root directory for this process; returns the descriptor that holds the lock.
+
+    Raises InvalidConfig when another agent holds it or the directory cannot be made.
+    """
+    make_directory(root_dir, "--root-dir", 0o750)
+    try:
+        descriptor = os.open(root_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise InvalidConfig(
+            field="--root-dir",
+            problem=f"cannot use {root_dir}: {error.strerror}",
+            fix="choose a directory this user may write, or run as root",
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        if error.errno not in (errno.EAGAIN, errno.EACCES):
+            raise
+        raise InvalidConfig(
+            field="--root-dir",
+            problem=f"another agent runs on {root_dir}",
+            fix="stop it, or give this one a root directory of its own",
+        ) from None
+    return descriptor

@@ -1,0 +1,71 @@
+"""Log set-up: one line per event to standard error, as text or JSON.
+
+A line that cannot be written (full disk, reader gone) is lost; the agent works on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from typing import Any, TextIO, cast
+
+import structlog
+
+
+def set_up_logging(format: str = "text", verbosity: int = 0) -> None:
+    """Configure structlog and let the standard library's loggers (of our dependencies) go the same way.
+
+    `format`: text or json. `verbosity`: 4 and more shows debug messages (the kubelet's --v).
+    """
+    level = logging.DEBUG if verbosity >= 4 else logging.INFO
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        _drop_empty,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    if format == "json":
+        renderer: Any = structlog.processors.JSONRenderer(sort_keys=False)
+    else:
+        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), sort_keys=False, pad_event_to=0)
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _Tolerant(sys.stderr))),
+        cache_logger_on_first_use=True,
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [_Bridge()]
+    root.setLevel(logging.WARNING)
+
+
+class _Tolerant:
+    """A text file whose write errors nobody hears of."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._file.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._file.flush()
+
+
+class _Bridge(logging.Handler):
+    """Hands records of other libraries to structlog."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log = structlog.get_logger(record.name)
+        error = record.exc_info[1] if record.exc_info else None
+        log.log(record.levelno, record.getMessage(), library=record.name, err=str(error) if error else None)
+
+
+def _drop_empty(_logger: Any, _name: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Fields without a value say nothing."""
+    return {key: value for key, value in event.items() if value is not None and value != ""}

@@ -1,0 +1,62 @@
+"""Cgroups at start: whether this machine's version will do, and whether this user may make any."""
+
+from __future__ import annotations
+
+import structlog
+
+from kubeletx.api import EventSink, InvalidConfig, ObjectRef
+from kubeletx.api.names import Event
+from kubeletx.node.cgroup_fs import CgroupTrees
+from kubeletx.node.cgroups import PodCgroupManager, make_driver
+from kubeletx.pods.environment import NodeContext
+from kubeletx.pods.environment.resources import pod_cgroup_resources
+from kubeletx.volumes.preparer import Blocking
+
+from .config import AgentConfig, CgroupSettings
+
+log = structlog.get_logger(__name__)
+
+
+def check_cgroup_version(settings: CgroupSettings, version: int, events: EventSink, node: ObjectRef) -> None:
+    """Tell or refuse cgroup v1 (DECISIONS 28). Raises InvalidConfig with failCgroupV1."""
+    if version != 1:
+        return
+    if settings.fail_cgroup_v1:
+        raise InvalidConfig(
+            field="failCgroupV1",
+            problem="this machine has cgroup v1",
+            fix="boot it with cgroup v2 (systemd.unified_cgroup_hierarchy=1), or set failCgroupV1 to false",
+        )
+    text = "The node runs cgroup v1; memory QoS and swap limits need v2"
+    events.record(node, type="Warning", reason=Event.CGROUP_V1, message=text)
+
+
+def may_make_cgroups(settings: CgroupSettings, trees: CgroupTrees) -> bool:
+    """Whether pods get cgroups of their own: by configuration, and by this user's rights."""
+    return settings.per_qos and trees.find_closed(settings.root.strip("/")) is None
+
+
+def make_pod_cgroups(
+    config: AgentConfig, context: NodeContext, files: Blocking, trees: CgroupTrees
+) -> PodCgroupManager | None:
+    """Who makes cgroups for pods; None: nobody, by configuration or because this user may not.
+
+    Raises InvalidConfig when they were asked for in so many words and cannot be made.
+    """
+    settings = config.cgroups
+    if not settings.per_qos:
+        return None
+    closed = trees.find_closed(settings.root.strip("/"))
+    if closed is not None:
+        problem = f"no right to make cgroups in {closed}"
+        if "cgroups.per_qos" in config.origins:
+            raise InvalidConfig(field="cgroupsPerQOS", problem=problem, fix="run as root, or set it to false")
+        log.warning("Pods get no cgroups of their own", err=problem)
+        return None
+    return PodCgroupManager(
+        make_driver(context.cgroup_driver, trees),
+        limits_of=lambda pod: pod_cgroup_resources(pod, context),
+        blocking=files,
+        root=settings.root,
+        per_qos=True,
+    )

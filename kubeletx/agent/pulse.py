@@ -1,0 +1,83 @@
+"""The event loop's pulse: a stall is logged with the stack that caused it (ARCHITECTURE section 9).
+
+The loop beats every 50 ms only while somebody looks: a small thread sleeps, asks the loop for a sign of life
+each second, and takes the main thread's stack when the sign does not come within 100 ms. That costs one wake-up
+of each a second, and nothing on the loop in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+import traceback
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+ASK_SECONDS = 1.0
+STALL_SECONDS = 0.1
+DEAD_SECONDS = 60.0
+
+
+class Pulse:
+    """Made and used on the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._main = threading.get_ident()
+        self._answered = threading.Event()
+        self._closed = threading.Event()
+        self._beat_at = time.monotonic()
+        self.worst_seconds = 0.0
+        self._thread = threading.Thread(target=self._watch, name="pulse", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._closed.set()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the loop answered lately."""
+        return time.monotonic() - self._beat_at < DEAD_SECONDS
+
+    def _beat(self) -> None:
+        self._beat_at = time.monotonic()
+        self._answered.set()
+
+    def _watch(self) -> None:
+        while not self._closed.wait(ASK_SECONDS):
+            self._answered.clear()
+            asked = time.monotonic()
+            try:
+                self._loop.call_soon_threadsafe(self._beat)
+            except RuntimeError:
+                return  # the loop is closed
+            if self._answered.wait(STALL_SECONDS):
+                continue
+            stack = self._stack()
+            self._answered.wait()
+            stalled = time.monotonic() - asked
+            self.worst_seconds = max(self.worst_seconds, stalled)
+            log.warning(
+                "Event loop stalled", elapsed_seconds=round(stalled, 3), where=_where(stack), stack=stack
+            )
+
+    def _stack(self) -> str:
+        frame = sys._current_frames().get(self._main)
+        return "".join(traceback.format_stack(frame)[-8:]) if frame is not None else ""
+
+
+def _where(stack: str) -> str:
+    """The plugin or room nearest to the stall."""
+    for line in reversed(stack.splitlines()):
+        for mark in ("kubeletx_", "kubeletx/"):
+            if mark in line:
+                return line.strip()
+    return ""

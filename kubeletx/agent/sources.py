@@ -1,0 +1,86 @@
+"""Which pod sources this agent has, and their tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from pathlib import Path
+
+import msgspec
+
+from kubeletx.api import Clock
+from kubeletx.pods.manager import PodManager
+from kubeletx.pods.sources import APPLIED, FILE, URL
+from kubeletx.static.applied import AppliedSource
+from kubeletx.static.file import FileSource
+from kubeletx.static.manifest import ManifestReader
+from kubeletx.static.url import UrlSource
+
+from .config import AgentConfig
+from .supervise import supervise
+
+
+class Sources(msgspec.Struct, frozen=True, kw_only=True):
+    """All sources. `applied` is also written by the admin server."""
+
+    applied: AppliedSource
+    file: FileSource | None = None
+    url: UrlSource | None = None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the sources there are."""
+        named = {APPLIED: self.applied, FILE: self.file, URL: self.url}
+        return frozenset(name for name, source in named.items() if source is not None)
+
+    def start(self, group: asyncio.TaskGroup, clock: Clock) -> None:
+        """Run each in a task of its own; one that fails with a bug starts again."""
+        group.create_task(supervise("source-applied", self.applied.start, clock), name="source-applied")
+        for name, source in (("file", self.file), ("url", self.url)):
+            if source is not None:
+                task = f"source-{name}"
+                group.create_task(supervise(task, source.run, clock), name=task)
+
+
+def make_sources(
+    config: AgentConfig,
+    manager: PodManager,
+    clock: Clock,
+    node_name: str,
+    workload_types: Collection[str],
+) -> Sources:
+    """The sources that the configuration names, and the applied one, which is always there."""
+    settings = config.sources
+    reader = ManifestReader(node_name=node_name, workload_types=workload_types)
+    file = url = None
+    if settings.pod_manifest_path is not None:
+        file = FileSource(
+            path=settings.pod_manifest_path,
+            sink=manager,
+            reader=reader,
+            clock=clock,
+            check_seconds=settings.file_check_seconds,
+            memory=_directory(config.root_dir / "manifests"),
+        )
+    if settings.manifest_url is not None:
+        url = UrlSource(
+            url=settings.manifest_url,
+            headers=settings.manifest_url_headers,
+            sink=manager,
+            reader=reader,
+            clock=clock,
+            check_seconds=settings.http_check_seconds,
+        )
+    applied = AppliedSource(
+        directory=_directory(config.applied_directory),
+        sink=manager,
+        node_name=node_name,
+        clock=clock,
+        workload_types=workload_types,
+    )
+    return Sources(applied=applied, file=file, url=url)
+
+
+def _directory(path: Path) -> Path:
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path

@@ -1,0 +1,33 @@
+"""`supervise`: the root of each of the agent's own tasks, so that a failure in one ends neither it nor the agent.
+
+Pod sources, clean-up, drop-ins, image collection, log keeping: each is useful by itself and none of them may take
+running pods' agent down with it. A task that returns is done; one that raises is started again after a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from kubeletx.api import Clock, KubeletxError
+
+log = structlog.get_logger(__name__)
+
+RESTART_SECONDS = 10.0
+
+
+async def supervise(name: str, run: Callable[[], Awaitable[None]], clock: Clock) -> None:
+    """Run to the end, again after each failure; `name` stands in the log."""
+    while True:
+        try:
+            await run()
+            return
+        except asyncio.CancelledError:
+            raise
+        except KubeletxError as error:
+            log.error("Task failed and starts again", task=name, err=str(error))
+        except Exception:
+            log.exception("Task failed with a bug and starts again", task=name)
+        await clock.sleep(RESTART_SECONDS)

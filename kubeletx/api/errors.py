@@ -1,0 +1,120 @@
+"""The one error hierarchy of kubeletx and its plugins.
+
+Classes say what the caller may do next, not where the error came from:
+
+    KubeletxError
+    ├── NotFound          the object does not exist; for stop and remove this counts as success
+    ├── AlreadyExists     the same key is taken by something else
+    ├── InvalidConfig     the operator must change a flag, a file or a setting (start is refused)
+    ├── InvalidPod        the pod's author must change the manifest (the pod is refused)
+    ├── Unsupported       this runtime cannot do it, ever; do not retry
+    ├── Unavailable       no answer for now; retry with back-off, keep what was known
+    ├── TimedOut          the deadline expired: it may still happen; look before acting again
+    ├── PermissionDenied  credentials or rights are missing
+    ├── Conflict          the object changed meanwhile, or its state forbids the call
+    └── Internal          a bug, or an answer that breaks the protocol
+
+Foreign errors (gRPC, libvirt, OSError) are translated once, in the room or plugin that talks to the
+foreign side, with ``raise ... from``. `TABLE` maps each class to its gRPC code, to the reason used in
+pod events, and says whether a retry may help.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class KubeletxError(Exception):
+    """Base of all errors that a user may see as one line."""
+
+    def __init__(self, message: str, *, reason: str | None = None) -> None:
+        """`message`: one line for people. `reason`: CamelCase word for events and status, if one applies."""
+        super().__init__(message)
+        self.message = message
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class NotFound(KubeletxError):
+    """The object does not exist."""
+
+
+class AlreadyExists(KubeletxError):
+    """The name or key is taken by something that is not ours or not equal."""
+
+
+class FieldError(KubeletxError):
+    """An error in one field: what object, which field, what was found, what to do."""
+
+    def __init__(
+        self, *, field: str, problem: str, fix: str = "", obj: str = "", reason: str | None = None
+    ) -> None:
+        """`obj`: the object or file, if known. `field`: path such as ``spec.containers[0].image``."""
+        self.obj, self.field, self.problem, self.fix = obj, field, problem, fix
+        where = f"{obj}: {field}" if obj and field else (obj or field)
+        text = f"{where}: {problem}" if where else problem
+        super().__init__(f"{text}; {fix}" if fix else text, reason=reason)
+
+
+class InvalidConfig(FieldError):
+    """A flag, configuration file or plugin setting that the operator must correct."""
+
+
+class InvalidPod(FieldError):
+    """A manifest that its author must correct."""
+
+
+class Unsupported(KubeletxError):
+    """The runtime cannot do this; asking again will not help."""
+
+
+class Unavailable(KubeletxError):
+    """No answer, or not now: the caller keeps what it knew and retries with back-off."""
+
+
+class TimedOut(KubeletxError):
+    """The deadline expired. The action may still happen: look before the next attempt."""
+
+
+class PermissionDenied(KubeletxError):
+    """The other side refused our credentials or rights."""
+
+
+class Conflict(KubeletxError):
+    """The object's present state or version forbids this call."""
+
+
+class Internal(KubeletxError):
+    """A bug, ours or the other side's."""
+
+
+class ErrorRow(NamedTuple):
+    """How one class of errors appears on the wire and to users."""
+
+    grpc_code: str
+    event_reason: str
+    retry: bool
+
+
+TABLE: dict[type[KubeletxError], ErrorRow] = {
+    NotFound: ErrorRow("NOT_FOUND", "NotFound", False),
+    AlreadyExists: ErrorRow("ALREADY_EXISTS", "AlreadyExists", False),
+    InvalidConfig: ErrorRow("INVALID_ARGUMENT", "InvalidConfig", False),
+    InvalidPod: ErrorRow("INVALID_ARGUMENT", "FailedValidation", False),
+    Unsupported: ErrorRow("UNIMPLEMENTED", "Unsupported", False),
+    Unavailable: ErrorRow("UNAVAILABLE", "RuntimeUnavailable", True),
+    TimedOut: ErrorRow("DEADLINE_EXCEEDED", "RuntimeTimedOut", True),
+    PermissionDenied: ErrorRow("PERMISSION_DENIED", "PermissionDenied", False),
+    Conflict: ErrorRow("FAILED_PRECONDITION", "Conflict", True),
+    Internal: ErrorRow("INTERNAL", "InternalError", True),
+}
+
+
+def row_of(error: KubeletxError) -> ErrorRow:
+    """The row of the error's class, or of the nearest base class that has one; Internal otherwise."""
+    for cls in type(error).__mro__:
+        if cls in TABLE:
+            return TABLE[cls]
+    return TABLE[Internal]

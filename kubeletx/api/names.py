@@ -1,0 +1,112 @@
+"""Labels, annotations, conditions, reasons: every word that other programs read, spelled once.
+
+The ``io.kubernetes.*`` ones are the kubelet's (pkg/kubelet/types/labels.go, kuberuntime/labels.go), so
+that crictl, log collectors and cAdvisor understand what we run. Ours start with ``kubeletx.io/``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# --- labels on every sandbox and unit (kubelet's) ---
+POD_NAME: Final = "io.kubernetes.pod.name"
+POD_NAMESPACE: Final = "io.kubernetes.pod.namespace"
+POD_UID: Final = "io.kubernetes.pod.uid"
+CONTAINER_NAME: Final = "io.kubernetes.container.name"
+
+# --- labels on every sandbox and unit (ours): lists and events are filtered by both ---
+AGENT_ID: Final = "kubeletx.io/agent-id"
+RUNTIME_NAME: Final = "kubeletx.io/runtime"
+
+# --- annotations on sandboxes (ours): enough to stop an orphan properly without any database ---
+POD_SOURCE: Final = "kubeletx.io/source"
+POD_SPEC_HASH: Final = "kubeletx.io/spec-hash"
+POD_GRACE_SECONDS: Final = "kubeletx.io/termination-grace-seconds"
+RUNTIME_KIND: Final = "kubeletx.io/runtime-kind"
+WORKLOAD_TYPE: Final = "kubeletx.io/workload-type"
+
+# --- annotations on units (kubelet's) ---
+CONTAINER_HASH: Final = "io.kubernetes.container.hash"
+CONTAINER_RESTART_COUNT: Final = "io.kubernetes.container.restartCount"
+CONTAINER_TERMINATION_PATH: Final = "io.kubernetes.container.terminationMessagePath"
+CONTAINER_TERMINATION_POLICY: Final = "io.kubernetes.container.terminationMessagePolicy"
+CONTAINER_PRESTOP: Final = "io.kubernetes.container.preStopHandler"
+CONTAINER_PORTS: Final = "io.kubernetes.container.ports"
+POD_GRACE_PERIOD: Final = "io.kubernetes.pod.terminationGracePeriod"
+
+# --- annotations on pods (kubelet's) ---
+CONFIG_SOURCE: Final = "kubernetes.io/config.source"
+CONFIG_SEEN: Final = "kubernetes.io/config.seen"
+CONFIG_HASH: Final = "kubernetes.io/config.hash"
+CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
+
+# --- annotations on pods (ours) ---
+RUNTIME_SERVICE_NAME: Final = "kubeletx.io/runtime-service-name"
+BOUND_RUNTIME: Final = "kubeletx.io/bound-runtime"
+
+# --- pod conditions ---
+POD_READY_TO_START: Final = "PodReadyToStartContainers"
+POD_INITIALIZED: Final = "Initialized"
+POD_READY: Final = "Ready"
+CONTAINERS_READY: Final = "ContainersReady"
+POD_SCHEDULED: Final = "PodScheduled"
+DISRUPTION_TARGET: Final = "DisruptionTarget"
+RUNTIME_REACHABLE: Final = "kubeletx.io/RuntimeReachable"
+"""False while the pod's runtime does not answer; absent if it always did."""
+UNITS_RUNNING: Final = "kubeletx.io/UnitsRunning"
+"""False, with the true states, while units are held or parked; the API shows these as running."""
+MANIFEST_VALID: Final = "kubeletx.io/ManifestValid"
+"""False while the source of a running pod cannot be used; the pod goes on as it was."""
+
+# --- node conditions (ours) ---
+RUNTIMES_READY: Final = "RuntimesReady"
+
+# --- reasons while a pod waits for a runtime, and of rejections (DECISIONS 5) ---
+RUNTIME_NOT_FOUND: Final = "RuntimeNotFound"
+RUNTIME_CORDONED: Final = "RuntimeCordoned"
+RUNTIME_NOT_READY: Final = "RuntimeNotReady"
+RUNTIME_MISMATCH: Final = "RuntimeMismatch"
+RUNTIME_UNSUPPORTED: Final = "RuntimeUnsupported"
+STRICT_GROUPS_UNSUPPORTED: Final = "SupplementalGroupsPolicyNotSupported"
+
+# --- how a unit ended ---
+START_CUT_OFF: Final = "StartCutOff"
+"""`UnitStatus.reason` of an exited unit that never ran, because its start was broken off with the caller (a
+crash of the agent, a deadline). It has no exit code; the host removes it and makes the attempt again."""
+
+
+class Event:
+    """Event reasons, equal to the kubelet's (pkg/kubelet/events/event.go)."""
+
+    CREATED: Final = "Created"
+    STARTED: Final = "Started"
+    FAILED: Final = "Failed"
+    KILLING: Final = "Killing"
+    BACK_OFF: Final = "BackOff"
+    FAILED_POST_START_HOOK: Final = "FailedPostStartHook"
+    FAILED_PRE_STOP_HOOK: Final = "FailedPreStopHook"
+    LIFECYCLE_HTTP_FALLBACK: Final = "LifecycleHTTPFallback"
+    FAILED_KILL_POD: Final = "FailedKillPod"
+    NETWORK_NOT_READY: Final = "NetworkNotReady"
+    FAILED_VALIDATION: Final = "FailedValidation"
+    PULLING: Final = "Pulling"
+    PULLED: Final = "Pulled"
+    INSPECT_FAILED: Final = "InspectFailed"
+    ERR_IMAGE_NEVER_PULL: Final = "ErrImageNeverPull"
+    SANDBOX_CHANGED: Final = "SandboxChanged"
+    FAILED_CREATE_SANDBOX: Final = "FailedCreatePodSandBox"
+    UNHEALTHY: Final = "Unhealthy"
+    PROBE_WARNING: Final = "ProbeWarning"
+    FAILED_MOUNT: Final = "FailedMount"
+    DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
+    MISSING_CLUSTER_DNS: Final = "MissingClusterDNS"
+    CGROUP_V1: Final = "CgroupV1"
+    STARTING: Final = "Starting"
+    NODE_READY: Final = "NodeReady"
+    NODE_NOT_READY: Final = "NodeNotReady"
+    IMAGE_GC_FAILED: Final = "ImageGCFailed"
+    INVALID_DISK_CAPACITY: Final = "InvalidDiskCapacity"
+    # ours
+    RUNTIME_BOUND: Final = "RuntimeBound"
+    RUNTIME_READY: Final = "RuntimeReady"
+    RUNTIME_NOT_READY: Final = "RuntimeNotReady"

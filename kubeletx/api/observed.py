@@ -1,0 +1,305 @@
+"""What a runtime reports: summaries (from lists) and statuses (of one object), stats, events, images.
+
+`list_*` answers with summaries good enough to resume a pod after a restart; `*_status` with everything.
+Times are nanoseconds since the epoch (0: it has not happened), as in CRI; the host turns them into UTC.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from .identity import PodUid, SandboxId, StoreId, UnitId
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of all observed values: frozen, keyword-only, serialisable."""
+
+
+class SandboxState(enum.Enum):
+    """Source: CRI v1 PodSandboxState."""
+
+    READY = "ready"
+    NOT_READY = "not-ready"
+
+
+class UnitState(enum.Enum):
+    """The states of a unit (DECISIONS 15). HELD and PARKED count as alive everywhere in the host."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    HELD = "held"
+    """The process is there but not scheduled: paused or frozen."""
+    PARKED = "parked"
+    """No process, yet resumable: hibernated or saved."""
+    EXITED = "exited"
+    UNKNOWN = "unknown"
+
+    @property
+    def is_alive(self) -> bool:
+        """True for RUNNING, HELD and PARKED."""
+        return self in _ALIVE
+
+
+_ALIVE = frozenset({UnitState.RUNNING, UnitState.HELD, UnitState.PARKED})
+
+
+class SandboxSummary(Seen, frozen=True, kw_only=True):
+    """One sandbox of a list."""
+
+    id: SandboxId
+    uid: PodUid
+    name: str
+    namespace: str
+    attempt: int
+    state: SandboxState
+    created_at_ns: int
+    handler: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class SandboxStatus(Seen, frozen=True, kw_only=True):
+    """Everything about one sandbox. `ips`: primary first; empty for host network or no network."""
+
+    summary: SandboxSummary
+    ips: tuple[str, ...] = ()
+    host_network: bool = False
+    info: dict[str, str] = {}
+
+
+class UnitSummary(Seen, frozen=True, kw_only=True):
+    """One unit of a list."""
+
+    id: UnitId
+    sandbox_id: SandboxId
+    uid: PodUid
+    name: str
+    attempt: int
+    state: UnitState
+    created_at_ns: int
+    image: str = ""
+    image_id: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class UnitStatus(Seen, frozen=True, kw_only=True):
+    """Everything about one unit.
+
+    `since_ns`: when the present state began, if the runtime knows. `exit_code`, `reason` (Completed,
+    Error, OOMKilled, ...) and `message` are meaningful once the unit exited; reason `names.START_CUT_OFF`
+    stands for a unit that never ran. `restarts`: how often the
+    guest restarted inside the same unit (a VM's reboots).
+    """
+
+    summary: UnitSummary
+    started_at_ns: int = 0
+    finished_at_ns: int = 0
+    since_ns: int = 0
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+    log_path: str = ""
+    image_ref: str = ""
+    restarts: int = 0
+    resources: dict[str, int] = {}
+    info: dict[str, str] = {}
+
+
+class RuntimeVersion(Seen, frozen=True, kw_only=True):
+    """`name` is the word before ``://`` in containerID, such as containerd or libvirt."""
+
+    name: str
+    version: str
+    api_version: str = ""
+
+
+class RuntimeCondition(Seen, frozen=True, kw_only=True):
+    """One condition a runtime reports about itself."""
+
+    type: str
+    ok: bool
+    reason: str = ""
+    message: str = ""
+
+
+class RuntimeHealth(Seen, frozen=True, kw_only=True):
+    """The answer of one health call. `handlers`: runtime handlers that may be named by a pod."""
+
+    runtime_ready: bool
+    network_ready: bool
+    conditions: tuple[RuntimeCondition, ...] = ()
+    handlers: tuple[str, ...] = ()
+
+    @property
+    def message(self) -> str:
+        """One line naming every condition that is not true; empty when all are."""
+        return "; ".join(
+            f"{c.type} is false: {c.reason}: {c.message}".rstrip(": ") for c in self.conditions if not c.ok
+        )
+
+
+class EventKind(enum.Enum):
+    """What an event is about. Events only make the next look come sooner."""
+
+    CREATED = "created"
+    STARTED = "started"
+    STOPPED = "stopped"
+    DELETED = "deleted"
+    OOM = "oom"
+    CHANGED = "changed"
+    RESYNC = "resync"
+    """Events may have been lost: look at everything of this runtime."""
+
+
+class RuntimeEvent(Seen, frozen=True, kw_only=True):
+    """A hint that something changed. `uid` empty: the runtime could not tell whose it is."""
+
+    kind: EventKind
+    uid: PodUid | None = None
+    sandbox_id: SandboxId | None = None
+    unit_id: UnitId | None = None
+    at_ns: int = 0
+
+
+class ImageStatus(Seen, frozen=True, kw_only=True):
+    """One image in one store. `ref` is what `ImageSpec.ref` takes; `user` the image's numeric user."""
+
+    id: str
+    ref: str
+    tags: tuple[str, ...] = ()
+    digests: tuple[str, ...] = ()
+    size_bytes: int = 0
+    user: int | None = None
+    username: str = ""
+    pinned: bool = False
+
+
+class ImageFilesystem(Seen, frozen=True, kw_only=True):
+    """Usage of one filesystem that a store writes to. `mountpoint`: on this node."""
+
+    mountpoint: str
+    used_bytes: int
+    inodes_used: int = 0
+    at_ns: int = 0
+
+
+class StoreInfo(Seen, frozen=True, kw_only=True):
+    """Identity and filesystems of an image store."""
+
+    id: StoreId
+    filesystems: tuple[ImageFilesystem, ...] = ()
+
+
+class PullProgress(Seen, frozen=True, kw_only=True):
+    """Progress of one pull, for people. `total_bytes` None: not known."""
+
+    done_bytes: int = 0
+    total_bytes: int | None = None
+    message: str = ""
+
+
+class ImageAuth(msgspec.Struct, frozen=True, kw_only=True):
+    """Registry credentials; never printed."""
+
+    username: str = ""
+    password: str = ""
+    auth: str = ""
+    server_address: str = ""
+    identity_token: str = ""
+    registry_token: str = ""
+
+    def __repr__(self) -> str:
+        return f"ImageAuth(server_address={self.server_address!r}, ...)"
+
+
+class UnitStats(Seen, frozen=True, kw_only=True):
+    """Usage of one unit. None: the runtime does not measure it (never 0)."""
+
+    id: UnitId
+    uid: PodUid
+    name: str
+    at_ns: int
+    cpu_usage_core_ns: int | None = None
+    cpu_usage_nano_cores: int | None = None
+    memory_working_set_bytes: int | None = None
+    memory_usage_bytes: int | None = None
+    memory_rss_bytes: int | None = None
+    memory_available_bytes: int | None = None
+    fs_used_bytes: int | None = None
+    fs_inodes_used: int | None = None
+    swap_usage_bytes: int | None = None
+
+
+class ExecResult(Seen, frozen=True, kw_only=True):
+    """Answer of a command that ran to its end."""
+
+    stdout: bytes
+    stderr: bytes
+    exit_code: int
+
+
+class LogMode(enum.Enum):
+    """Who writes a unit's log (DECISIONS 18)."""
+
+    FILE = "file"
+    """The runtime writes CRI format to the given path and reopens it on request."""
+    RAW_FILE = "raw-file"
+    """The runtime writes raw bytes to the given path; the host adds format, times and rotation."""
+    STREAM = "stream"
+    """The runtime hands over a stream; the host keeps the file."""
+
+
+class Traits(Seen, frozen=True, kw_only=True):
+    """What a runtime declares about itself, once per connect. The contract suite checks what is declared."""
+
+    details: tuple[str, ...] = ("process",)
+    """Kinds of `UnitSpec.detail` it accepts: process, machine, or the kind of a Custom."""
+    log_mode: LogMode = LogMode.FILE
+    units_survive_agent: bool = True
+    remote: bool = False
+    """Another machine: outside node capacity, no hostPath, hostNetwork or node-local volumes."""
+    image_before_sandbox: bool = False
+    """The sandbox is the machine itself, so images must be there first."""
+    images: bool = True
+    """False: units name no image that could be pulled (a local process, say)."""
+    brings_pod_network: bool = True
+    """True: the runtime calls CNI itself. False: it asks `Host.pod_network`, or has no pod network."""
+    refuses: tuple[str, ...] = ()
+    """Pod features it cannot do, by the names in `FEATURES`; a pod that needs one is rejected."""
+    cpu_overhead_millicores: int = 0
+    memory_overhead_bytes: int = 0
+
+
+FEATURES: frozenset[str] = frozenset(
+    {
+        "host-network",
+        "host-pid",
+        "host-ipc",
+        "host-ports",
+        "pod-network",
+        "user-namespace",
+        "privileged",
+        "capabilities",
+        "run-as-user",
+        "strict-groups",
+        "read-only-root",
+        "seccomp",
+        "apparmor",
+        "selinux",
+        "sysctls",
+        "devices",
+        "block-volumes",
+        "mounts",
+        "mount-propagation",
+        "image-volumes",
+        "tty",
+        "stdin",
+        "resources",
+        "several-units",
+        "recursive-read-only",
+    }
+)
+"""Every word that may stand in `Traits.refuses`."""

@@ -1,0 +1,305 @@
+"""The runtime contract: one small required protocol and capabilities that a runtime answers for.
+
+Rules for every method (the contract suite in `kubeletx.testing` checks them):
+
+- Every call may come twice. Stopping or removing what is gone succeeds. A failed create leaves nothing
+  behind, or leaves something that the next list shows under the same key.
+- A call that cannot reach the backend raises Unavailable; one whose deadline expired raises TimedOut; an
+  object that does not exist raises NotFound (except in stop and remove).
+- The host sets deadlines from outside (`asyncio.timeout`) and limits how many calls run at once.
+- Ids are opaque to the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Protocol, TypeVar, runtime_checkable
+
+from .identity import SandboxId, UnitId
+from .observed import (
+    ExecResult,
+    ImageAuth,
+    ImageStatus,
+    PullProgress,
+    RuntimeEvent,
+    RuntimeHealth,
+    RuntimeVersion,
+    SandboxStatus,
+    SandboxSummary,
+    StoreInfo,
+    Traits,
+    UnitStats,
+    UnitStatus,
+    UnitSummary,
+)
+from .specs import ImageSpec, Resources, SandboxSpec, UnitSpec
+from .streams import Session, StreamRequest, StreamUrl
+
+T = TypeVar("T")
+
+
+class Runtime(Protocol):
+    """What every runtime must do. All other abilities are asked for with `capability`."""
+
+    async def open(self) -> None:
+        """Connect. Raises Unavailable when the backend does not answer; the host tries again later.
+
+        Called again after a connection was lost; capabilities are asked anew after each success.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Disconnect. What runs goes on running if `Traits.units_survive_agent`."""
+        ...
+
+    def traits(self) -> Traits:
+        """What this runtime declares about itself; valid after `open`."""
+        ...
+
+    def capability(self, protocol: type[T]) -> T | None:
+        """The object that answers for `protocol` (one of the Supports... classes), or None."""
+        ...
+
+    async def version(self) -> RuntimeVersion:
+        """Name and version of the backend."""
+        ...
+
+    async def health(self) -> RuntimeHealth:
+        """Whether pods may be started now, from the backend's own view."""
+        ...
+
+    async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
+        """Create and start the sandbox. The same (uid, attempt) again returns the first id."""
+        ...
+
+    async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
+        """Stop everything in the sandbox and release its network."""
+        ...
+
+    async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
+        """Remove the sandbox and all units in it; stops them first if need be."""
+        ...
+
+    async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
+        """Sandboxes whose labels contain every pair of `match`; all of this runtime's for an empty one."""
+        ...
+
+    async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
+        """Everything about one sandbox."""
+        ...
+
+    async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
+        """Create the unit without starting it. The same (sandbox, name, attempt) returns the first id."""
+        ...
+
+    async def start_unit(self, unit_id: UnitId) -> None:
+        """Start a created unit. Starting a running one succeeds."""
+        ...
+
+    async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
+        """Ask the unit to stop, wait `grace_seconds` (0: do not ask), then kill it.
+
+        Works from every state, held and parked included, and succeeds if the unit is gone.
+        """
+        ...
+
+    async def remove_unit(self, unit_id: UnitId) -> None:
+        """Remove an ended unit and its writable state."""
+        ...
+
+    async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
+        """Units whose labels contain every pair of `match`."""
+        ...
+
+    async def unit_status(self, unit_id: UnitId) -> UnitStatus:
+        """Everything about one unit."""
+        ...
+
+
+@runtime_checkable
+class SupportsImages(Protocol):
+    """The runtime, or a separate image endpoint, keeps images."""
+
+    async def store_info(self) -> StoreInfo:
+        """Identity of the store and usage of its filesystems."""
+        ...
+
+    async def list_images(self) -> Sequence[ImageStatus]:
+        """All images of the store, other agents' included."""
+        ...
+
+    async def find_image(self, image: ImageSpec) -> ImageStatus | None:
+        """The image as the store knows it, or None when it is not there."""
+        ...
+
+    async def pull_image(
+        self,
+        image: ImageSpec,
+        auth: ImageAuth | None,
+        sandbox: SandboxSpec | None,
+        progress: Callable[[PullProgress], None] | None = None,
+    ) -> str:
+        """Fetch the image and return its `ref`. Has no deadline; cancelling stops it."""
+        ...
+
+    async def remove_image(self, image: ImageSpec) -> None:
+        """Remove the image with all its tags; succeeds if it is gone."""
+        ...
+
+
+@runtime_checkable
+class SupportsEvents(Protocol):
+    """The runtime pushes changes."""
+
+    def events(self) -> AsyncIterator[RuntimeEvent]:
+        """Changes from now on. Ends or raises when the connection is lost; the host subscribes again."""
+        ...
+
+
+@runtime_checkable
+class SupportsExec(Protocol):
+    """Commands inside a unit."""
+
+    async def exec_sync(self, unit_id: UnitId, command: Sequence[str], timeout_seconds: float) -> ExecResult:
+        """Run to the end. Raises TimedOut after `timeout_seconds` (0: no limit); output is capped."""
+        ...
+
+    async def exec(self, unit_id: UnitId, request: StreamRequest) -> StreamUrl | Session:
+        """Run with live streams."""
+        ...
+
+
+@runtime_checkable
+class SupportsAttach(Protocol):
+    """Streams of the unit's own main process or console."""
+
+    async def attach(self, unit_id: UnitId, request: StreamRequest) -> StreamUrl | Session:
+        """Join the streams that run already."""
+        ...
+
+
+@runtime_checkable
+class SupportsPortForward(Protocol):
+    """Connections into the pod's network."""
+
+    async def port_forward(self, sandbox_id: SandboxId, port: int) -> StreamUrl | Session:
+        """One connection to `port` on the pod's loopback."""
+        ...
+
+
+@runtime_checkable
+class SupportsStats(Protocol):
+    """Usage figures."""
+
+    async def list_unit_stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
+        """One entry per running unit that could be measured."""
+        ...
+
+
+@runtime_checkable
+class SupportsLogReopen(Protocol):
+    """Log rotation by rename and reopen (`LogMode.FILE`)."""
+
+    async def reopen_log(self, unit_id: UnitId) -> None:
+        """Close the log file and open its path anew."""
+        ...
+
+
+@runtime_checkable
+class SupportsLogStream(Protocol):
+    """Log bytes as a stream (`LogMode.STREAM`)."""
+
+    def log_stream(self, unit_id: UnitId) -> AsyncIterator[tuple[str, bytes]]:
+        """Yield ("stdout" or "stderr", bytes) from the unit's start or since the last call."""
+        ...
+
+
+@runtime_checkable
+class SupportsResize(Protocol):
+    """Resources of a running unit can change."""
+
+    async def update_resources(self, unit_id: UnitId, resources: Resources) -> None:
+        """Apply new limits. Returns when accepted; `unit_status` shows what was granted."""
+        ...
+
+
+@runtime_checkable
+class SupportsStandby(Protocol):
+    """A unit can be frozen or hibernated and brought back (Quark)."""
+
+    async def freeze(self, unit_id: UnitId) -> None:
+        """RUNNING to HELD."""
+        ...
+
+    async def thaw(self, unit_id: UnitId) -> None:
+        """HELD or PARKED to RUNNING."""
+        ...
+
+    async def hibernate(self, unit_id: UnitId) -> None:
+        """RUNNING or HELD to PARKED: memory goes to disk."""
+        ...
+
+
+@runtime_checkable
+class SupportsMachine(Protocol):
+    """Verbs of virtual machines, apart from CRI."""
+
+    async def reboot(self, unit_id: UnitId, delay_seconds: float) -> None:
+        """Ask the guest to reboot after `delay_seconds`."""
+        ...
+
+    async def pause(self, unit_id: UnitId) -> None:
+        """vCPUs stop, memory stays: HELD."""
+        ...
+
+    async def resume(self, unit_id: UnitId) -> None:
+        """HELD or PARKED to RUNNING."""
+        ...
+
+    async def suspend(self, unit_id: UnitId) -> None:
+        """Memory is saved, the emulator ends: PARKED."""
+        ...
+
+    async def power_off(self, unit_id: UnitId, grace_seconds: float) -> None:
+        """Guest shutdown, then power off; the disk stays and `start_unit` brings it back."""
+        ...
+
+
+@runtime_checkable
+class SupportsCheckpoint(Protocol):
+    """A unit's state can be written to a file."""
+
+    async def checkpoint(self, unit_id: UnitId, path: str, timeout_seconds: float) -> None:
+        """Write an archive to `path`; the unit goes on."""
+        ...
+
+
+@runtime_checkable
+class SupportsCriPassthrough(Protocol):
+    """The backend speaks CRI v1; the CRI front forwards bytes untouched (DECISIONS 23)."""
+
+    async def cri_unary(self, method: str, request: bytes, deadline_seconds: float | None) -> bytes:
+        """Forward one call; the backend's code and details come back unchanged as `CriStatusError`."""
+        ...
+
+    def cri_stream(self, method: str, request: bytes) -> AsyncIterator[bytes]:
+        """Forward one server-streaming call."""
+        ...
+
+
+CAPABILITIES: tuple[type, ...] = (
+    SupportsImages,
+    SupportsEvents,
+    SupportsExec,
+    SupportsAttach,
+    SupportsPortForward,
+    SupportsStats,
+    SupportsLogReopen,
+    SupportsLogStream,
+    SupportsResize,
+    SupportsStandby,
+    SupportsMachine,
+    SupportsCheckpoint,
+    SupportsCriPassthrough,
+)
+"""Every capability the host asks for, in the order `kubeletx runtime describe` shows them."""

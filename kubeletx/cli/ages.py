@@ -1,0 +1,43 @@
+"""Durations as kubectl shows them: one or two units, fewer the longer it is."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+_MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86400, 365 * 86400
+
+
+def human_duration(seconds: float) -> str:
+    """``45s``, ``3m20s``, ``25m``, ``5h10m``, ``30h``, ``6d4h``, ``90d``, ``2y30d``."""
+    whole = int(seconds)
+    if whole < -1:
+        return "<invalid>"
+    if whole < 0:
+        return "0s"
+    if whole < 2 * _MINUTE:
+        return f"{whole}s"
+    if whole < 10 * _MINUTE:
+        return _two(whole, _MINUTE, "m", 1, "s")
+    if whole < 3 * _HOUR:
+        return f"{whole // _MINUTE}m"
+    if whole < 8 * _HOUR:
+        return _two(whole, _HOUR, "h", _MINUTE, "m")
+    if whole < 2 * _DAY:
+        return f"{whole // _HOUR}h"
+    if whole < 8 * _DAY:
+        return _two(whole, _DAY, "d", _HOUR, "h")
+    if whole < 2 * _YEAR:
+        return f"{whole // _DAY}d"
+    if whole < 8 * _YEAR:
+        return _two(whole, _YEAR, "y", _DAY, "d")
+    return f"{whole // _YEAR}y"
+
+
+def _two(whole: int, unit: int, letter: str, small: int, small_letter: str) -> str:
+    rest = whole % unit // small
+    return f"{whole // unit}{letter}" + (f"{rest}{small_letter}" if rest else "")
+
+
+def age(since: datetime | None, now: datetime) -> str:
+    """How long ago; ``<unknown>`` without a time."""
+    return human_duration((now - since).total_seconds()) if since is not None else "<unknown>"

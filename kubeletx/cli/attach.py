@@ -1,0 +1,27 @@
+"""``kubeletx attach``: join the streams of a running container, or a machine's console."""
+
+from __future__ import annotations
+
+import click
+
+from kubeletx.kube.core import Pod
+
+from .client import AgentClient, pod_path
+from .common import complete_pods, namespace_option, split_pod, with_agent
+from .remote import choose_container, run_in
+
+
+@click.command(short_help="Join the streams of a running container.")
+@click.argument("pod", shell_complete=complete_pods)
+@click.option("-c", "--container", default="", metavar="NAME", help="Container; the first one by default.")
+@click.option("-i", "--stdin", is_flag=True, help="Pass standard input on.")
+@click.option("-t", "--tty", is_flag=True, help="Standard input is a terminal.")
+@namespace_option
+@with_agent
+def attach(agent: AgentClient, pod: str, container: str, stdin: bool, tty: bool, namespace: str) -> int:
+    """Join the streams of the main process of a container of POD."""
+    found = agent.get(pod_path(namespace, split_pod(pod)), Pod)
+    chosen = choose_container(found, container)
+    if stdin and tty:
+        click.echo("If you don't see a command prompt, try pressing enter.", err=True)
+    return run_in(agent, "attach", found, chosen, (), stdin=stdin, tty=tty)

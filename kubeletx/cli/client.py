@@ -1,0 +1,172 @@
+"""The command line's side of the admin socket: plain HTTP over a unix socket, synchronous.
+
+http.client is enough for everything but exec, attach and port-forward, and is imported in a few
+milliseconds. Status objects come back as the errors they were in the agent; an agent that is not there is
+told apart from one that may not be talked to.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from kubeletx.api import Internal, PermissionDenied, TimedOut, Unavailable
+from kubeletx.server.status import Status, to_error
+
+T = TypeVar("T")
+Parameters = Mapping[str, "str | int | float | bool | None"]
+
+UNARY_TIMEOUT_SECONDS = 150.0
+"""More than the agent's own deadline for a runtime call (2m), so that its error comes first."""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line of a stream."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class AgentClient:
+    """Calls to one agent. Every method raises KubeletxError, worded for users."""
+
+    def __init__(self, socket_path: Path) -> None:
+        """`socket_path`: it need not exist before the first call."""
+        self.socket_path = socket_path
+
+    def get(self, path: str, type_: type[T], **parameters: Any) -> T:
+        """GET and decode."""
+        return self.call("GET", path, type_, parameters)
+
+    def call(
+        self, method: str, path: str, type_: type[T], parameters: Parameters | None = None, body: bytes = b""
+    ) -> T:
+        """One call and its whole answer."""
+        response = self._request(method, path, parameters or {}, body, UNARY_TIMEOUT_SECONDS)
+        try:
+            with response:
+                return msgspec.json.decode(response.read(), type=type_)
+        except msgspec.DecodeError as err:
+            raise Internal(f"the agent answered {path} with something else: {err}") from err
+        except (OSError, http.client.HTTPException) as err:
+            raise self._lost(err) from err
+
+    def lines(
+        self, method: str, path: str, parameters: Parameters | None = None, body: bytes = b""
+    ) -> Iterator[Line]:
+        """A stream of JSON lines; an ERROR line is raised."""
+        response = self._request(method, path, parameters or {}, body, None)
+        decoder = msgspec.json.Decoder(Line)
+        try:
+            with response:
+                while raw := response.readline():
+                    line = decoder.decode(raw)
+                    if line.type == "ERROR":
+                        raise to_error(msgspec.json.decode(line.object, type=Status))
+                    yield line
+        except (OSError, http.client.HTTPException) as err:
+            raise self._lost(err) from err
+
+    def chunks(self, path: str, parameters: Parameters) -> Iterator[bytes]:
+        """A stream of bytes, as they come."""
+        response = self._request("GET", path, parameters, b"", None)
+        try:
+            with response:
+                while piece := response.read1(64 * 1024):
+                    yield piece
+        except (OSError, http.client.HTTPException) as err:
+            raise self._lost(err) from err
+
+    def _request(
+        self, method: str, path: str, parameters: Parameters, body: bytes, timeout: float | None
+    ) -> http.client.HTTPResponse:
+        connection = _UnixConnection(self.socket_path, timeout)
+        response = None
+        try:
+            connection.request(
+                method, url_of(path, parameters), body=body or None, headers={"Connection": "close"}
+            )
+            response = connection.getresponse()
+        except TimeoutError as err:
+            raise TimedOut(f"the agent at {self.socket_path} did not answer within {timeout:g}s") from err
+        except (FileNotFoundError, ConnectionRefusedError) as err:
+            raise not_running(self.socket_path) from err
+        except PermissionError as err:
+            raise no_permission(self.socket_path) from err
+        except (OSError, http.client.HTTPException) as err:
+            raise self._lost(err) from err
+        finally:
+            if response is None:
+                connection.close()
+        if response.status >= 400:
+            raise to_error(_status(response))
+        return response
+
+    def _lost(self, err: Exception) -> Unavailable:
+        return Unavailable(
+            f"the connection to the agent at {self.socket_path} was lost: {err or type(err).__name__}"
+        )
+
+
+def not_running(socket_path: Path) -> Unavailable:
+    """No agent answers there."""
+    return Unavailable(
+        f"no agent is running on {socket_path}; start one with 'kubeletx --root-dir {socket_path.parent} "
+        "--container-runtime-endpoint ...', or name another with 'kubeletx --root-dir DIR COMMAND'"
+    )
+
+
+def no_permission(socket_path: Path) -> PermissionDenied:
+    """Somebody else's agent."""
+    return PermissionDenied(
+        f"permission denied on {socket_path}; run the command as the agent's user (with sudo)"
+    )
+
+
+def url_of(path: str, parameters: Parameters) -> str:
+    """Path and query; None and False are left out, True is 1."""
+    query = {
+        k: ("1" if v is True else str(v)) for k, v in parameters.items() if v is not None and v is not False
+    }
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def pod_path(namespace: str, name: str, verb: str = "") -> str:
+    """The path of one pod."""
+    path = f"/v1/pods/{quote(namespace, safe='')}/{quote(name, safe='')}"
+    return f"{path}/{verb}" if verb else path
+
+
+def _status(response: http.client.HTTPResponse) -> Status:
+    with response:
+        body = response.read()
+    try:
+        return msgspec.json.decode(body, type=Status)
+    except msgspec.DecodeError:
+        text = body.decode(errors="replace").strip() or response.reason
+        return Status(message=f"the agent answered {response.status}: {text}", code=response.status)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path, timeout: float | None) -> None:
+        super().__init__("kubeletx", timeout=timeout)
+        self._path = str(path)
+
+    def connect(self) -> None:
+        """Connect to the socket's path instead of a host."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.settimeout(self.timeout)
+        try:
+            sock.connect(self._path)
+        except OSError as err:
+            sock.close()
+            if "too long" in str(err):
+                raise FileNotFoundError(self._path) from err
+            raise
+        self.sock = sock

@@ -1,0 +1,179 @@
+"""``kubeletx delete pod``: end pods and wait until they are gone."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import click
+import msgspec
+
+from kubeletx.api import KubeletxError, NotFound, TimedOut, Unavailable
+from kubeletx.kube.core import Pod, PodList
+from kubeletx.server.views import DeleteOptions
+
+from .client import AgentClient, Line, pod_path
+from .common import DEFAULT_NAMESPACE, namespace_option, with_agent
+from .exit_codes import ExitCode
+from .group import show
+from .kinds import kind_of
+from .manifests import read_manifests
+from .selectors import parse_selector, select
+
+
+@click.command(short_help="Delete pods.")
+@click.argument("words", nargs=-1, metavar="pod NAME...")
+@click.option(
+    "-f", "--filename", "files", multiple=True, metavar="FILE", help="Delete the pods of this file."
+)
+@click.option("-l", "--selector", default="", metavar="SELECTOR", help="Delete pods with these labels.")
+@click.option("--all", "every", is_flag=True, help="Delete all pods of the namespace.")
+@click.option(
+    "--grace-period", type=click.IntRange(min=-1), default=-1, metavar="SECONDS", help="-1: the pod's own."
+)
+@click.option("--now", "at_once", is_flag=True, help="The same as --grace-period=1.")
+@click.option(
+    "--force", is_flag=True, help="With --grace-period=0: do not wait for a runtime that does not answer."
+)
+@click.option("--wait/--no-wait", default=True, help="Wait until the pods are gone (default).")
+@click.option("--timeout", default="0s", metavar="DURATION", help="Longest wait; 0s: no limit.")
+@click.option("--ignore-not-found", is_flag=True, help="A pod that is not there counts as deleted.")
+@namespace_option
+@with_agent
+def delete(
+    agent: AgentClient,
+    words: tuple[str, ...],
+    files: tuple[str, ...],
+    selector: str,
+    every: bool,
+    grace_period: int,
+    at_once: bool,
+    force: bool,
+    wait: bool,
+    timeout: str,
+    ignore_not_found: bool,
+    namespace: str,
+) -> int:
+    """Delete pods: 'delete pod NAME', 'delete pod/NAME', 'delete -f FILE' or 'delete pods --all'."""
+    if at_once and grace_period != -1:
+        raise click.UsageError("give --now or --grace-period, not both")
+    grace = 1 if at_once else grace_period
+    if force and grace == -1:
+        grace = 0
+    if force and grace != 0:
+        raise click.UsageError("--force goes with --grace-period=0")
+    options = DeleteOptions(grace_seconds=None if grace == -1 else grace, force=force)
+    if force:
+        click.echo("Warning: the pod's processes may go on if its runtime does not answer.", err=True)
+    seconds = _timeout(timeout)
+    failed = False
+    for where, name in _targets(agent, words, files, selector, every, namespace):
+        try:
+            _delete_one(agent, where, name, options, wait=wait, timeout_seconds=seconds)
+        except NotFound as error:
+            if not ignore_not_found:
+                failed = bool(show(error)) or failed
+        except KubeletxError as error:
+            failed = bool(show(error)) or failed
+    return ExitCode.FAILED if failed else ExitCode.OK
+
+
+def _targets(
+    agent: AgentClient,
+    words: tuple[str, ...],
+    files: tuple[str, ...],
+    selector: str,
+    every: bool,
+    namespace: str,
+) -> Iterator[tuple[str, str]]:
+    if files:
+        from kubeletx.kube.load import load_pods
+
+        for manifest in read_manifests(files):
+            for pod in load_pods(manifest.data, manifest.origin):
+                yield pod.namespace or DEFAULT_NAMESPACE, pod.name
+        return
+    if not words:
+        raise click.UsageError("name what to delete, such as 'delete pod NAME', or give -f FILE")
+    names = _names(words)
+    if names and (selector or every):
+        raise click.UsageError("give names, --selector or --all, not several of them")
+    if not names and not selector and not every:
+        raise click.UsageError("name the pods, or give --selector or --all")
+    yield from ((namespace, name) for name in names)
+    if not names:
+        wanted = parse_selector(selector)
+        for pod in agent.get("/v1/pods", PodList).items:
+            if pod.namespace == namespace and select(wanted, pod.metadata.labels):
+                yield pod.namespace, pod.name
+
+
+def _names(words: tuple[str, ...]) -> list[str]:
+    """``pod a b`` and ``pod/a pod/b``."""
+    if "/" in words[0]:
+        pairs = [word.partition("/") for word in words]
+        kinds, names = [kind for kind, _, _ in pairs], [name for _, _, name in pairs]
+    else:
+        kinds, names = [words[0]], list(words[1:])
+    for kind in kinds:
+        if kind_of(kind).singular != "pod":
+            raise click.UsageError(f"only pods can be deleted, not {kind_of(kind).plural}{_instead(kind)}")
+    return names
+
+
+def _instead(kind: str) -> str:
+    return {
+        "runtime": "; use 'kubeletx runtime remove NAME'",
+        "image": "; use 'kubeletx image rm IMAGE'",
+    }.get(kind_of(kind).singular, "")
+
+
+def _delete_one(
+    agent: AgentClient,
+    namespace: str,
+    name: str,
+    options: DeleteOptions,
+    *,
+    wait: bool,
+    timeout_seconds: float,
+) -> None:
+    agent.get(pod_path(namespace, name), Pod)  # its error knows the names there are
+    changes = agent.lines("GET", "/v1/pods", {"watch": True}) if wait else iter(())
+    next(changes, None)  # the watch stands before the deletion begins
+    agent.call("DELETE", pod_path(namespace, name), Pod, body=msgspec.json.encode(options))
+    click.echo(f'pod "{name}" {"force deleted" if options.force else "deleted"}')
+    if wait:
+        _wait(agent, changes, namespace, name, timeout_seconds)
+
+
+def _wait(
+    agent: AgentClient, changes: Iterator[Line], namespace: str, name: str, timeout_seconds: float
+) -> None:
+    """Read the watch until every life of the pod that there is now has ended."""
+
+    def expire(*_: object) -> None:
+        raise TimedOut(f"pod {namespace}/{name} is still ending after {timeout_seconds:g}s")
+
+    before = signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, timeout_seconds)
+    try:
+        pods = agent.get("/v1/pods", PodList).items
+        left = {pod.uid for pod in pods if (pod.namespace, pod.name) == (namespace, name)}
+        while left:
+            line = next(changes)
+            if line.type == "DELETED":
+                left.discard(msgspec.json.decode(line.object, type=Pod).uid)
+    except StopIteration:
+        raise Unavailable(f"the agent ended the watch before pod {namespace}/{name} was gone") from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _timeout(text: str) -> float:
+    from kubeletx.agent.config_kinds import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as err:
+        raise click.UsageError(f"--timeout: {text!r} {err}") from err

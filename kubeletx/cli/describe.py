@@ -1,0 +1,111 @@
+"""``kubeletx describe``: everything about a pod, the node or a runtime, with its events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from urllib.parse import quote
+
+import click
+import msgspec
+
+from kubeletx.api import NotFound
+from kubeletx.kube.core import Pod, PodList
+from kubeletx.kube.event import Event, EventList
+from kubeletx.kube.node import Node
+from kubeletx.server.views import RuntimeDetail, RuntimeView
+
+from .client import AgentClient, pod_path
+from .common import DEFAULT_NAMESPACE, namespace_option, now, with_agent
+from .exit_codes import ExitCode
+from .kinds import kind_of
+from .printers import print_object
+from .selectors import parse_selector, select
+
+
+class _Runtimes(msgspec.Struct, frozen=True):
+    items: tuple[RuntimeView, ...]
+
+
+@click.command(short_help="Show everything about a pod, the node or a runtime.")
+@click.argument("kind")
+@click.argument("names", nargs=-1)
+@click.option("-l", "--selector", default="", metavar="SELECTOR", help="Pods with these labels.")
+@namespace_option
+@with_agent
+def describe(agent: AgentClient, kind: str, names: tuple[str, ...], selector: str, namespace: str) -> int:
+    """Show everything about a pod, the node or a runtime. KIND is pod, node or runtime, or KIND/NAME."""
+    word, slash, name = kind.partition("/")
+    wanted = (name, *names) if slash else names
+    chosen = kind_of(word).singular
+    if chosen == "pod":
+        return _pods(agent, wanted, selector, namespace)
+    if chosen == "node":
+        return _node(agent, wanted)
+    if chosen == "runtime":
+        everything = [item.name for item in agent.get("/v1/runtimes", _Runtimes).items]
+        return describe_runtimes(agent, wanted or tuple(everything), None)
+    raise click.UsageError(f"{kind_of(word).plural} have no description; use 'kubeletx get {word} -o yaml'")
+
+
+def _pods(agent: AgentClient, names: tuple[str, ...], selector: str, namespace: str) -> int:
+    from .describe_pod import describe_pod
+
+    if names:
+        pods: Sequence[Pod] = [agent.get(pod_path(namespace, name), Pod) for name in names]
+    else:
+        wanted = parse_selector(selector)
+        everything = agent.get("/v1/pods", PodList).items
+        pods = [
+            pod for pod in everything if pod.namespace == namespace and select(wanted, pod.metadata.labels)
+        ]
+    events = agent.get("/v1/events", EventList).items
+    _print([describe_pod(pod, [e for e in events if _is_about_pod(e, pod)], now()) for pod in pods])
+    return ExitCode.OK
+
+
+def _is_about_pod(event: Event, pod: Pod) -> bool:
+    ref = event.involved_object
+    if ref.kind != "Pod" or ref.name != pod.name:
+        return False
+    return (ref.namespace or DEFAULT_NAMESPACE) == pod.namespace and ref.uid in (None, "", pod.uid)
+
+
+def _node(agent: AgentClient, names: tuple[str, ...]) -> int:
+    from .describe_node import describe_node
+
+    node = agent.get("/v1/node", Node)
+    if names and names != (node.metadata.name,):
+        raise NotFound(f"node {names[0]!r} not found; this agent's node is {node.metadata.name!r}")
+    runtimes = agent.get("/v1/runtimes", _Runtimes).items
+    pods = agent.get("/v1/pods", PodList).items
+    _print([describe_node(node, runtimes, pods, _events_of(agent, "Node", lambda name: True), now())])
+    return ExitCode.OK
+
+
+def describe_runtimes(agent: AgentClient, names: tuple[str, ...], output: str | None) -> int:
+    """Describe runtimes by name; ``runtime describe`` is the same."""
+    from .describe_runtime import describe_runtime
+
+    sheets = []
+    for name in names:
+        detail = agent.get(f"/v1/runtimes/{quote(name, safe='')}", RuntimeDetail)
+        if output:
+            print_object(detail, output)
+        else:
+            events = _events_of(agent, "Runtime", name.__eq__)
+            sheets.append(describe_runtime(detail, events, now()))
+    _print(sheets)
+    return ExitCode.OK
+
+
+def _events_of(agent: AgentClient, kind: str, is_wanted: Callable[[str], bool]) -> list[Event]:
+    events = agent.get("/v1/events", EventList).items
+    return [e for e in events if e.involved_object.kind == kind and is_wanted(e.involved_object.name or "")]
+
+
+def _print(sheets: Sequence[Sequence[str]]) -> None:
+    for number, lines in enumerate(sheets):
+        if number:
+            click.echo("\n")
+        for line in lines:
+            click.echo(line)

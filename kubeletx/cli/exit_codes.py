@@ -1,0 +1,17 @@
+"""Exit codes of the command line. They never change meaning; ``exec`` passes on the command's own code."""
+
+from __future__ import annotations
+
+import enum
+
+
+class ExitCode(enum.IntEnum):
+    """What a script may rely on."""
+
+    OK = 0
+    FAILED = 1
+    """The agent refused, something was not found, or no agent answered (as kubectl and crictl have it)."""
+    USAGE = 2
+    """A flag, an argument or the configuration is wrong: trying again will not help."""
+    INTERRUPTED = 130
+    """Ctrl-C."""

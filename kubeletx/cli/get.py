@@ -1,0 +1,227 @@
+"""``kubeletx get``: tables, JSON, YAML or names of pods, runtimes, the node, images and events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from kubeletx.api import NotFound
+
+from .client import AgentClient
+from .common import namespace_option, now, output_option, with_agent
+from .exit_codes import ExitCode
+from .group import did_you_mean
+from .kinds import Kind, kind_of
+from .printers import FORMATS, Table, print_object, to_json, to_yaml
+from .selectors import Requirement, parse_selector, select
+
+
+class Query(NamedTuple):
+    """Which objects are wanted, and how they are shown."""
+
+    kind: Kind
+    names: tuple[str, ...]
+    namespace: str | None
+    """None: all namespaces."""
+    selector: tuple[Requirement, ...]
+    about: str
+    """``pod/web``: only events about it; empty: all."""
+    output: str | None
+    headers: bool
+    show_labels: bool
+
+    def wants(self, item: Any) -> bool:
+        """Whether the object is one of those wanted."""
+        kind = self.kind
+        if self.names and kind.name(item) not in self.names and not _has_tag(item, self.names):
+            return False
+        if kind.namespaced and self.namespace is not None and kind.namespace(item) != self.namespace:
+            return False
+        if self.about and _about(item) != self.about:
+            return False
+        return select(self.selector, kind.labels(item))
+
+
+@click.command(short_help="Show pods, runtimes, the node, images or events.")
+@click.argument("kind")
+@click.argument("names", nargs=-1)
+@output_option(*FORMATS)
+@click.option("-w", "--watch", is_flag=True, help="Go on and show what changes.")
+@namespace_option
+@click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")
+@click.option(
+    "-l", "--selector", default="", metavar="SELECTOR", help="Only what has these labels, such as a=b,!c."
+)
+@click.option("--for", "about", default="", metavar="KIND/NAME", help="Only events about this object.")
+@click.option("--no-headers", is_flag=True, help="Leave out the headings.")
+@click.option("--show-labels", is_flag=True, help="Show labels as the last column.")
+@with_agent
+def get(
+    agent: AgentClient,
+    kind: str,
+    names: tuple[str, ...],
+    output: str | None,
+    watch: bool,
+    namespace: str,
+    all_namespaces: bool,
+    selector: str,
+    about: str,
+    no_headers: bool,
+    show_labels: bool,
+) -> int:
+    """Show pods, runtimes, the node, images or events.
+
+    KIND is one of these words, or KIND/NAME; NAMES narrow it down.
+    """
+    word, slash, name = kind.partition("/")
+    query = Query(
+        kind=kind_of(word),
+        names=(name, *names) if slash else names,
+        namespace=None if all_namespaces else namespace,
+        selector=parse_selector(selector),
+        about=_normal(about),
+        output=output,
+        headers=not no_headers,
+        show_labels=show_labels,
+    )
+    if watch:
+        return _watch(agent, query)
+    return _show_once(agent, query)
+
+
+def _show_once(agent: AgentClient, query: Query) -> int:
+    everything, missing = query.kind.fetch(agent)
+    items = [item for item in everything if query.wants(item)]
+    lost = _not_found(query, items, everything)
+    if query.output in ("json", "yaml"):
+        _print_documents(query, items)
+    elif query.output == "name":
+        for item in items:
+            click.echo(f"{query.kind.singular}/{query.kind.name(item)}")
+    elif items:
+        _print_rows(_table(query), query, items, headers=query.headers)
+    elif not lost:
+        where = (
+            f" in {query.namespace} namespace"
+            if query.kind.namespaced and query.namespace is not None
+            else ""
+        )
+        click.echo(f"No resources found{where}.", err=True)
+    if missing:
+        click.echo(
+            f"Warning: no answer from {', '.join(missing)}; their {query.kind.plural} are not shown", err=True
+        )
+    for error in lost:
+        click.echo(f"Error: {error}", err=True)
+    return ExitCode.FAILED if lost else ExitCode.OK
+
+
+def _print_documents(query: Query, items: Sequence[Any]) -> None:
+    if len(query.names) == 1 and len(items) == 1:
+        print_object(items[0], str(query.output))
+    elif not query.names or items:
+        api_version, kind = query.kind.list_header
+        document = {
+            "apiVersion": api_version,
+            "kind": kind,
+            "metadata": {"resourceVersion": ""},
+            "items": items,
+        }
+        print_object(document, str(query.output))
+
+
+def _not_found(query: Query, items: Sequence[Any], everything: Sequence[Any]) -> list[NotFound]:
+    """One error for each name that nothing has, with the nearest name that something has."""
+    kind = query.kind
+    found = {kind.name(item) for item in items}
+    there = [kind.name(item) for item in everything if query._replace(names=()).wants(item)]
+    errors = []
+    for name in query.names:
+        if name not in found and not any(_has_tag(item, (name,)) for item in items):
+            elsewhere = [
+                kind.namespace(item) for item in everything if kind.namespaced and kind.name(item) == name
+            ]
+            hint = f"; it is in namespace {elsewhere[0]}" if elsewhere else did_you_mean(name, there)
+            errors.append(NotFound(f"{kind.singular} {name!r} not found{hint}"))
+    return errors
+
+
+def _table(query: Query) -> Table:
+    from .columns import LABELS, NAMESPACE
+
+    shown = list(query.kind.columns)
+    if query.kind.namespaced and query.namespace is None:
+        shown.insert(0, NAMESPACE)
+    if query.show_labels:
+        shown.append(LABELS)
+    return Table(shown, wide=query.output == "wide")
+
+
+def _print_rows(table: Table, query: Query, items: Sequence[Any], *, headers: bool) -> None:
+    rows = []
+    moment = now()
+    for item in items:
+        for row in query.kind.rows(item, moment):
+            if query.kind.namespaced and query.namespace is None:
+                row.insert(0, query.kind.namespace(item))
+            if query.show_labels:
+                row.append(",".join(f"{k}={v}" for k, v in sorted(query.kind.labels(item).items())))
+            rows.append(row)
+    for line in table.render(rows, headers=headers):
+        click.echo(line)
+
+
+def _watch(agent: AgentClient, query: Query) -> int:
+    if query.kind.watch is None:
+        raise click.UsageError(f"{query.kind.plural} cannot be watched; leave out --watch")
+    show = _watcher(query)
+    if query.kind.plural == "events":
+        everything, _ = query.kind.fetch(agent)
+        for item in filter(query.wants, everything):
+            show("ADDED", item)
+    for type_, item in query.kind.watch(agent):
+        if query.wants(item):
+            show(type_, item)
+    click.echo("Error: the agent ended the watch", err=True)
+    return ExitCode.FAILED
+
+
+def _watcher(query: Query) -> Callable[[str, Any], None]:
+    """What prints one change, in the format asked for."""
+    if query.output == "json":
+        return lambda type_, item: click.echo(to_json(item))
+    if query.output == "yaml":
+        return lambda type_, item: click.echo(f"---\n{to_yaml(item)}")
+    if query.output == "name":
+        return lambda type_, item: click.echo(f"{query.kind.singular}/{query.kind.name(item)}")
+    table = _table(query)
+    first = [query.headers]
+
+    def show(type_: str, item: Any) -> None:
+        _print_rows(table, query, [item], headers=first[0])
+        first[0] = False
+
+    return show
+
+
+def _has_tag(item: Any, names: tuple[str, ...]) -> bool:
+    """An image answers to its id, each tag and each digest."""
+    known = {getattr(item, "id", None), *getattr(item, "tags", ()), *getattr(item, "digests", ())}
+    return any(name in known for name in names)
+
+
+def _about(item: Any) -> str:
+    ref = getattr(item, "involved_object", None)
+    return f"{(ref.kind or '').lower()}/{ref.name}" if ref is not None else ""
+
+
+def _normal(about: str) -> str:
+    """``pods/web`` as ``pod/web``."""
+    if not about:
+        return ""
+    word, slash, name = about.partition("/")
+    if not slash:
+        raise click.UsageError(f"--for {about!r} is not KIND/NAME")
+    return f"{kind_of(word).singular}/{name}"

@@ -1,0 +1,110 @@
+"""The click groups: subcommands that are imported when used, and errors that are one line.
+
+`kubeletx --help` must be quick, so a group knows its commands by name, module and one line of help, and
+imports a module only to run its command or to show its own help.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from kubeletx.api.errors import InvalidConfig, InvalidPod, KubeletxError
+
+from .exit_codes import ExitCode
+
+
+class Lazy(NamedTuple):
+    """A command that is not imported yet: ``module:attribute`` and its help line."""
+
+    target: str
+    help: str
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are `Lazy`. Typos get a suggestion."""
+
+    def __init__(self, *args: Any, lazy: dict[str, Lazy], **kwargs: Any) -> None:
+        """`lazy`: command name to where it is, in the order in which help shows them."""
+        super().__init__(*args, **kwargs)
+        self.lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order given."""
+        return list(self.lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of the command."""
+        entry = self.lazy.get(cmd_name)
+        if entry is None:
+            return None
+        module, _, attribute = entry.target.partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with a suggestion for what is not known."""
+        if args and args[0] not in self.lazy and not args[0].startswith("-"):
+            raise click.UsageError(
+                f"unknown command {args[0]!r}{did_you_mean(args[0], list(self.lazy))}", ctx
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The help lines, without importing anything."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in self.lazy.items()])
+
+
+class ErrorGroup(LazyGroup):
+    """The outermost group: errors become one line on standard error and an exit code."""
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
+        """Run and exit; a traceback means a bug."""
+        extra["standalone_mode"] = False
+        try:
+            code = super().main(args, *rest, **extra)
+        except click.exceptions.Exit as done:
+            code = done.exit_code
+        except click.UsageError as error:
+            error.show()
+            code = ExitCode.USAGE
+        except click.ClickException as error:
+            error.show()
+            code = ExitCode.FAILED
+        except (click.Abort, KeyboardInterrupt):
+            code = ExitCode.INTERRUPTED
+        except BrokenPipeError:
+            code = _quiet_pipe()
+        except KubeletxError as error:
+            code = show(error)
+        sys.exit(int(code or 0))
+
+
+def show(error: KubeletxError) -> ExitCode:
+    """Print each mistake on a line of its own and say which exit code it means."""
+    each: Sequence[KubeletxError] = getattr(error, "errors", None) or (error,)
+    for one in each:
+        click.echo(f"Error: {one.message}", err=True)
+    return ExitCode.USAGE if isinstance(error, InvalidConfig | InvalidPod) else ExitCode.FAILED
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """``; did you mean 'x'?`` or nothing."""
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _quiet_pipe() -> ExitCode:
+    """The reader (head, less) has gone: not an error, and nothing more may be written."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return ExitCode.OK

@@ -1,0 +1,179 @@
+"""The kinds of objects that ``get`` knows: how each is fetched, watched, named, selected and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+import click
+import msgspec
+
+from kubeletx.kube.core import Pod, PodList
+from kubeletx.kube.event import Event, EventList
+from kubeletx.kube.node import Node
+from kubeletx.server.views import ImageListing, ImageView, PodChange, RuntimeView
+
+from . import columns
+from .client import AgentClient
+from .group import did_you_mean
+from .printers import Column
+
+Watch = Iterator[tuple[str, Any]]
+"""(ADDED, MODIFIED or DELETED; the object)."""
+
+
+class Kind(NamedTuple):
+    """One kind of object. `watch` None: it cannot be watched. `list_header`: of the JSON list."""
+
+    singular: str
+    plural: str
+    short: tuple[str, ...]
+    columns: Sequence[Column]
+    fetch: Callable[[AgentClient], tuple[Sequence[Any], Sequence[str]]]
+    """The objects, and the runtimes that did not answer."""
+    rows: Callable[[Any, datetime], list[list[str]]]
+    name: Callable[[Any], str]
+    list_header: tuple[str, str]
+    namespaced: bool = False
+    namespace: Callable[[Any], str] = lambda item: ""
+    labels: Callable[[Any], Mapping[str, str]] = lambda item: {}
+    watch: Callable[[AgentClient], Watch] | None = None
+
+
+class _Items(msgspec.Struct, frozen=True):
+    items: tuple[RuntimeView, ...]
+
+
+def _pods(agent: AgentClient) -> tuple[Sequence[Pod], Sequence[str]]:
+    return agent.get("/v1/pods", PodList).items, ()
+
+
+def _watch_pods(agent: AgentClient) -> Watch:
+    for line in agent.lines("GET", "/v1/pods", {"watch": True}):
+        change = PodChange(type=line.type, object=msgspec.json.decode(line.object, type=Pod))
+        yield change.type, change.object
+
+
+def _runtimes(agent: AgentClient) -> tuple[Sequence[RuntimeView], Sequence[str]]:
+    return agent.get("/v1/runtimes", _Items).items, ()
+
+
+def _watch_runtimes(agent: AgentClient) -> Watch:
+    """The agent sends whole lists; only what differs from the one before is shown."""
+    before: dict[str, RuntimeView] = {}
+    for line in agent.lines("GET", "/v1/runtimes", {"watch": True}):
+        present = {item.name: item for item in msgspec.json.decode(line.object, type=tuple[RuntimeView, ...])}
+        for name, item in present.items():
+            if before.get(name) != item:
+                yield ("MODIFIED" if name in before else "ADDED"), item
+        for name in before.keys() - present.keys():
+            yield "DELETED", before[name]
+        before = present
+
+
+def _node(agent: AgentClient) -> tuple[Sequence[Node], Sequence[str]]:
+    return (agent.get("/v1/node", Node),), ()
+
+
+def _watch_node(agent: AgentClient) -> Watch:
+    for line in agent.lines("GET", "/v1/node", {"watch": True}):
+        yield line.type, msgspec.json.decode(line.object, type=Node)
+
+
+def _images(agent: AgentClient) -> tuple[Sequence[ImageView], Sequence[str]]:
+    listing = agent.get("/v1/images", ImageListing)
+    return listing.items, listing.missing
+
+
+def _events(agent: AgentClient) -> tuple[Sequence[Event], Sequence[str]]:
+    return agent.get("/v1/events", EventList).items, ()
+
+
+def _watch_events(agent: AgentClient) -> Watch:
+    for line in agent.lines("GET", "/v1/events", {"watch": True}):
+        yield line.type, msgspec.json.decode(line.object, type=Event)
+
+
+def _event_namespace(event: Event) -> str:
+    """Events of the node and of runtimes stand in the default namespace, as in a cluster."""
+    return event.metadata.namespace or event.involved_object.namespace or "default"
+
+
+def _image_name(image: ImageView) -> str:
+    return image.tags[0] if image.tags else image.id
+
+
+KINDS: Final = (
+    Kind(
+        "pod",
+        "pods",
+        ("po",),
+        columns.POD,
+        _pods,
+        lambda pod, now: [columns.pod_row(pod, now)],
+        lambda pod: str(pod.name),
+        ("v1", "PodList"),
+        namespaced=True,
+        namespace=lambda pod: str(pod.namespace),
+        labels=lambda pod: dict(pod.metadata.labels),
+        watch=_watch_pods,
+    ),
+    Kind(
+        "runtime",
+        "runtimes",
+        ("rt",),
+        columns.RUNTIME,
+        _runtimes,
+        lambda item, now: [columns.runtime_row(item, now)],
+        lambda item: str(item.name),
+        ("kubeletx.io/v1", "RuntimeList"),
+        watch=_watch_runtimes,
+    ),
+    Kind(
+        "node",
+        "nodes",
+        ("no",),
+        columns.NODE,
+        _node,
+        lambda node, now: [columns.node_row(node, now)],
+        lambda node: str(node.metadata.name),
+        ("v1", "NodeList"),
+        labels=lambda node: dict(node.metadata.labels),
+        watch=_watch_node,
+    ),
+    Kind(
+        "image",
+        "images",
+        ("img",),
+        columns.IMAGE,
+        _images,
+        lambda image, now: columns.image_rows(image),
+        _image_name,
+        ("kubeletx.io/v1", "ImageList"),
+    ),
+    Kind(
+        "event",
+        "events",
+        ("ev",),
+        columns.EVENT,
+        _events,
+        lambda event, now: [columns.event_row(event, now)],
+        lambda event: str(event.metadata.name),
+        ("v1", "EventList"),
+        namespaced=True,
+        namespace=_event_namespace,
+        watch=_watch_events,
+    ),
+)
+
+_BY_WORD: Final = {word: kind for kind in KINDS for word in (kind.singular, kind.plural, *kind.short)}
+
+
+def kind_of(word: str) -> Kind:
+    """The kind by any of its names. Raises UsageError with a suggestion."""
+    kind = _BY_WORD.get(word.lower())
+    if kind is None:
+        known = ", ".join(kind.plural for kind in KINDS)
+        raise click.UsageError(f"unknown kind {word!r}{did_you_mean(word, list(_BY_WORD))} (known: {known})")
+    return kind

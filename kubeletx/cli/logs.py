@@ -1,0 +1,77 @@
+"""``kubeletx logs``: the log of one container."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from kubeletx.api import InvalidConfig
+from kubeletx.kube.core import Pod
+
+from .client import AgentClient, Parameters, pod_path
+from .common import complete_pods, namespace_option, split_pod, with_agent
+from .remote import choose_container
+
+
+@click.command(short_help="Print the log of a container.")
+@click.argument("pod", shell_complete=complete_pods)
+@click.argument("container", default="", required=False)
+@click.option(
+    "-c", "--container", "named", default="", metavar="NAME", help="Container; the first one by default."
+)
+@click.option("-f", "--follow", is_flag=True, help="Go on as the log grows.")
+@click.option("-p", "--previous", is_flag=True, help="The container's life before the present one.")
+@click.option("--tail", type=int, default=-1, metavar="N", help="Only the last lines; -1: all.")
+@click.option("--since", default="", metavar="DURATION", help="Only what is newer than 5s, 2m or 3h.")
+@click.option(
+    "--since-time", default=None, metavar="TIME", help="Only what is newer than 2006-01-02T15:04:05Z."
+)
+@click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
+@click.option(
+    "--limit-bytes", type=click.IntRange(min=1), default=None, metavar="N", help="Stop after so many bytes."
+)
+@namespace_option
+@with_agent
+def logs(
+    agent: AgentClient,
+    pod: str,
+    container: str,
+    named: str,
+    follow: bool,
+    previous: bool,
+    tail: int,
+    since: str,
+    since_time: str | None,
+    timestamps: bool,
+    limit_bytes: int | None,
+    namespace: str,
+) -> int:
+    """Print the log of a container of POD."""
+    if since and since_time:
+        raise click.UsageError("give --since or --since-time, not both")
+    found = agent.get(pod_path(namespace, split_pod(pod)), Pod)
+    parameters: Parameters = {
+        "container": choose_container(found, named or container),
+        "follow": follow,
+        "previous": previous,
+        "timestamps": timestamps,
+        "tailLines": tail if tail >= 0 else None,
+        "sinceSeconds": _seconds(since) if since else None,
+        "sinceTime": since_time,
+        "limitBytes": limit_bytes,
+    }
+    out = sys.stdout.buffer
+    for piece in agent.chunks(pod_path(found.namespace, found.name, "log"), parameters):
+        out.write(piece)
+        out.flush()
+    return 0
+
+
+def _seconds(text: str) -> int:
+    from kubeletx.agent.config_kinds import parse_duration
+
+    try:
+        return max(1, round(parse_duration(text)))
+    except ValueError as err:
+        raise InvalidConfig(field="--since", problem=f"{text!r} {err}") from err

@@ -1,0 +1,135 @@
+"""``kubeletx``: without a subcommand it is the agent, with one it talks to the running agent.
+
+The subcommand finds its agent by ``<root-dir>/kubeletx.sock``. Flags of the agent belong before any
+subcommand, and only ``config view`` takes them: it then shows what an agent started like this would use.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .agent_flags import explain_unknown, given, normalise, with_agent_flags
+from .exit_codes import ExitCode
+from .group import ErrorGroup, Lazy
+from .settings import DEFAULT_ROOT, Invocation
+
+COMMANDS = {
+    "get": Lazy("kubeletx.cli.get:get", "Show pods, runtimes, the node, images or events."),
+    "describe": Lazy("kubeletx.cli.describe:describe", "Show everything about a pod, the node or a runtime."),
+    "logs": Lazy("kubeletx.cli.logs:logs", "Print the log of a container."),
+    "exec": Lazy("kubeletx.cli.exec:exec_", "Run a command in a container."),
+    "attach": Lazy("kubeletx.cli.attach:attach", "Join the streams of a running container."),
+    "port-forward": Lazy("kubeletx.cli.port_forward:port_forward", "Forward local ports to a pod."),
+    "apply": Lazy("kubeletx.cli.apply:apply", "Create or change pods from a file."),
+    "replace": Lazy("kubeletx.cli.replace:replace", "Replace pods from a file."),
+    "delete": Lazy("kubeletx.cli.delete:delete", "Delete pods."),
+    "top": Lazy("kubeletx.cli.top:top", "Show usage of pods, runtimes or the node."),
+    "runtime": Lazy("kubeletx.cli.runtime:runtime", "Add, remove, cordon and describe runtimes."),
+    "image": Lazy("kubeletx.cli.image:image", "List, pull, remove and prune images."),
+    "plugins": Lazy("kubeletx.cli.plugins:plugins", "Show the plugins that were found."),
+    "config": Lazy("kubeletx.cli.config:config", "Show the effective configuration."),
+    "version": Lazy("kubeletx.cli.version:version", "Show the versions of this command and of the agent."),
+    "completion": Lazy("kubeletx.cli.completion:completion", "Print the completion script of a shell."),
+}
+
+
+class MainGroup(ErrorGroup):
+    """The agent's flags, then perhaps a subcommand."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Commands first: the agent's flags are many."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Print help for no argument at all; explain flags that are not known."""
+        if not args and not ctx.resilient_parsing:
+            click.echo(ctx.get_help())
+            ctx.exit(ExitCode.OK)
+        try:
+            return super().parse_args(ctx, normalise(args, self.lazy))
+        except click.NoSuchOption as error:
+            raise click.UsageError(explain_unknown(error.option_name), ctx) from None
+
+
+def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from kubeletx import __version__
+
+        click.echo(f"kubeletx {__version__}")
+        ctx.exit(ExitCode.OK)
+
+
+@click.group(
+    cls=MainGroup,
+    lazy=COMMANDS,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    options_metavar="[FLAGS]",
+    subcommand_metavar="[COMMAND [ARGS]...]",
+)
+@click.option(
+    "--root-dir",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help=f"The agent's directory. Default: {DEFAULT_ROOT}.",
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Configuration file (KubeletConfiguration with a kubeletx section).",
+)
+@click.option(
+    "--config-dir",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Directory of *.conf files that are read after --config, in order of name.",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version.",
+)
+@with_agent_flags
+@click.pass_context
+def cli(
+    ctx: click.Context,
+    /,
+    root_dir: Path | None,
+    config_file: Path | None,
+    config_dir: Path | None,
+    **flags: Any,
+) -> int:
+    """A node agent that runs several runtimes at once; each pod is bound to one of them.
+
+    With flags and no command it is the agent:
+
+    \b
+      kubeletx --container-runtime-endpoint container:containerd:unix:///run/containerd/containerd.sock
+
+    With a command it talks to the agent that runs on --root-dir.
+    """
+
+    ctx.obj = Invocation(
+        root_dir=root_dir, config_file=config_file, config_dir=config_dir, flags=given(flags)
+    )
+    if ctx.invoked_subcommand is None:
+        from .run import run
+
+        return run(ctx.obj)
+    if ctx.invoked_subcommand != "config":
+        ctx.obj.refuse_agent_flags()
+    return ExitCode.OK
+
+
+def main() -> None:
+    """The entry point."""
+    cli.main(prog_name="kubeletx")

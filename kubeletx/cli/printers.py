@@ -1,0 +1,86 @@
+"""Tables and the other output formats: ``-o wide|json|yaml|name``.
+
+A `Table` is columns and rows of text; columns marked wide are left out unless asked for. Widths are those
+of the longest cell, three spaces between, as kubectl prints them. A watch keeps the widths of its first
+table and only widens them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+
+NONE = "<none>"
+FORMATS = ("wide", "json", "yaml", "name")
+
+
+class Column(NamedTuple):
+    """A heading; `wide`: only with ``-o wide``."""
+
+    title: str
+    wide: bool = False
+
+
+class Table:
+    """Rows of one kind of object."""
+
+    def __init__(self, columns: Sequence[Column], *, wide: bool = False) -> None:
+        """`wide`: show the wide columns too."""
+        self._shown = [index for index, column in enumerate(columns) if wide or not column.wide]
+        self._titles = [columns[index].title for index in self._shown]
+        self._widths = [len(title) for title in self._titles]
+
+    def render(self, rows: Iterable[Sequence[str]], *, headers: bool = True) -> list[str]:
+        """The lines of these rows, each as long as it needs to be."""
+        cells = [[row[index] or NONE for index in self._shown] for row in rows]
+        for row in cells:
+            self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)]
+        lines = [self._titles, *cells] if headers else cells
+        return [
+            "   ".join(c.ljust(w) for c, w in zip(line, self._widths, strict=True)).rstrip() for line in lines
+        ]
+
+
+def to_json(value: Any) -> str:
+    """Indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=4).decode()
+
+
+def to_yaml(value: Any) -> str:
+    """YAML with sorted keys, as kubectl prints it."""
+    import yaml
+
+    plain = msgspec.json.decode(msgspec.json.encode(value))
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text: str = yaml.dump(plain, Dumper=dumper, default_flow_style=False, sort_keys=True, allow_unicode=True)
+    return text.rstrip("\n")
+
+
+def print_object(value: Any, output: str) -> None:
+    """One object as JSON or YAML."""
+    click.echo(to_json(value) if output == "json" else to_yaml(value))
+
+
+def human_bytes(size: int | None) -> str:
+    """``1.5GB``, ``742kB``: decimal, as crictl shows images; ``<unknown>`` for None."""
+    if size is None:
+        return "<unknown>"
+    number = float(size)
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.3g}{unit}"
+        number /= 1000
+    return f"{number:.3g}TB"
+
+
+def mebibytes(size: int | None) -> str:
+    """``128Mi``, as ``kubectl top`` shows memory."""
+    return "<unknown>" if size is None else f"{size // (1024 * 1024)}Mi"
+
+
+def millicores(amount: int | None) -> str:
+    """``250m``, as ``kubectl top`` shows CPU."""
+    return "<unknown>" if amount is None else f"{amount}m"

@@ -1,0 +1,146 @@
+"""docs/cli.md, made from the command tree: ``python -m kubeletx.cli.reference > docs/cli.md``.
+
+A test compares the page with what this makes, so that it never says anything else than the program.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+
+import click
+
+from kubeletx.agent.config import AgentConfig
+from kubeletx.agent.config_kubelet import IGNORED_FIELDS, REFUSED_FLAGS
+from kubeletx.agent.config_settings import ENDPOINT_KEYS, SETTINGS, Setting
+
+from .exit_codes import ExitCode
+from .main import COMMANDS, cli
+
+_INTRO = """\
+# Command line
+
+Made by `python -m kubeletx.cli.reference > docs/cli.md`; do not edit.
+
+`kubeletx FLAGS` runs the agent. `kubeletx [--root-dir DIR] COMMAND` talks to the agent that runs on that
+directory, over its socket `DIR/kubeletx.sock`. `kubeletx` alone prints help.
+"""
+
+_EXIT_CODES = {
+    ExitCode.OK: "success",
+    ExitCode.FAILED: "the agent refused, something was not found, or no agent answered",
+    ExitCode.USAGE: "a flag, an argument, a manifest or the configuration is wrong",
+    ExitCode.INTERRUPTED: "Ctrl-C",
+}
+
+
+def render() -> str:
+    """The whole page."""
+    return "\n".join([*_pages()]).rstrip() + "\n"
+
+
+def _pages() -> Iterator[str]:
+    yield _INTRO
+    yield from _codes()
+    yield from _agent()
+    yield from _others()
+    yield "## Commands\n"
+    context = click.Context(cli, info_name="kubeletx", **cli.context_settings)
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        if command is not None:
+            yield from _command(command, click.Context(command, info_name=name, parent=context))
+
+
+def _codes() -> Iterator[str]:
+    yield "## Exit codes\n"
+    yield "| code | meaning |\n|---|---|"
+    for code, meaning in _EXIT_CODES.items():
+        yield f"| {int(code)} | {meaning} |"
+    yield "\n`exec` and `attach` pass on the exit code of the command in the container.\n"
+
+
+def _agent() -> Iterator[str]:
+    yield "## Flags of the agent, and fields of its configuration file\n"
+    yield (
+        "Later wins: default, `--config` file, `*.conf` files of `--config-dir` in order of name, flags. Fields\n"
+        "without `kubeletx.` are KubeletConfiguration's own, with its meaning. A flag that takes a list or a map\n"
+        "may be repeated.\n"
+    )
+    yield "| flag | field | default | meaning |\n|---|---|---|---|"
+    for param in cli.params:
+        if isinstance(param, click.Option) and not (param.name or "").startswith("flag_"):
+            yield f"| `{param.opts[0]}` | | | {param.help} |"
+    for setting in SETTINGS:
+        yield f"| {_flag(setting)} | `{setting.key}` | {_default(setting)} | {setting.help} |"
+    yield ""
+
+
+def _flag(setting: Setting) -> str:
+    return f"`--{setting.flag}`" if setting.flag else ""
+
+
+def _default(setting: Setting) -> str:
+    if setting.path in ENDPOINT_KEYS:
+        return ""
+    shown = setting.kind.show(operator.attrgetter(setting.path)(AgentConfig()))
+    if isinstance(shown, dict):
+        shown = ", ".join(f"{key}: {value}" for key, value in shown.items())
+    if isinstance(shown, list):
+        shown = ", ".join(shown)
+    if isinstance(shown, bool):
+        shown = str(shown).lower()
+    return f"`{shown}`" if shown not in ("", None) else ""
+
+
+def _others() -> Iterator[str]:
+    yield "### Fields of the kubelet that are read and change nothing\n"
+    yield "The agent names each one that was set when it starts.\n"
+    yield ", ".join(f"`{key}`" for key in sorted(IGNORED_FIELDS)) + "\n"
+    yield "### Flags of the kubelet that are refused\n"
+    yield "| flag | instead |\n|---|---|"
+    for flag in sorted(REFUSED_FLAGS):
+        yield f"| `--{flag}` | {REFUSED_FLAGS[flag]} |"
+    yield ""
+
+
+def _command(command: click.Command, context: click.Context) -> Iterator[str]:
+    path = context.command_path
+    yield f"### {path}\n"
+    yield f"```\n{command.get_usage(context).removeprefix('Usage: ')}\n```\n"
+    if command.help:
+        yield _paragraphs(command.help) + "\n"
+    options = [
+        param
+        for param in command.get_params(context)
+        if isinstance(param, click.Option) and param.name != "help"
+    ]
+    if options:
+        yield "| flag | meaning |\n|---|---|"
+        for option in options:
+            names, text = option.get_help_record(context) or ("", "")
+            yield (
+                f"| `{names}` | {text} |".replace("|json", "\\|json")
+                .replace("|yaml", "\\|yaml")
+                .replace("|name", "\\|name")
+            )
+        yield ""
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            if inner is not None:
+                yield from _command(inner, click.Context(inner, info_name=name, parent=context))
+
+
+def _paragraphs(text: str) -> str:
+    """Help text without click's marks; a block that is not wrapped becomes code."""
+    parts = []
+    for block in text.strip().split("\n\n"):
+        is_code = block.startswith("\b")
+        lines = [line.strip() for line in block.removeprefix("\b\n").splitlines()]
+        parts.append("\n".join(["```", *lines, "```"] if is_code else lines))
+    return "\n\n".join(parts)
+
+
+if __name__ == "__main__":
+    click.echo(render(), nl=False)

@@ -1,0 +1,72 @@
+"""Label selectors as kubectl takes them: ``a=b,c!=d,e in (f,g),h notin (i),j,!k``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from kubeletx.api import InvalidConfig
+
+_KEY: Final = r"[A-Za-z0-9](?:[A-Za-z0-9_./-]*[A-Za-z0-9])?"
+_TERM: Final = re.compile(
+    rf"\s*(?:(?P<absent>!)\s*(?P<gone>{_KEY})"
+    rf"|(?P<key>{_KEY})(?:\s*(?P<op>==|=|!=)\s*(?P<value>[A-Za-z0-9_.-]*)"
+    r"|\s+(?P<word>in|notin)\s*\((?P<values>[^()]*)\))?)\s*(?:,|$)"
+)
+
+
+class Requirement(NamedTuple):
+    """One term. `operator`: in, notin, exists, absent."""
+
+    key: str
+    operator: str
+    values: frozenset[str] = frozenset()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """As the API server decides; ``notin`` and ``!=`` also match what has no such label."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "in":
+                return value is not None and value in self.values
+            case "notin":
+                return value is None or value not in self.values
+            case "exists":
+                return value is not None
+            case _:
+                return value is None
+
+
+def parse_selector(text: str) -> tuple[Requirement, ...]:
+    """All terms; all must match. Raises InvalidConfig naming what is not understood."""
+    found: list[Requirement] = []
+    position = 0
+    while position < len(text.rstrip()):
+        match = _TERM.match(text, position)
+        if match is None:
+            raise InvalidConfig(
+                field="--selector",
+                problem=f"{text[position:]!r} is not understood",
+                fix="write a=b, a!=b, 'a in (b,c)', 'a notin (b)', a or !a, joined by commas",
+            )
+        found.append(_requirement(match))
+        position = match.end()
+    return tuple(found)
+
+
+def _requirement(match: re.Match[str]) -> Requirement:
+    if match["absent"]:
+        return Requirement(match["gone"], "absent")
+    if match["op"]:
+        return Requirement(
+            match["key"], "notin" if match["op"] == "!=" else "in", frozenset({match["value"]})
+        )
+    if match["word"]:
+        values = frozenset(value.strip() for value in match["values"].split(","))
+        return Requirement(match["key"], match["word"], values)
+    return Requirement(match["key"], "exists")
+
+
+def select(requirements: tuple[Requirement, ...], labels: Mapping[str, str]) -> bool:
+    """Whether all terms match."""
+    return all(requirement.matches(labels) for requirement in requirements)

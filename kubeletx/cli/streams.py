@@ -1,0 +1,154 @@
+"""Live streams between this terminal and a container, through the admin socket.
+
+With a terminal the local one is put into raw mode, so that every key goes to the container, and its size
+follows SIGWINCH; whatever happens, the old mode is set back. Standard input is read in a daemon thread: it
+may be a file, a pipe or a terminal, and a blocked read must not hold up the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import termios
+import threading
+import tty
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import aiohttp
+
+from kubeletx.api import Channel, KubeletxError, Session
+from kubeletx.streaming.websocket import WebSocketSession, connect_session
+
+from .client import no_permission, not_running
+
+_BLOCK = 32 * 1024
+
+
+@contextmanager
+def agent_session(socket_path: Path) -> Iterator[aiohttp.ClientSession]:
+    """An HTTP client on the admin socket; close it with `async with`."""
+    if not socket_path.exists():
+        raise not_running(socket_path)
+    if not os.access(socket_path, os.W_OK):
+        raise no_permission(socket_path)
+    connector = aiohttp.UnixConnector(path=str(socket_path), limit=0)
+    yield aiohttp.ClientSession(
+        connector=connector, base_url="http://kubeletx", timeout=aiohttp.ClientTimeout()
+    )
+
+
+async def open_stream(
+    client: aiohttp.ClientSession, socket_path: Path, path: str, query: Sequence[tuple[str, str]]
+) -> WebSocketSession:
+    """One session; an agent that does not answer is named."""
+    try:
+        return await connect_session(client, path, query)
+    except KubeletxError as err:
+        if isinstance(err.__cause__, aiohttp.ClientConnectorError):
+            raise not_running(socket_path) from err
+        raise
+
+
+async def run_remote(
+    socket_path: Path, path: str, query: Sequence[tuple[str, str]], *, stdin: bool, terminal: bool
+) -> int:
+    """Connect this process's streams with a remote command; its exit code."""
+    with agent_session(socket_path) as made:
+        async with made as client:
+            session = await open_stream(client, socket_path, path, query)
+            try:
+                with raw_terminal() if terminal else _nothing():
+                    return await pump(session, stdin=stdin, terminal=terminal)
+            finally:
+                await session.close()
+
+
+async def pump(session: Session, *, stdin: bool, terminal: bool) -> int:
+    """Carry bytes both ways until the far end has ended."""
+    loop = asyncio.get_running_loop()
+    helpers: list[asyncio.Task[None]] = []
+    if stdin:
+        helpers.append(asyncio.create_task(_feed(session), name="stdin"))
+    if terminal:
+        resized = asyncio.Event()
+        resized.set()
+        loop.add_signal_handler(signal.SIGWINCH, resized.set)
+        helpers.append(asyncio.create_task(_follow_size(session, resized), name="terminal-size"))
+    try:
+        async for channel, data in session.output():
+            _write(2 if channel is Channel.STDERR else 1, data)
+        return await session.wait()
+    finally:
+        if terminal:
+            loop.remove_signal_handler(signal.SIGWINCH)
+        for task in helpers:
+            task.cancel()
+        await asyncio.gather(*helpers, return_exceptions=True)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+async def _feed(session: Session) -> None:
+    """Standard input to the session, then the half-close."""
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[bytes] = asyncio.Queue()
+    room = threading.Semaphore(8)
+
+    def read() -> None:
+        while True:
+            room.acquire()
+            try:
+                data = os.read(0, _BLOCK)
+            except OSError:
+                data = b""
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(queue.put_nowait, data)
+            if not data:
+                return
+
+    threading.Thread(target=read, name="stdin", daemon=True).start()
+    with suppress(KubeletxError):  # the far end stopped reading
+        while data := await queue.get():
+            await session.write(data)
+            room.release()
+        await session.close_stdin()
+
+
+async def _follow_size(session: Session, resized: asyncio.Event) -> None:
+    while True:
+        await resized.wait()
+        resized.clear()
+        size = shutil.get_terminal_size()
+        with suppress(KubeletxError):
+            await session.resize(size.columns, size.lines)
+
+
+def has_terminal() -> bool:
+    """Whether standard input is a terminal."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+@contextmanager
+def raw_terminal() -> Iterator[None]:
+    """Raw mode of the terminal on standard input, and the way back."""
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    tty.setraw(descriptor)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield

@@ -1,0 +1,152 @@
+"""What a CRI server says about itself, read once per connect.
+
+Newer servers answer RuntimeConfig and list their runtime handlers in Status. Older ones (containerd 1.6)
+do neither, but the verbose Status holds containerd's configuration as JSON, which tells both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kubeletx.api import FEATURES, LogMode, RuntimeCondition, RuntimeHealth, RuntimeVersion, Traits
+from kubeletx.cri.stubs import runtime_v1_pb2 as pb
+
+SYSTEMD = "systemd"
+CGROUPFS = "cgroupfs"
+
+IMAGE_VOLUMES_SINCE = {"containerd": (2, 1), "cri-o": (1, 31)}
+
+
+class Backend(msgspec.Struct, frozen=True, kw_only=True):
+    """`handlers`: names a pod may ask for; empty when the server does not tell. `cgroup_driver`: systemd,
+    cgroupfs, or empty when the server does not tell."""
+
+    version: RuntimeVersion
+    handlers: tuple[str, ...] = ()
+    cgroup_driver: str = ""
+    refuses: tuple[str, ...] = ()
+    sandbox_image: str = ""
+    """The image that sandboxes are made from, if the server tells; older ones do not pin it themselves."""
+
+
+def read_backend(
+    version: RuntimeVersion,
+    status: pb.StatusResponse,
+    config: pb.RuntimeConfigResponse | None,
+    handler: str,
+) -> Backend:
+    """`status`: the verbose answer. `config`: None when the server does not know the call. `handler`: the
+    endpoint's own, empty for the server's default."""
+    settings = _settings(status)
+    return Backend(
+        version=version,
+        handlers=_handlers(status, settings),
+        cgroup_driver=_cgroup_driver(config, settings, handler),
+        refuses=_refuses(version, status, handler),
+        sandbox_image=str(settings.get("sandboxImage") or ""),
+    )
+
+
+def version_from_cri(answer: pb.VersionResponse) -> RuntimeVersion:
+    """The name is the word before ``://`` in containerID."""
+    return RuntimeVersion(
+        name=answer.runtime_name, version=answer.runtime_version, api_version=answer.runtime_api_version
+    )
+
+
+def health_from_cri(answer: pb.StatusResponse, handlers: tuple[str, ...], wanted: str) -> RuntimeHealth:
+    """`handlers`: those the server has. `wanted`: the endpoint's own handler; a missing one is a condition
+    that is not met."""
+    conditions = tuple(
+        RuntimeCondition(type=c.type, ok=c.status, reason=c.reason, message=c.message)
+        for c in answer.status.conditions
+    )
+    ready = {c.type: c.ok for c in conditions}
+    known = not wanted or not handlers or wanted in handlers
+    if not known:
+        conditions += (
+            RuntimeCondition(
+                type="HandlerReady",
+                ok=False,
+                reason="HandlerNotConfigured",
+                message=f"no runtime handler {wanted!r}, only {', '.join(handlers)}",
+            ),
+        )
+    return RuntimeHealth(
+        runtime_ready=ready.get("RuntimeReady", False) and known,
+        network_ready=ready.get("NetworkReady", False),
+        conditions=conditions,
+        handlers=(wanted,) if wanted else handlers,
+    )
+
+
+def traits_of(backend: Backend, *, remote: bool) -> Traits:
+    """What any CRI server is, less what this one cannot do."""
+    return Traits(details=("process",), log_mode=LogMode.FILE, remote=remote, refuses=backend.refuses)
+
+
+def cgroup_parent(path: str, driver: str) -> str:
+    """The pod's cgroup as the driver takes it: ``/kubepods/pod1-2`` is kubepods-pod1_2.slice for systemd."""
+    if driver != SYSTEMD or not path or path.endswith(".slice"):
+        return path
+    parts = [part.replace("-", "_") for part in path.split("/") if part]
+    return "-".join(parts) + ".slice" if parts else path
+
+
+def _settings(status: pb.StatusResponse) -> dict[str, Any]:
+    try:
+        settings = msgspec.json.decode(status.info.get("config", "{}"))
+    except msgspec.DecodeError:
+        return {}
+    return settings if isinstance(settings, dict) else {}
+
+
+def _runtimes(settings: dict[str, Any]) -> dict[str, Any]:
+    runtimes = (settings.get("containerd") or {}).get("runtimes")
+    return runtimes if isinstance(runtimes, dict) else {}
+
+
+def _handlers(status: pb.StatusResponse, settings: dict[str, Any]) -> tuple[str, ...]:
+    """The entry with an empty name stands for the default one and is left out."""
+    if status.runtime_handlers:
+        return tuple(sorted(handler.name for handler in status.runtime_handlers if handler.name))
+    return tuple(sorted(_runtimes(settings)))
+
+
+def _cgroup_driver(config: pb.RuntimeConfigResponse | None, settings: dict[str, Any], handler: str) -> str:
+    if config is not None and config.HasField("linux"):
+        return SYSTEMD if config.linux.cgroup_driver == pb.SYSTEMD else CGROUPFS
+    runtimes = _runtimes(settings)
+    if not runtimes:
+        return ""
+    name = handler or (settings.get("containerd") or {}).get("defaultRuntimeName", "")
+    options = (runtimes.get(name) or {}).get("options") or {}
+    return SYSTEMD if options.get("SystemdCgroup") or settings.get("systemdCgroup") else CGROUPFS
+
+
+def _refuses(version: RuntimeVersion, status: pb.StatusResponse, handler: str) -> tuple[str, ...]:
+    """An older server ignores fields it does not know, so a pod that needs them must not go there."""
+    features = {h.name: h.features for h in status.runtime_handlers}.get(handler)
+    refused = set()
+    if features is None or not features.user_namespaces:
+        refused.add("user-namespace")
+    if features is None or not features.recursive_read_only_mounts:
+        refused.add("recursive-read-only")
+    if not status.features.supplemental_groups_policy:
+        refused.add("strict-groups")
+    since = IMAGE_VOLUMES_SINCE.get(version.name)
+    if since is not None and _number(version.version) < since:
+        refused.add("image-volumes")
+    assert refused <= FEATURES
+    return tuple(sorted(refused))
+
+
+def _number(version: str) -> tuple[int, int]:
+    """(1, 6) of ``1.6.20~ds1`` or ``v1.6``; a version without numbers counts as the newest."""
+    parts = version.lstrip("v").split(".")
+    digits = ["".join(c for c in part if c.isdecimal()) for part in parts[:2]]
+    if len(digits) < 2 or not all(digits):
+        return (1 << 30, 0)
+    return (int(digits[0]), int(digits[1]))

@@ -1,0 +1,201 @@
+"""What a CRI server can do beyond sandboxes and units, one class for each protocol of the contract."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
+from kubeletx.api import (
+    ExecResult,
+    KubeletxError,
+    Resources,
+    SandboxId,
+    StreamRequest,
+    StreamUrl,
+    TimedOut,
+    Unavailable,
+    UnitId,
+    UnitStats,
+    Unsupported,
+)
+
+from . import methods
+from .client import DEADLINE_SECONDS, CriClient, path_of
+from .convert import resources_to_cri, stats_from_cri
+from .stubs import runtime_v1_pb2 as pb
+
+NO_SUCH_ID = "kubeletx-asks-whether-the-method-exists"
+
+OwnUnits = Callable[[Mapping[str, str]], Awaitable[Callable[[str], bool]]]
+"""Given a match, says which unit ids are this runtime's."""
+
+
+class CriExec:
+    """Commands inside a container."""
+
+    def __init__(self, client: CriClient) -> None:
+        self._client = client
+
+    async def exec_sync(self, unit_id: UnitId, command: Sequence[str], timeout_seconds: float) -> ExecResult:
+        """CRI counts whole seconds, so the limit is rounded up. A command that cannot be started raises
+        Internal with the runtime's words, since CRI has no code for it."""
+        answer = await self._client.call(
+            methods.EXEC_SYNC,
+            pb.ExecSyncRequest(container_id=unit_id, cmd=command, timeout=math.ceil(timeout_seconds)),
+            timeout_seconds=timeout_seconds + DEADLINE_SECONDS if timeout_seconds else None,
+        )
+        return ExecResult(stdout=answer.stdout, stderr=answer.stderr, exit_code=answer.exit_code)
+
+    async def exec(self, unit_id: UnitId, request: StreamRequest) -> StreamUrl:
+        """A URL of the runtime's own streaming server, good for one connection within a minute."""
+        answer = await self._client.call(
+            methods.EXEC,
+            pb.ExecRequest(
+                container_id=unit_id,
+                cmd=request.command,
+                tty=request.tty,
+                stdin=request.stdin,
+                stdout=request.stdout,
+                stderr=request.stderr and not request.tty,
+            ),
+            timeout_seconds=DEADLINE_SECONDS,
+        )
+        return StreamUrl(answer.url)
+
+
+class CriAttach:
+    """Streams of a container's main process."""
+
+    def __init__(self, client: CriClient) -> None:
+        self._client = client
+
+    async def attach(self, unit_id: UnitId, request: StreamRequest) -> StreamUrl:
+        """A URL of the runtime's own streaming server."""
+        answer = await self._client.call(
+            methods.ATTACH,
+            pb.AttachRequest(
+                container_id=unit_id,
+                tty=request.tty,
+                stdin=request.stdin,
+                stdout=request.stdout,
+                stderr=request.stderr and not request.tty,
+            ),
+            timeout_seconds=DEADLINE_SECONDS,
+        )
+        return StreamUrl(answer.url)
+
+
+class CriPortForward:
+    """Connections into a sandbox's network."""
+
+    def __init__(self, client: CriClient) -> None:
+        self._client = client
+
+    async def port_forward(self, sandbox_id: SandboxId, port: int) -> StreamUrl:
+        """A URL of the runtime's own streaming server."""
+        answer = await self._client.call(
+            methods.PORT_FORWARD,
+            pb.PortForwardRequest(pod_sandbox_id=sandbox_id, port=[port]),
+            timeout_seconds=DEADLINE_SECONDS,
+        )
+        return StreamUrl(answer.url)
+
+
+class CriStats:
+    """Usage of containers."""
+
+    def __init__(self, client: CriClient, own_units: OwnUnits) -> None:
+        self._client = client
+        self._own_units = own_units
+
+    async def list_unit_stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
+        """One entry for each running container that the server could measure."""
+        answer = await self._client.call(
+            methods.LIST_CONTAINER_STATS,
+            pb.ListContainerStatsRequest(filter=pb.ContainerStatsFilter(label_selector=match)),
+            timeout_seconds=DEADLINE_SECONDS,
+        )
+        is_own = await self._own_units(match)
+        return [stats_from_cri(item) for item in answer.stats if is_own(item.attributes.id)]
+
+
+class CriLogs:
+    """Rotation of container logs."""
+
+    def __init__(self, client: CriClient) -> None:
+        self._client = client
+
+    async def reopen_log(self, unit_id: UnitId) -> None:
+        """Raises Conflict when the container does not run."""
+        await self._client.call(
+            methods.REOPEN_CONTAINER_LOG,
+            pb.ReopenContainerLogRequest(container_id=unit_id),
+            timeout_seconds=DEADLINE_SECONDS,
+        )
+
+
+class CriResize:
+    """New limits for a running container."""
+
+    def __init__(self, client: CriClient) -> None:
+        self._client = client
+
+    async def update_resources(self, unit_id: UnitId, resources: Resources) -> None:
+        """Limits that are None stay as they are."""
+        await self._client.call(
+            methods.UPDATE_CONTAINER_RESOURCES,
+            pb.UpdateContainerResourcesRequest(container_id=unit_id, linux=resources_to_cri(resources)),
+            timeout_seconds=DEADLINE_SECONDS,
+        )
+
+
+class CriCheckpoint:
+    """Container state in an archive."""
+
+    def __init__(self, client: CriClient) -> None:
+        self._client = client
+
+    async def checkpoint(self, unit_id: UnitId, path: str, timeout_seconds: float) -> None:
+        """CRI counts whole seconds, so the limit is rounded up."""
+        await self._client.call(
+            methods.CHECKPOINT_CONTAINER,
+            pb.CheckpointContainerRequest(
+                container_id=unit_id, location=path, timeout=math.ceil(timeout_seconds)
+            ),
+            timeout_seconds=timeout_seconds + DEADLINE_SECONDS,
+        )
+
+
+async def knows_checkpoints(client: CriClient) -> bool:
+    """Whether the server has CheckpointContainer: asked for a container that does not exist, one that has
+    it says so, one that has not refuses the call."""
+    request = pb.CheckpointContainerRequest(container_id=NO_SUCH_ID)
+    try:
+        await client.call(methods.CHECKPOINT_CONTAINER, request, timeout_seconds=DEADLINE_SECONDS)
+    except Unsupported:
+        return False
+    except (Unavailable, TimedOut):
+        raise
+    except KubeletxError:
+        return True
+    return True
+
+
+class CriPassthrough:
+    """Calls that are forwarded unread."""
+
+    def __init__(self, runtime: CriClient, images: CriClient) -> None:
+        self._runtime = runtime
+        self._images = images
+
+    async def cri_unary(self, method: str, request: bytes, deadline_seconds: float | None) -> bytes:
+        """`method`: a name such as RunPodSandbox, or a full path."""
+        return await self._client_of(method).call_bytes(method, request, timeout_seconds=deadline_seconds)
+
+    def cri_stream(self, method: str, request: bytes) -> AsyncIterator[bytes]:
+        """`method`: a name such as GetContainerEvents, or a full path."""
+        return self._client_of(method).stream_bytes(method, request)
+
+    def _client_of(self, method: str) -> CriClient:
+        is_image = path_of(method).startswith(f"/{methods.IMAGE_SERVICE}/")
+        return self._images if is_image else self._runtime

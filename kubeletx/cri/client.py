@@ -1,0 +1,222 @@
+"""One gRPC connection to a CRI (or containerd) server.
+
+A call goes out typed (`call`, `stream`) or as bytes (`call_bytes`, `stream_bytes`). Typed ones raise our
+errors, bytes ones the server's own status. Nothing is retried here, and nothing waits for a server that
+is not there: the host decides what to try again.
+
+Deadlines: the caller's `asyncio.timeout` cancels the call at the server too; `timeout_seconds` is a
+second one that the server sees, for callers that forgot theirs.
+
+Closing the client ends calls in flight. grpc.aio reports that as a cancellation of the waiting task;
+here it is told apart from a real one and raised as Unavailable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from kubeletx.api import Internal, KubeletxError, Unavailable
+
+from .errors import CriStatusError, raw, translate
+from .methods import METHODS, Method
+from .url import Target, parse_url
+
+Q = TypeVar("Q", bound=Message)
+A = TypeVar("A", bound=Message)
+T = TypeVar("T")
+
+Metadata = tuple[tuple[str, str], ...]
+
+MAX_RECEIVE_BYTES = 16 << 20
+"""As the kubelet; lists of large nodes pass the 4 MiB that gRPC allows by itself."""
+
+DEADLINE_SECONDS = 600.0
+"""The server-side deadline of calls whose caller has its own; longer than any request timeout in use."""
+
+OPTIONS: tuple[tuple[str, int | str], ...] = (
+    ("grpc.max_receive_message_length", MAX_RECEIVE_BYTES),
+    # Go servers refuse the socket's path as authority.
+    ("grpc.default_authority", "localhost"),
+    # A server that comes back is found within a second; the default grows to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    # Its name misleads: this is how long one attempt to connect may take.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # Each client has its own connection, so that a stuck one disturbs no other runtime.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_retries", 0),
+    ("grpc.enable_http_proxy", 0),
+)
+
+TCP_OPTIONS: tuple[tuple[str, int | str], ...] = (
+    # Finds a peer that vanished. Go servers close connections that ping more often than every 5 minutes.
+    ("grpc.keepalive_time_ms", 310_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+)
+
+
+class CriClient:
+    """Calls to one endpoint; usable by any task of one event loop."""
+
+    def __init__(self, url: str) -> None:
+        """`url`: unix or tcp, parameters ignored. Does not connect yet."""
+        self.target: Target = parse_url(url)
+        self._channel: grpc.aio.Channel | None = None
+        self._calls: dict[str, Callable[..., Any]] = {}
+        self._closed = False
+
+    @property
+    def endpoint(self) -> str:
+        """The URL without parameters, for messages."""
+        return self.target.location
+
+    def open(self) -> None:
+        """Allow calls, also after `close`."""
+        self._closed = False
+
+    async def close(self) -> None:
+        """End the connection and the calls in flight. May be called again."""
+        self._closed = True
+        channel, self._channel = self._channel, None
+        self._calls.clear()
+        if channel is not None:
+            await channel.close(grace=None)
+
+    async def call(
+        self,
+        method: Method[Q, A],
+        request: Q,
+        *,
+        timeout_seconds: float | None = None,
+        metadata: Metadata | None = None,
+    ) -> A:
+        """The answer to a unary call, or one of our errors. `metadata`: headers, such as containerd's."""
+        answer: A = await self._unary(
+            method.path, method, request, timeout_seconds, self._translated, metadata
+        )
+        return answer
+
+    async def call_bytes(self, method: str, request: bytes, *, timeout_seconds: float | None = None) -> bytes:
+        """Forward a unary call unread. `method`: a CRI name or a full path. Raises CriStatusError."""
+        path = path_of(method)
+        answer: bytes = await self._unary(f"bytes:{path}", None, request, timeout_seconds, _raw)
+        return answer
+
+    def stream(
+        self,
+        method: Method[Q, A],
+        request: Q,
+        *,
+        timeout_seconds: float | None = None,
+        metadata: Metadata | None = None,
+    ) -> AsyncIterator[A]:
+        """The answers to a server-streaming call, or one of our errors."""
+        return self._stream(method.path, method, request, timeout_seconds, self._translated, metadata)
+
+    def stream_bytes(
+        self, method: str, request: bytes, *, timeout_seconds: float | None = None
+    ) -> AsyncIterator[bytes]:
+        """Forward a server-streaming call unread. Raises CriStatusError."""
+        path = path_of(method)
+        return self._stream(f"bytes:{path}", None, request, timeout_seconds, _raw)
+
+    async def _unary(
+        self,
+        key: str,
+        method: Method[Any, Any] | None,
+        request: object,
+        timeout: float | None,
+        failed: Callable[[str, grpc.aio.AioRpcError], KubeletxError],
+        metadata: Metadata | None = None,
+    ) -> Any:
+        multicallable = self._calls.get(key) or self._prepare(key, method, streaming=False)
+        try:
+            return await multicallable(request, timeout=timeout, metadata=metadata)
+        except grpc.aio.AioRpcError as err:
+            raise failed(key, err) from err
+        except asyncio.CancelledError as err:
+            if _task_is_cancelled():
+                raise
+            raise self._gone(key) from err
+        except grpc.aio.UsageError as err:
+            raise self._gone(key) from err
+
+    async def _stream(
+        self,
+        key: str,
+        method: Method[Any, Any] | None,
+        request: object,
+        timeout: float | None,
+        failed: Callable[[str, grpc.aio.AioRpcError], KubeletxError],
+        metadata: Metadata | None = None,
+    ) -> AsyncIterator[Any]:
+        multicallable = self._calls.get(key) or self._prepare(key, method, streaming=True)
+        call = None
+        try:
+            call = multicallable(request, timeout=timeout, metadata=metadata)
+            async for answer in call:
+                yield answer
+        except grpc.aio.AioRpcError as err:
+            raise failed(key, err) from err
+        except asyncio.CancelledError as err:
+            if _task_is_cancelled():
+                raise
+            raise self._gone(key) from err
+        except grpc.aio.UsageError as err:
+            raise self._gone(key) from err
+        finally:
+            if call is not None:
+                call.cancel()
+
+    def _prepare(self, key: str, method: Method[Any, Any] | None, *, streaming: bool) -> Callable[..., Any]:
+        """Make and keep the callable of one method; the channel is made at the first one."""
+        if self._closed:
+            raise self._gone(key)
+        if self._channel is None:
+            options = OPTIONS + (TCP_OPTIONS if self.target.scheme == "tcp" else ())
+            self._channel = grpc.aio.insecure_channel(self.target.address, options=options)
+        make: Callable[..., Any] = self._channel.unary_stream if streaming else self._channel.unary_unary
+        path = key.removeprefix("bytes:")
+        if method is None:
+            made: Callable[..., Any] = make(path)
+        else:
+            made = make(
+                path,
+                request_serializer=method.request.SerializeToString,
+                response_deserializer=method.answer.FromString,
+            )
+        self._calls[key] = made
+        return made
+
+    def _translated(self, key: str, err: grpc.aio.AioRpcError) -> KubeletxError:
+        return translate(err, method=key, endpoint=self.endpoint)
+
+    def _gone(self, key: str) -> KubeletxError:
+        if key.startswith("bytes:"):
+            return CriStatusError("UNAVAILABLE", f"the connection to {self.endpoint} was closed")
+        return Unavailable(f"the connection to {self.endpoint} was closed")
+
+
+def path_of(method: str) -> str:
+    """The path on the wire of a CRI method's name; a path is returned as it is."""
+    if method.startswith("/"):
+        return method
+    found = METHODS.get(method)
+    if found is None:
+        raise Internal(f"CRI v1 has no method {method!r}")
+    return found.path
+
+
+def _raw(_key: str, err: grpc.aio.AioRpcError) -> KubeletxError:
+    return raw(err)
+
+
+def _task_is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

@@ -1,0 +1,44 @@
+"""Contract values ↔ CRI messages: pure, both ways, no policy.
+
+Specs become the requests that `CriRuntime` sends; requests that the CRI front receives become specs.
+What CRI cannot say is left out on the way there and stays at its default on the way back; each module
+names it.
+"""
+
+from .common import (
+    namespaces_from_cri,
+    namespaces_to_cri,
+    resources_from_cri,
+    resources_to_cri,
+)
+from .images import auth_to_cri, filesystem_from_cri, image_from_cri, image_spec_from_cri, image_spec_to_cri
+from .observed import (
+    sandbox_status_from_cri,
+    sandbox_summary_from_cri,
+    stats_from_cri,
+    unit_status_from_cri,
+    unit_summary_from_cri,
+)
+from .sandbox import sandbox_from_cri, sandbox_to_cri
+from .unit import unit_from_cri, unit_to_cri
+
+__all__ = [
+    "auth_to_cri",
+    "filesystem_from_cri",
+    "image_from_cri",
+    "image_spec_from_cri",
+    "image_spec_to_cri",
+    "namespaces_from_cri",
+    "namespaces_to_cri",
+    "resources_from_cri",
+    "resources_to_cri",
+    "sandbox_from_cri",
+    "sandbox_status_from_cri",
+    "sandbox_summary_from_cri",
+    "sandbox_to_cri",
+    "stats_from_cri",
+    "unit_from_cri",
+    "unit_status_from_cri",
+    "unit_summary_from_cri",
+    "unit_to_cri",
+]

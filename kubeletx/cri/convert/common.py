@@ -1,0 +1,167 @@
+"""Parts that sandboxes and units share: namespaces, profiles, ids, resources.
+
+CRI has no field for requests, pids or ephemeral storage. On the way back the requests and limits that
+follow from shares, quota and period are filled in, since runtimes that are no containers need them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kubeletx.api import (
+    IdMapping,
+    NamespaceMode,
+    Namespaces,
+    ProfileType,
+    Resources,
+    SecurityProfile,
+    SELinuxOptions,
+    UnitId,
+)
+from kubeletx.cri.stubs import runtime_v1_pb2 as pb
+
+_MODE_TO_CRI = {
+    NamespaceMode.POD: pb.POD,
+    NamespaceMode.CONTAINER: pb.CONTAINER,
+    NamespaceMode.NODE: pb.NODE,
+    NamespaceMode.TARGET: pb.TARGET,
+}
+_MODE_FROM_CRI = {value: key for key, value in _MODE_TO_CRI.items()}
+
+_PROFILE_TO_CRI = {
+    ProfileType.RUNTIME_DEFAULT: pb.SecurityProfile.RuntimeDefault,
+    ProfileType.UNCONFINED: pb.SecurityProfile.Unconfined,
+    ProfileType.LOCALHOST: pb.SecurityProfile.Localhost,
+}
+_PROFILE_FROM_CRI = {value: key for key, value in _PROFILE_TO_CRI.items()}
+
+MILLICORES_PER_CORE = 1000
+SHARES_PER_CORE = 1024
+DEFAULT_PERIOD_US = 100_000
+
+
+def namespaces_to_cri(namespaces: Namespaces) -> pb.NamespaceOption:
+    """One range list serves users and groups, as Kubernetes has it."""
+    option = pb.NamespaceOption(
+        network=_MODE_TO_CRI[namespaces.network],
+        pid=_MODE_TO_CRI[namespaces.pid],
+        ipc=_MODE_TO_CRI[namespaces.ipc],
+        target_id=namespaces.target_unit or "",
+    )
+    if namespaces.user is not None:
+        option.userns_options.mode = pb.POD
+        option.userns_options.uids.extend(id_mappings_to_cri(namespaces.user))
+        option.userns_options.gids.extend(id_mappings_to_cri(namespaces.user))
+    return option
+
+
+def namespaces_from_cri(option: pb.NamespaceOption) -> Namespaces:
+    """Group mappings that differ from the user's are not kept."""
+    own_users = option.HasField("userns_options") and option.userns_options.mode == pb.POD
+    return Namespaces(
+        network=_MODE_FROM_CRI[option.network],
+        pid=_MODE_FROM_CRI[option.pid],
+        ipc=_MODE_FROM_CRI[option.ipc],
+        target_unit=UnitId(option.target_id) if option.target_id else None,
+        user=id_mappings_from_cri(option.userns_options.uids) if own_users else None,
+    )
+
+
+def id_mappings_to_cri(mappings: tuple[IdMapping, ...]) -> list[pb.IDMapping]:
+    """In order."""
+    return [pb.IDMapping(host_id=m.host_id, container_id=m.container_id, length=m.length) for m in mappings]
+
+
+def id_mappings_from_cri(mappings: Iterable[pb.IDMapping]) -> tuple[IdMapping, ...]:
+    """In order."""
+    return tuple(IdMapping(host_id=m.host_id, container_id=m.container_id, length=m.length) for m in mappings)
+
+
+def profile_to_cri(profile: SecurityProfile | None) -> pb.SecurityProfile | None:
+    """None stays unset."""
+    if profile is None:
+        return None
+    return pb.SecurityProfile(profile_type=_PROFILE_TO_CRI[profile.type], localhost_ref=profile.localhost_ref)
+
+
+def profile_from_cri(profile: pb.SecurityProfile) -> SecurityProfile:
+    """A profile that is set."""
+    return SecurityProfile(type=_PROFILE_FROM_CRI[profile.profile_type], localhost_ref=profile.localhost_ref)
+
+
+def legacy_profile_from_cri(text: str) -> SecurityProfile | None:
+    """The older string form: runtime/default, unconfined, localhost/NAME; None for an empty one."""
+    if not text:
+        return None
+    if text == "unconfined":
+        return SecurityProfile(type=ProfileType.UNCONFINED)
+    if text in ("runtime/default", "docker/default"):
+        return SecurityProfile(type=ProfileType.RUNTIME_DEFAULT)
+    return SecurityProfile(type=ProfileType.LOCALHOST, localhost_ref=text.removeprefix("localhost/"))
+
+
+def selinux_to_cri(options: SELinuxOptions | None) -> pb.SELinuxOption | None:
+    """None stays unset."""
+    if options is None:
+        return None
+    return pb.SELinuxOption(user=options.user, role=options.role, type=options.type, level=options.level)
+
+
+def selinux_from_cri(options: pb.SELinuxOption) -> SELinuxOptions:
+    """Options that are set."""
+    return SELinuxOptions(user=options.user, role=options.role, type=options.type, level=options.level)
+
+
+def int64_to_cri(value: int | None) -> pb.Int64Value | None:
+    """None stays unset; 0 is root."""
+    return None if value is None else pb.Int64Value(value=value)
+
+
+def resources_to_cri(resources: Resources) -> pb.LinuxContainerResources:
+    """Zero on the wire means not set."""
+    return pb.LinuxContainerResources(
+        cpu_period=resources.cpu_period_us or 0,
+        cpu_quota=resources.cpu_quota_us or 0,
+        cpu_shares=resources.cpu_shares or 0,
+        memory_limit_in_bytes=resources.memory_limit_bytes or 0,
+        oom_score_adj=resources.oom_score_adj or 0,
+        cpuset_cpus=resources.cpuset_cpus,
+        cpuset_mems=resources.cpuset_mems,
+        hugepage_limits=[
+            pb.HugepageLimit(page_size=size, limit=limit)
+            for size, limit in resources.hugepage_limits_bytes.items()
+        ],
+        unified=resources.unified,
+        memory_swap_limit_in_bytes=resources.memory_swap_limit_bytes or 0,
+    )
+
+
+def resources_from_cri(resources: pb.LinuxContainerResources) -> Resources:
+    """Fills in the CPU request and limit that follow from shares, quota and period."""
+    return Resources(
+        cpu_shares=resources.cpu_shares or None,
+        cpu_period_us=resources.cpu_period or None,
+        cpu_quota_us=resources.cpu_quota or None,
+        cpu_request_millicores=_request_millicores(resources.cpu_shares),
+        cpu_limit_millicores=_limit_millicores(resources.cpu_quota, resources.cpu_period),
+        memory_limit_bytes=resources.memory_limit_in_bytes or None,
+        memory_swap_limit_bytes=resources.memory_swap_limit_in_bytes or None,
+        oom_score_adj=resources.oom_score_adj or None,
+        cpuset_cpus=resources.cpuset_cpus,
+        cpuset_mems=resources.cpuset_mems,
+        hugepage_limits_bytes={limit.page_size: limit.limit for limit in resources.hugepage_limits},
+        unified=dict(resources.unified),
+    )
+
+
+def _request_millicores(shares: int) -> int | None:
+    """The kubelet gives 2 shares to a container without a request."""
+    if shares <= 2:
+        return None
+    return -(-shares * MILLICORES_PER_CORE // SHARES_PER_CORE)
+
+
+def _limit_millicores(quota_us: int, period_us: int) -> int | None:
+    if quota_us <= 0:
+        return None
+    return -(-quota_us * MILLICORES_PER_CORE // (period_us if period_us > 0 else DEFAULT_PERIOD_US))

@@ -1,0 +1,68 @@
+"""Images: specs, what a store reports, credentials, filesystems.
+
+On the wire ImageSpec.image is what the store looks up: its own reference once there is one, else the
+name in the manifest.
+"""
+
+from __future__ import annotations
+
+from kubeletx.api import ImageAuth, ImageFilesystem, ImageSpec, ImageStatus
+from kubeletx.cri.stubs import runtime_v1_pb2 as pb
+
+
+def image_spec_to_cri(image: ImageSpec) -> pb.ImageSpec:
+    """For CreateContainer: the store's reference, with the manifest's name beside it."""
+    return pb.ImageSpec(
+        image=image.ref or image.requested,
+        user_specified_image=image.requested if image.ref else "",
+        annotations=image.annotations,
+        runtime_handler=image.handler,
+    )
+
+
+def image_spec_from_cri(image: pb.ImageSpec) -> ImageSpec:
+    """The reference and the manifest's name, if both are given."""
+    return ImageSpec(
+        requested=image.user_specified_image or image.image,
+        ref=image.image if image.user_specified_image else "",
+        handler=image.runtime_handler,
+        annotations=dict(image.annotations),
+    )
+
+
+def image_from_cri(image: pb.Image) -> ImageStatus:
+    """One image of a store."""
+    return ImageStatus(
+        id=image.id,
+        ref=image.id,
+        tags=tuple(image.repo_tags),
+        digests=tuple(image.repo_digests),
+        size_bytes=image.size,
+        user=image.uid.value if image.HasField("uid") else None,
+        username=image.username,
+        pinned=image.pinned,
+    )
+
+
+def auth_to_cri(auth: ImageAuth | None) -> pb.AuthConfig | None:
+    """None stays unset."""
+    if auth is None:
+        return None
+    return pb.AuthConfig(
+        username=auth.username,
+        password=auth.password,
+        auth=auth.auth,
+        server_address=auth.server_address,
+        identity_token=auth.identity_token,
+        registry_token=auth.registry_token,
+    )
+
+
+def filesystem_from_cri(usage: pb.FilesystemUsage) -> ImageFilesystem:
+    """Usage of one filesystem."""
+    return ImageFilesystem(
+        mountpoint=usage.fs_id.mountpoint,
+        used_bytes=usage.used_bytes.value,
+        inodes_used=usage.inodes_used.value,
+        at_ns=usage.timestamp,
+    )

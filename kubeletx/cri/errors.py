@@ -1,0 +1,118 @@
+"""gRPC status → our errors, in one place.
+
+Every translated error has the original as its cause; `status_of` reads code and details from there.
+The raw pass-through does not translate: it raises `CriStatusError` with what the server said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+import grpc
+import grpc.aio
+
+from kubeletx.api import (
+    AlreadyExists,
+    Conflict,
+    Internal,
+    KubeletxError,
+    NotFound,
+    PermissionDenied,
+    TimedOut,
+    Unavailable,
+    Unsupported,
+)
+
+Code = grpc.StatusCode
+
+BY_CODE: dict[grpc.StatusCode, type[KubeletxError]] = {
+    Code.NOT_FOUND: NotFound,
+    Code.ALREADY_EXISTS: AlreadyExists,
+    Code.UNIMPLEMENTED: Unsupported,
+    Code.UNAVAILABLE: Unavailable,
+    Code.RESOURCE_EXHAUSTED: Unavailable,
+    Code.CANCELLED: Unavailable,
+    Code.DEADLINE_EXCEEDED: TimedOut,
+    Code.PERMISSION_DENIED: PermissionDenied,
+    Code.UNAUTHENTICATED: PermissionDenied,
+    Code.FAILED_PRECONDITION: Conflict,
+    Code.ABORTED: Conflict,
+}
+"""Codes that are not here (UNKNOWN, INTERNAL, INVALID_ARGUMENT, ...) become Internal."""
+
+BY_DETAILS: tuple[tuple[grpc.StatusCode, str, type[KubeletxError]], ...] = (
+    # The connection broke in the middle of a call: the server died or was stopped.
+    (Code.INTERNAL, "RST_STREAM", Unavailable),
+    # Go servers that do not translate the errors of their own context.
+    (Code.UNKNOWN, "context deadline exceeded", TimedOut),
+    (Code.UNKNOWN, "context canceled", Unavailable),
+    # containerd: the state of the container forbids the call.
+    (Code.UNKNOWN, "container is in CONTAINER_", Conflict),
+    (Code.UNKNOWN, "container is not running", Conflict),
+    # A message over the size limit is no passing shortage.
+    (Code.RESOURCE_EXHAUSTED, "larger than max", Internal),
+)
+
+
+class CriStatusError(KubeletxError):
+    """A CRI server's own answer, unchanged: `code` is the name of the gRPC code."""
+
+    def __init__(self, code: str, details: str, trailers: tuple[tuple[str, str | bytes], ...] = ()) -> None:
+        """`trailers`: the trailing metadata, such as ``grpc-status-details-bin``."""
+        super().__init__(f"{code}: {details}")
+        self.code, self.details, self.trailers = code, details, trailers
+
+
+def translate(error: grpc.aio.AioRpcError, *, method: str, endpoint: str) -> KubeletxError:
+    """Our error for a failed call, to be raised ``from`` the original one."""
+    code, details = error.code(), error.details() or ""
+    kind = class_of(code, details)
+    name = method.rsplit("/", 1)[-1]
+    if kind is Unavailable:
+        return Unavailable(f"{endpoint} does not answer {name}: {details or code.name}")
+    if kind is TimedOut:
+        return TimedOut(f"{endpoint} did not answer {name} in time: {details}")
+    if kind is Unsupported:
+        return Unsupported(f"{endpoint} does not know {name}: {details}")
+    return kind(f"{name}: {details or code.name}")
+
+
+def class_of(code: grpc.StatusCode, details: str) -> type[KubeletxError]:
+    """Which of our classes a gRPC status is."""
+    for row_code, part, kind in BY_DETAILS:
+        if code is row_code and part in details:
+            return kind
+    return BY_CODE.get(code, Internal)
+
+
+def raw(error: grpc.aio.AioRpcError) -> CriStatusError:
+    """The untranslated error for callers that pass it on."""
+    metadata = cast(Iterable[tuple[str, str | bytes]], error.trailing_metadata() or ())
+    trailers = tuple((key, value) for key, value in metadata)
+    return CriStatusError(error.code().name, error.details() or "", trailers)
+
+
+def is_name_taken(error: KubeletxError) -> bool:
+    """Whether a create failed because its name is taken, by an earlier or a concurrent create.
+
+    containerd says so in words only (``name "x" is reserved for "ID"``), CRI-O likewise.
+    """
+    status = status_of(error)
+    if status is None:
+        return False
+    code, details = status
+    return code is Code.ALREADY_EXISTS or (
+        code is Code.UNKNOWN and any(words in details for words in NAME_TAKEN)
+    )
+
+
+NAME_TAKEN = ("is reserved", "already exists", "already in use")
+
+
+def status_of(error: BaseException) -> tuple[grpc.StatusCode, str] | None:
+    """Code and details of the gRPC error that `error` was translated from, or None."""
+    cause = error.__cause__
+    if isinstance(cause, grpc.aio.AioRpcError):
+        return cause.code(), cause.details() or ""
+    return None

@@ -1,0 +1,112 @@
+"""Events of the CRI itself (GetContainerEvents), for servers that have them.
+
+The stream does not say when it is subscribed, so a RESYNC follows a moment after its start: whatever
+happened before then is looked at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+from kubeletx.api import EventKind, PodUid, RuntimeEvent, SandboxId, UnitId, Unsupported
+
+from . import methods
+from .client import DEADLINE_SECONDS, CriClient
+from .stubs import runtime_v1_pb2 as pb
+
+T = TypeVar("T")
+
+Sleep = Callable[[float], Awaitable[None]]
+
+SETTLE_SECONDS = 1.0
+"""Far longer than a server takes to subscribe us, short against the relist that would find it anyway."""
+
+PROBE_SECONDS = 0.1
+
+RESYNC = RuntimeEvent(kind=EventKind.RESYNC)
+
+_KINDS = {
+    pb.CONTAINER_CREATED_EVENT: EventKind.CREATED,
+    pb.CONTAINER_STARTED_EVENT: EventKind.STARTED,
+    pb.CONTAINER_STOPPED_EVENT: EventKind.STOPPED,
+    pb.CONTAINER_DELETED_EVENT: EventKind.DELETED,
+}
+
+
+class CriEvents:
+    """Changes as the CRI server pushes them."""
+
+    def __init__(self, client: CriClient, *, sleep: Sleep = asyncio.sleep) -> None:
+        self._client = client
+        self._sleep = sleep
+
+    async def events(self) -> AsyncIterator[RuntimeEvent]:
+        """Raises Unavailable when the connection breaks."""
+        answers = self._client.stream(methods.GET_CONTAINER_EVENTS, pb.GetEventsRequest())
+        async for answer in with_gap(answers, self._sleep):
+            yield RESYNC if answer is None else event_from_cri(answer)
+
+
+def event_from_cri(answer: pb.ContainerEventResponse) -> RuntimeEvent:
+    """An event about the sandbox's own container has no unit."""
+    sandbox = answer.pod_sandbox_status
+    is_sandbox = answer.container_id == sandbox.id
+    return RuntimeEvent(
+        kind=_KINDS.get(answer.container_event_type, EventKind.CHANGED),
+        uid=PodUid(sandbox.metadata.uid) if sandbox.metadata.uid else None,
+        sandbox_id=SandboxId(sandbox.id) if sandbox.id else None,
+        unit_id=None if is_sandbox else UnitId(answer.container_id),
+        at_ns=answer.created_at,
+    )
+
+
+async def with_gap(items: AsyncIterator[T], sleep: Sleep) -> AsyncIterator[T | None]:
+    """The items, and one None among them when the stream has settled."""
+    settled: asyncio.Future[Any] = asyncio.create_task(_wait(sleep), name="events-settle")
+    following: asyncio.Future[Any] = asyncio.create_task(_next(items), name="events-next")
+    waiting = {settled, following}
+    try:
+        while True:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            waiting -= done
+            if settled in done:
+                yield None
+            if following in done:
+                try:
+                    item: T = following.result()
+                except StopAsyncIteration:
+                    return
+                yield item
+                following = asyncio.create_task(_next(items), name="events-next")
+                waiting.add(following)
+    finally:
+        settled.cancel()
+        following.cancel()
+        await asyncio.gather(settled, following, return_exceptions=True)
+
+
+async def knows_events(client: CriClient) -> bool:
+    """Whether the server has GetContainerEvents.
+
+    One that has it says nothing until something happens, one that has not refuses at once: before it
+    answers another call on the same connection, but for a moment's grace.
+    """
+    stream = client.stream(methods.GET_CONTAINER_EVENTS, pb.GetEventsRequest())
+    probe = asyncio.create_task(_next(stream), name="events-probe")
+    try:
+        await client.call(methods.VERSION, pb.VersionRequest(), timeout_seconds=DEADLINE_SECONDS)
+        done, _ = await asyncio.wait({probe}, timeout=PROBE_SECONDS)
+        return not done or not isinstance(probe.exception(), Unsupported)
+    finally:
+        probe.cancel()
+        await asyncio.gather(probe, return_exceptions=True)
+
+
+async def _next(items: AsyncIterator[T]) -> T:
+    return await anext(items)
+
+
+async def _wait(sleep: Sleep) -> None:
+    await sleep(SETTLE_SECONDS)

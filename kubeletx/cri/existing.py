@@ -1,0 +1,61 @@
+"""What an earlier create has made: found by its key after the server refused to take the name again.
+
+A name is taken before its object is listed, so one that is not found is still being made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kubeletx.api import (
+    AlreadyExists,
+    KubeletxError,
+    SandboxId,
+    SandboxSpec,
+    Unavailable,
+    UnitId,
+    UnitSpec,
+    names,
+)
+
+from . import methods
+from .client import DEADLINE_SECONDS, CriClient
+from .stubs import runtime_v1_pb2 as pb
+
+
+async def first_sandbox(client: CriClient, spec: SandboxSpec, refused: KubeletxError) -> SandboxId:
+    """The sandbox with the key of `spec`. Raises Unavailable while it is being made, AlreadyExists when it
+    is another agent's."""
+    answer = await client.call(
+        methods.LIST_POD_SANDBOX, pb.ListPodSandboxRequest(), timeout_seconds=DEADLINE_SECONDS
+    )
+    for item in answer.items:
+        if (item.metadata.uid, item.metadata.attempt) == (spec.uid, spec.attempt):
+            _check_owner(spec.labels, item.labels, refused)
+            return SandboxId(item.id)
+    raise _still_creating(refused) from refused
+
+
+async def first_unit(
+    client: CriClient, sandbox_id: SandboxId, spec: UnitSpec, refused: KubeletxError
+) -> UnitId:
+    """The container with the key of `spec`; as `first_sandbox`."""
+    wanted = pb.ContainerFilter(pod_sandbox_id=sandbox_id)
+    answer = await client.call(
+        methods.LIST_CONTAINERS, pb.ListContainersRequest(filter=wanted), timeout_seconds=DEADLINE_SECONDS
+    )
+    for item in answer.containers:
+        if (item.metadata.name, item.metadata.attempt) == (spec.name, spec.attempt):
+            _check_owner(spec.labels, item.labels, refused)
+            return UnitId(item.id)
+    raise _still_creating(refused) from refused
+
+
+def _check_owner(wanted: Mapping[str, str], found: Mapping[str, str], refused: KubeletxError) -> None:
+    """Another agent's object with our key is no earlier result of ours."""
+    if wanted.get(names.AGENT_ID, "") != found.get(names.AGENT_ID, ""):
+        raise AlreadyExists(f"{refused}; it belongs to another agent") from refused
+
+
+def _still_creating(refused: KubeletxError) -> Unavailable:
+    return Unavailable(f"an earlier call is still creating it: {refused}")

@@ -1,0 +1,116 @@
+"""The image service of a CRI server: the runtime's own endpoint or a separate one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from kubeletx.api import (
+    ImageAuth,
+    ImageSpec,
+    ImageStatus,
+    NotFound,
+    PullProgress,
+    SandboxSpec,
+    StoreId,
+    StoreInfo,
+)
+
+from . import methods
+from .client import DEADLINE_SECONDS, CriClient
+from .containerd import server_uuid
+from .convert import (
+    auth_to_cri,
+    filesystem_from_cri,
+    image_from_cri,
+    sandbox_to_cri,
+)
+from .stubs import runtime_v1_pb2 as pb
+
+CRI_NAMESPACE = "k8s.io"
+"""The containerd namespace that its CRI uses."""
+
+
+async def find_store_id(client: CriClient) -> StoreId:
+    """containerd's instance and namespace; for another server the endpoint's address."""
+    uuid = await server_uuid(client)
+    if uuid:
+        return StoreId(f"{uuid}/{CRI_NAMESPACE}")
+    return StoreId(f"cri-{hashlib.sha256(client.endpoint.encode()).hexdigest()[:16]}")
+
+
+class CriImages:
+    """Images of one store."""
+
+    def __init__(self, client: CriClient, store_id: StoreId, *, sandbox_image: str = "") -> None:
+        """`sandbox_image`: counts as pinned, for servers that need it and do not say so."""
+        self._client = client
+        self._store_id = store_id
+        self._sandbox_image = sandbox_image
+
+    async def store_info(self) -> StoreInfo:
+        """One entry for each filesystem that the server names."""
+        answer = await self._client.call(
+            methods.IMAGE_FS_INFO, pb.ImageFsInfoRequest(), timeout_seconds=DEADLINE_SECONDS
+        )
+        return StoreInfo(
+            id=self._store_id,
+            filesystems=tuple(filesystem_from_cri(usage) for usage in answer.image_filesystems),
+        )
+
+    async def list_images(self) -> Sequence[ImageStatus]:
+        """Everything in the store, whoever pulled it."""
+        answer = await self._client.call(
+            methods.LIST_IMAGES, pb.ListImagesRequest(), timeout_seconds=DEADLINE_SECONDS
+        )
+        return [self._pin(image_from_cri(image)) for image in answer.images]
+
+    async def find_image(self, image: ImageSpec) -> ImageStatus | None:
+        """Looked up by the name in the manifest. An answer without an image means it is not there."""
+        answer = await self._client.call(
+            methods.IMAGE_STATUS,
+            pb.ImageStatusRequest(image=_by_name(image)),
+            timeout_seconds=DEADLINE_SECONDS,
+        )
+        return self._pin(image_from_cri(answer.image)) if answer.image.id else None
+
+    def _pin(self, image: ImageStatus) -> ImageStatus:
+        if not self._sandbox_image or image.pinned or self._sandbox_image not in image.tags:
+            return image
+        return replace(image, pinned=True)
+
+    async def pull_image(
+        self,
+        image: ImageSpec,
+        auth: ImageAuth | None,
+        sandbox: SandboxSpec | None,
+        progress: Callable[[PullProgress], None] | None = None,
+    ) -> str:
+        """CRI reports no progress, so `progress` hears nothing. Cancelling the task ends the pull."""
+        answer = await self._client.call(
+            methods.PULL_IMAGE,
+            pb.PullImageRequest(
+                image=_by_name(image),
+                auth=auth_to_cri(auth),
+                sandbox_config=None if sandbox is None else sandbox_to_cri(sandbox),
+            ),
+        )
+        return answer.image_ref
+
+    async def remove_image(self, image: ImageSpec) -> None:
+        """By the store's reference if it is known: then all names of the image go."""
+        request = pb.RemoveImageRequest(image=_by_name(image))
+        if image.ref:
+            request.image.image = image.ref
+        try:
+            await self._client.call(methods.REMOVE_IMAGE, request, timeout_seconds=DEADLINE_SECONDS)
+        except NotFound:
+            return
+
+
+def _by_name(image: ImageSpec) -> pb.ImageSpec:
+    return pb.ImageSpec(
+        image=image.requested or image.ref, annotations=image.annotations, runtime_handler=image.handler
+    )

@@ -1,0 +1,348 @@
+"""`CriRuntime`: the whole runtime contract over any CRI v1 server.
+
+containerd is this plus its own event stream, Quark is this plus standby.
+
+Creating is idempotent although CRI's is not: the server refuses a name that is taken, and then the
+sandbox or container with the same key is looked for. One that is not listed yet is still being made by
+an earlier call, which the caller learns as Unavailable: try again.
+
+With a runtime handler in the URL (``?handler=crun``) this runtime is that handler alone: it makes
+sandboxes with no other and lists no other's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from kubeletx.api import (
+    Conflict,
+    Endpoint,
+    Host,
+    KubeletxError,
+    NotFound,
+    RuntimeHealth,
+    RuntimeVersion,
+    SandboxId,
+    SandboxSpec,
+    SandboxStatus,
+    SandboxSummary,
+    SupportsAttach,
+    SupportsCheckpoint,
+    SupportsCriPassthrough,
+    SupportsEvents,
+    SupportsExec,
+    SupportsImages,
+    SupportsLogReopen,
+    SupportsPortForward,
+    SupportsResize,
+    SupportsStats,
+    Traits,
+    Unavailable,
+    UnitId,
+    UnitSpec,
+    UnitState,
+    UnitStatus,
+    UnitSummary,
+    Unsupported,
+    names,
+)
+
+from . import methods
+from .backend import Backend, cgroup_parent, health_from_cri, read_backend, traits_of, version_from_cri
+from .capabilities import (
+    CriAttach,
+    CriCheckpoint,
+    CriExec,
+    CriLogs,
+    CriPassthrough,
+    CriPortForward,
+    CriResize,
+    CriStats,
+    knows_checkpoints,
+)
+from .client import DEADLINE_SECONDS, A, CriClient, Q
+from .convert import (
+    sandbox_status_from_cri,
+    sandbox_summary_from_cri,
+    sandbox_to_cri,
+    unit_status_from_cri,
+    unit_summary_from_cri,
+    unit_to_cri,
+)
+from .errors import is_name_taken
+from .events import CriEvents, knows_events
+from .existing import first_sandbox, first_unit
+from .ids import KnownIds
+from .images import CriImages, find_store_id
+from .methods import Method
+from .stubs import runtime_v1_pb2 as pb
+
+T = TypeVar("T")
+
+
+class CriRuntime:
+    """One CRI endpoint; usable by any task of one event loop."""
+
+    def __init__(self, endpoint: Endpoint, settings: Any, host: Host) -> None:
+        """Checks the URLs (InvalidConfig) and does not connect. Parameter: ``handler``."""
+        self.endpoint = endpoint
+        self.host = host
+        self.client = CriClient(endpoint.url)
+        self.image_client = self.client if endpoint.image_url is None else CriClient(endpoint.image_url)
+        self.handler = self.client.target.parameters.get("handler", "")
+        self.known = KnownIds()
+        self._backend: Backend | None = None
+        self._capabilities: dict[type, object] = {}
+
+    async def open(self) -> None:
+        """Ask the server what it is and what it can do."""
+        self.client.open()
+        self.image_client.open()
+        version = await self._call(methods.VERSION, pb.VersionRequest())
+        status = await self._call(methods.STATUS, pb.StatusRequest(verbose=True))
+        config = await self._find(methods.RUNTIME_CONFIG, pb.RuntimeConfigRequest())
+        self._backend = read_backend(version_from_cri(version), status, config, self.handler)
+        self._capabilities = await self._ask_capabilities()
+        self.known.clear()
+
+    async def close(self) -> None:
+        """End the connections and the calls in flight."""
+        await self.client.close()
+        await self.image_client.close()
+
+    def traits(self) -> Traits:
+        """A process runtime that writes its own logs; what it refuses depends on the server's age."""
+        return traits_of(self.backend, remote=self.client.target.is_remote)
+
+    def capability(self, protocol: type[T]) -> T | None:
+        """What the server answered for at the last `open`."""
+        return cast("T | None", self._capabilities.get(protocol))
+
+    @property
+    def backend(self) -> Backend:
+        """What the server said about itself. Raises Unavailable before the first `open`."""
+        if self._backend is None:
+            raise Unavailable(f"{self.client.endpoint} was not reached yet")
+        return self._backend
+
+    def cgroup_driver(self) -> str:
+        """``systemd`` or ``cgroupfs``, or empty when the server does not tell. Valid after `open`.
+
+        Callers need not act on it: cgroup parents are given as paths and become slices here.
+        """
+        return self.backend.cgroup_driver
+
+    async def version(self) -> RuntimeVersion:
+        """Asked anew each time."""
+        return version_from_cri(await self._call(methods.VERSION, pb.VersionRequest()))
+
+    async def health(self) -> RuntimeHealth:
+        """The server's own conditions, and one of ours when it lacks the endpoint's handler."""
+        answer = await self._call(methods.STATUS, pb.StatusRequest())
+        handlers = self._backend.handlers if self._backend else ()
+        return health_from_cri(answer, handlers, self.handler)
+
+    # --- sandboxes ---
+
+    async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
+        """RunPodSandbox; the sandbox is ready, its network set up."""
+        request = pb.RunPodSandboxRequest(
+            config=self._sandbox_config(spec), runtime_handler=self._handler_of(spec)
+        )
+        try:
+            answer = await self._call(methods.RUN_POD_SANDBOX, request)
+        except KubeletxError as err:
+            if not is_name_taken(err):
+                raise
+            sandbox_id = await first_sandbox(self.client, spec, err)
+        else:
+            sandbox_id = SandboxId(answer.pod_sandbox_id)
+        self.known.add_sandbox(sandbox_id, spec.uid)
+        return sandbox_id
+
+    async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
+        """StopPodSandbox; succeeds if it is gone."""
+        await self._call_or_gone(
+            methods.STOP_POD_SANDBOX, pb.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
+        )
+
+    async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
+        """RemovePodSandbox, which ends and removes all containers; succeeds if it is gone."""
+        await self._call_or_gone(
+            methods.REMOVE_POD_SANDBOX, pb.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
+        )
+        self.known.remove_sandbox(sandbox_id)
+
+    async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
+        """Those of the endpoint's handler, if it has one."""
+        answer = await self._call(
+            methods.LIST_POD_SANDBOX,
+            pb.ListPodSandboxRequest(filter=pb.PodSandboxFilter(label_selector=match)),
+        )
+        listed = [
+            sandbox_summary_from_cri(item)
+            for item in answer.items
+            if not self.handler or item.runtime_handler == self.handler
+        ]
+        self.known.add_sandboxes(listed)
+        return listed
+
+    async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
+        """PodSandboxStatus, not verbose."""
+        answer = await self._call(
+            methods.POD_SANDBOX_STATUS, pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
+        )
+        return sandbox_status_from_cri(answer)
+
+    # --- units ---
+
+    async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
+        """CreateContainer. Raises Unsupported for a detail that is not a process.
+
+        The pod's UID is always a label: nothing else of a container names its pod.
+        """
+        config = unit_to_cri(spec)
+        config.labels[names.POD_UID] = sandbox.uid
+        request = pb.CreateContainerRequest(
+            pod_sandbox_id=sandbox_id, config=config, sandbox_config=self._sandbox_config(sandbox)
+        )
+        try:
+            answer = await self._call(methods.CREATE_CONTAINER, request)
+        except KubeletxError as err:
+            if not is_name_taken(err):
+                raise
+            unit_id = await first_unit(self.client, sandbox_id, spec, err)
+        else:
+            unit_id = UnitId(answer.container_id)
+        self.known.add_unit(unit_id, sandbox_id, sandbox.uid)
+        return unit_id
+
+    async def start_unit(self, unit_id: UnitId) -> None:
+        """StartContainer; succeeds if it runs. Raises Conflict if it ran and ended."""
+        try:
+            await self._call(methods.START_CONTAINER, pb.StartContainerRequest(container_id=unit_id))
+        except Conflict:
+            if (await self.unit_status(unit_id)).summary.state is not UnitState.RUNNING:
+                raise
+
+    async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
+        """StopContainer; CRI counts whole seconds, so the grace is rounded up."""
+        seconds = max(0, math.ceil(grace_seconds))
+        await self._call_or_gone(
+            methods.STOP_CONTAINER,
+            pb.StopContainerRequest(container_id=unit_id, timeout=seconds),
+            timeout_seconds=seconds + DEADLINE_SECONDS,
+        )
+
+    async def remove_unit(self, unit_id: UnitId) -> None:
+        """RemoveContainer; succeeds if it is gone."""
+        await self._call_or_gone(methods.REMOVE_CONTAINER, pb.RemoveContainerRequest(container_id=unit_id))
+        self.known.remove_unit(unit_id)
+
+    async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
+        """Those in sandboxes of the endpoint's handler, if it has one."""
+        answer = await self._call(
+            methods.LIST_CONTAINERS,
+            pb.ListContainersRequest(filter=pb.ContainerFilter(label_selector=match)),
+        )
+        listed = [unit_summary_from_cri(item) for item in answer.containers]
+        if self._must_sort_out(match):
+            own = await self._own_sandboxes()
+            listed = [item for item in listed if item.sandbox_id in own]
+        self.known.add_units(listed)
+        return listed
+
+    async def unit_status(self, unit_id: UnitId) -> UnitStatus:
+        """ContainerStatus, not verbose."""
+        answer = await self._call(methods.CONTAINER_STATUS, pb.ContainerStatusRequest(container_id=unit_id))
+        return unit_status_from_cri(answer, await self._sandbox_of(unit_id))
+
+    # --- for runtimes built on this one ---
+
+    async def find_events(self) -> SupportsEvents | None:
+        """The best event stream that the server has; asked at each `open`."""
+        return (
+            CriEvents(self.client, sleep=self.host.clock.sleep) if await knows_events(self.client) else None
+        )
+
+    async def _ask_capabilities(self) -> dict[type, object]:
+        client = self.client
+        found: dict[type, object] = {
+            SupportsImages: CriImages(
+                self.image_client,
+                await find_store_id(self.image_client),
+                sandbox_image=self.backend.sandbox_image,
+            ),
+            SupportsExec: CriExec(client),
+            SupportsAttach: CriAttach(client),
+            SupportsPortForward: CriPortForward(client),
+            SupportsStats: CriStats(client, self._own_units),
+            SupportsLogReopen: CriLogs(client),
+            SupportsResize: CriResize(client),
+            SupportsCriPassthrough: CriPassthrough(client, self.image_client),
+        }
+        events = await self.find_events()
+        if events is not None:
+            found[SupportsEvents] = events
+        if await knows_checkpoints(client):
+            found[SupportsCheckpoint] = CriCheckpoint(client)
+        return found
+
+    def _sandbox_config(self, spec: SandboxSpec) -> pb.PodSandboxConfig:
+        config = sandbox_to_cri(spec)
+        driver = self._backend.cgroup_driver if self._backend else ""
+        config.linux.cgroup_parent = cgroup_parent(spec.cgroup_parent, driver)
+        return config
+
+    def _handler_of(self, spec: SandboxSpec) -> str:
+        if self.handler and spec.handler not in ("", self.handler):
+            raise Unsupported(
+                f"runtime {self.endpoint.name} serves handler {self.handler!r} only, not {spec.handler!r}"
+            )
+        return spec.handler or self.handler
+
+    async def _sandbox_of(self, unit_id: UnitId) -> SandboxId:
+        owner = self.known.find(unit_id)
+        if owner is not None:
+            return owner.sandbox_id
+        answer = await self._call(
+            methods.LIST_CONTAINERS, pb.ListContainersRequest(filter=pb.ContainerFilter(id=unit_id))
+        )
+        for item in answer.containers:
+            if item.id == unit_id:
+                summary = unit_summary_from_cri(item)
+                self.known.add_unit(summary.id, summary.sandbox_id, summary.uid)
+                return summary.sandbox_id
+        raise NotFound(f"container {unit_id} is gone")
+
+    def _must_sort_out(self, match: Mapping[str, str]) -> bool:
+        """Whether a list may hold units of other handlers. Our own name in `match` rules that out."""
+        return bool(self.handler) and match.get(names.RUNTIME_NAME) != self.endpoint.name
+
+    async def _own_sandboxes(self) -> set[SandboxId]:
+        return {item.id for item in await self.list_sandboxes({})}
+
+    async def _own_units(self, match: Mapping[str, str]) -> Callable[[str], bool]:
+        if not self._must_sort_out(match):
+            return lambda _unit_id: True
+        own = {item.id for item in await self.list_units(match)}
+        return lambda unit_id: unit_id in own
+
+    async def _call(self, method: Method[Q, A], request: Q, timeout_seconds: float = DEADLINE_SECONDS) -> A:
+        return await self.client.call(method, request, timeout_seconds=timeout_seconds)
+
+    async def _find(self, method: Method[Q, A], request: Q) -> A | None:
+        try:
+            return await self._call(method, request)
+        except Unsupported:
+            return None
+
+    async def _call_or_gone(
+        self, method: Method[Q, A], request: Q, timeout_seconds: float = DEADLINE_SECONDS
+    ) -> None:
+        try:
+            await self._call(method, request, timeout_seconds)
+        except NotFound:
+            return

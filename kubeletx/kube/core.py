@@ -1,0 +1,415 @@
+"""The Pod itself, and one import place for every pod type. Source: core/v1 Pod, PodSpec, PodList.
+
+`PodSpec.virtual_machine`, `vpc`, `nics` and `runtime_service_name` are ours (the multi-runtime design);
+an ordinary API server does not know them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeletx.api.identity import PodUid
+
+from .container import (
+    ConfigMapEnvSource,
+    ConfigMapKeySelector,
+    Container,
+    ContainerPort,
+    ContainerResizePolicy,
+    ContainerRestartRule,
+    ContainerRestartRuleOnExitCodes,
+    EnvFromSource,
+    EnvVar,
+    EnvVarSource,
+    EphemeralContainer,
+    FileKeySelector,
+    ObjectFieldSelector,
+    ResourceClaim,
+    ResourceFieldSelector,
+    ResourceRequirements,
+    SecretEnvSource,
+    SecretKeySelector,
+    VolumeDevice,
+    VolumeMount,
+)
+from .handlers import (
+    ExecAction,
+    GRPCAction,
+    HTTPGetAction,
+    HTTPHeader,
+    IntOrString,
+    Lifecycle,
+    LifecycleHandler,
+    Probe,
+    ProbeHandler,
+    SleepAction,
+    TCPSocketAction,
+)
+from .machine import (
+    Nic,
+    VirtualMachine,
+    VirtualMachineResizePolicy,
+    VirtualMachineStatus,
+)
+from .meta import (
+    ApiStruct,
+    LabelSelector,
+    LabelSelectorRequirement,
+    ListMeta,
+    LocalObjectReference,
+    ObjectMeta,
+    ObjectReference,
+    OwnerReference,
+    constant,
+)
+from .security import (
+    AppArmorProfile,
+    Capabilities,
+    PodSecurityContext,
+    SeccompProfile,
+    SecurityContext,
+    SELinuxOptions,
+    Sysctl,
+    WindowsSecurityContextOptions,
+)
+from .status import (
+    ContainerState,
+    ContainerStateRunning,
+    ContainerStateTerminated,
+    ContainerStateWaiting,
+    ContainerStatus,
+    ContainerUser,
+    HostIP,
+    ImageVolumeStatus,
+    LinuxContainerUser,
+    PodCondition,
+    PodIP,
+    PodResourceClaimStatus,
+    PodStatus,
+    ResourceHealth,
+    ResourceStatus,
+    VolumeMountStatus,
+    VolumeStatus,
+)
+from .volumes import (
+    AWSElasticBlockStoreVolumeSource,
+    AzureDiskVolumeSource,
+    AzureFileVolumeSource,
+    CephFSVolumeSource,
+    CinderVolumeSource,
+    ClusterTrustBundleProjection,
+    ConfigMapProjection,
+    ConfigMapVolumeSource,
+    CSIVolumeSource,
+    DownwardAPIProjection,
+    DownwardAPIVolumeFile,
+    DownwardAPIVolumeSource,
+    EmptyDirVolumeSource,
+    EphemeralVolumeSource,
+    FCVolumeSource,
+    FlexVolumeSource,
+    FlockerVolumeSource,
+    GCEPersistentDiskVolumeSource,
+    GitRepoVolumeSource,
+    GlusterfsVolumeSource,
+    HostPathVolumeSource,
+    ImageVolumeSource,
+    ISCSIVolumeSource,
+    KeyToPath,
+    NFSVolumeSource,
+    PersistentVolumeClaimVolumeSource,
+    PhotonPersistentDiskVolumeSource,
+    PodCertificateProjection,
+    PortworxVolumeSource,
+    ProjectedVolumeSource,
+    QuobyteVolumeSource,
+    RBDVolumeSource,
+    ScaleIOVolumeSource,
+    SecretProjection,
+    SecretVolumeSource,
+    ServiceAccountTokenProjection,
+    StorageOSVolumeSource,
+    Volume,
+    VolumeProjection,
+    VolumeSource,
+    VsphereVirtualDiskVolumeSource,
+)
+
+
+class PodDNSConfigOption(ApiStruct, frozen=True, kw_only=True):
+    """One resolver option."""
+
+    name: str = ""
+    value: str | None = None
+
+
+class PodDNSConfig(ApiStruct, frozen=True, kw_only=True):
+    """Additions to, or with dnsPolicy None the whole of, the resolver settings."""
+
+    nameservers: tuple[str, ...] = ()
+    searches: tuple[str, ...] = ()
+    options: tuple[PodDNSConfigOption, ...] = ()
+
+
+class HostAlias(ApiStruct, frozen=True, kw_only=True):
+    """One extra line of the hosts file."""
+
+    ip: str = ""
+    hostnames: tuple[str, ...] = ()
+
+
+class PodReadinessGate(ApiStruct, frozen=True, kw_only=True):
+    """A further condition that must be True before the pod is ready."""
+
+    condition_type: str = ""
+
+
+class PodOS(ApiStruct, frozen=True, kw_only=True):
+    """Operating system of the pod; `name` linux or windows."""
+
+    name: str = ""
+
+
+class PodSchedulingGate(ApiStruct, frozen=True, kw_only=True):
+    """Something that holds back scheduling."""
+
+    name: str = ""
+
+
+class PodSchedulingGroup(ApiStruct, frozen=True, kw_only=True):
+    """The pod group this pod is scheduled with."""
+
+    pod_group_name: str | None = None
+
+
+class PodResourceClaim(ApiStruct, frozen=True, kw_only=True):
+    """A claim for devices."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class Toleration(ApiStruct, frozen=True, kw_only=True):
+    """A taint this pod puts up with; `operator` Exists or Equal."""
+
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+    toleration_seconds: int | None = None
+
+
+class PodSpec(ApiStruct, frozen=True, kw_only=True):
+    """What should run, and how."""
+
+    volumes: tuple[Volume, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    containers: tuple[Container, ...] = ()
+    ephemeral_containers: tuple[EphemeralContainer, ...] = ()
+    restart_policy: str | None = None
+    termination_grace_period_seconds: int | None = None
+    active_deadline_seconds: int | None = None
+    dns_policy: str | None = None
+    node_selector: dict[str, str] = {}
+    service_account_name: str | None = None
+    service_account: str | None = None
+    automount_service_account_token: bool | None = None
+    node_name: str | None = None
+    host_network: bool = False
+    host_pid: bool = False
+    host_ipc: bool = False
+    share_process_namespace: bool | None = None
+    security_context: PodSecurityContext | None = None
+    image_pull_secrets: tuple[LocalObjectReference, ...] = ()
+    hostname: str | None = None
+    subdomain: str | None = None
+    affinity: dict[str, Any] | None = None
+    scheduler_name: str | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    host_aliases: tuple[HostAlias, ...] = ()
+    priority_class_name: str | None = None
+    priority: int | None = None
+    dns_config: PodDNSConfig | None = None
+    readiness_gates: tuple[PodReadinessGate, ...] = ()
+    runtime_class_name: str | None = None
+    enable_service_links: bool | None = None
+    preemption_policy: str | None = None
+    overhead: dict[str, str] = {}
+    topology_spread_constraints: tuple[dict[str, Any], ...] = ()
+    set_hostname_as_fqdn: bool | None = None
+    os: PodOS | None = None
+    host_users: bool | None = None
+    scheduling_gates: tuple[PodSchedulingGate, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+    resources: ResourceRequirements = ResourceRequirements()
+    hostname_override: str | None = None
+    scheduling_group: PodSchedulingGroup | None = None
+    virtual_machine: VirtualMachine | None = None
+    vpc: str | None = None
+    nics: tuple[Nic, ...] = ()
+    runtime_service_name: str | None = None
+
+
+class Pod(ApiStruct, frozen=True, kw_only=True):
+    """A pod: what should run (`spec`) and what is known about it (`status`)."""
+
+    api_version: str = constant("v1")
+    kind: str = constant("Pod")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def uid(self) -> PodUid:
+        """Identity of this life of the pod; a pod of the same name made later has another one."""
+        return PodUid(self.metadata.uid)
+
+    @property
+    def name(self) -> str:
+        """Name inside its namespace."""
+        return self.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        """Namespace; never empty once defaults are set."""
+        return self.metadata.namespace
+
+    @property
+    def ref(self) -> str:
+        """``namespace/name``, as log lines and messages write it."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+class PodList(ApiStruct, frozen=True, kw_only=True):
+    """A list of pods."""
+
+    api_version: str = constant("v1")
+    kind: str = constant("PodList")
+    metadata: ListMeta = ListMeta()
+    items: tuple[Pod, ...] = ()
+
+
+__all__ = [
+    "AWSElasticBlockStoreVolumeSource",
+    "ApiStruct",
+    "AppArmorProfile",
+    "AzureDiskVolumeSource",
+    "AzureFileVolumeSource",
+    "CSIVolumeSource",
+    "Capabilities",
+    "CephFSVolumeSource",
+    "CinderVolumeSource",
+    "ClusterTrustBundleProjection",
+    "ConfigMapEnvSource",
+    "ConfigMapKeySelector",
+    "ConfigMapProjection",
+    "ConfigMapVolumeSource",
+    "Container",
+    "ContainerPort",
+    "ContainerResizePolicy",
+    "ContainerRestartRule",
+    "ContainerRestartRuleOnExitCodes",
+    "ContainerState",
+    "ContainerStateRunning",
+    "ContainerStateTerminated",
+    "ContainerStateWaiting",
+    "ContainerStatus",
+    "ContainerUser",
+    "DownwardAPIProjection",
+    "DownwardAPIVolumeFile",
+    "DownwardAPIVolumeSource",
+    "EmptyDirVolumeSource",
+    "EnvFromSource",
+    "EnvVar",
+    "EnvVarSource",
+    "EphemeralContainer",
+    "EphemeralVolumeSource",
+    "ExecAction",
+    "FCVolumeSource",
+    "FileKeySelector",
+    "FlexVolumeSource",
+    "FlockerVolumeSource",
+    "GCEPersistentDiskVolumeSource",
+    "GRPCAction",
+    "GitRepoVolumeSource",
+    "GlusterfsVolumeSource",
+    "HTTPGetAction",
+    "HTTPHeader",
+    "HostAlias",
+    "HostIP",
+    "HostPathVolumeSource",
+    "ISCSIVolumeSource",
+    "ImageVolumeSource",
+    "ImageVolumeStatus",
+    "IntOrString",
+    "KeyToPath",
+    "LabelSelector",
+    "LabelSelectorRequirement",
+    "Lifecycle",
+    "LifecycleHandler",
+    "LinuxContainerUser",
+    "ListMeta",
+    "LocalObjectReference",
+    "NFSVolumeSource",
+    "Nic",
+    "ObjectFieldSelector",
+    "ObjectMeta",
+    "ObjectReference",
+    "OwnerReference",
+    "PersistentVolumeClaimVolumeSource",
+    "PhotonPersistentDiskVolumeSource",
+    "Pod",
+    "PodCertificateProjection",
+    "PodCondition",
+    "PodDNSConfig",
+    "PodDNSConfigOption",
+    "PodIP",
+    "PodList",
+    "PodOS",
+    "PodReadinessGate",
+    "PodResourceClaim",
+    "PodResourceClaimStatus",
+    "PodSchedulingGate",
+    "PodSchedulingGroup",
+    "PodSecurityContext",
+    "PodSpec",
+    "PodStatus",
+    "PortworxVolumeSource",
+    "Probe",
+    "ProbeHandler",
+    "ProjectedVolumeSource",
+    "QuobyteVolumeSource",
+    "RBDVolumeSource",
+    "ResourceClaim",
+    "ResourceFieldSelector",
+    "ResourceHealth",
+    "ResourceRequirements",
+    "ResourceStatus",
+    "SELinuxOptions",
+    "ScaleIOVolumeSource",
+    "SeccompProfile",
+    "SecretEnvSource",
+    "SecretKeySelector",
+    "SecretProjection",
+    "SecretVolumeSource",
+    "SecurityContext",
+    "ServiceAccountTokenProjection",
+    "SleepAction",
+    "StorageOSVolumeSource",
+    "Sysctl",
+    "TCPSocketAction",
+    "Toleration",
+    "VirtualMachine",
+    "VirtualMachineResizePolicy",
+    "VirtualMachineStatus",
+    "Volume",
+    "VolumeDevice",
+    "VolumeMount",
+    "VolumeMountStatus",
+    "VolumeProjection",
+    "VolumeSource",
+    "VolumeStatus",
+    "VsphereVirtualDiskVolumeSource",
+    "WindowsSecurityContextOptions",
+]

@@ -1,0 +1,70 @@
+"""The virtual machine of a pod, and extra network interfaces: our extension of core/v1.
+
+The field names are those of the multi-runtime design (Arktos), so that its manifests work unchanged.
+A pod has either containers or one virtual machine.
+"""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from .container import ResourceRequirements, VolumeDevice, VolumeMount
+from .meta import ApiStruct
+
+
+class VirtualMachineResizePolicy(ApiStruct, frozen=True, kw_only=True):
+    """Whether a resource may change while the machine runs: NoRestart or RestartContainer."""
+
+    resource_name: str = ""
+    policy: str = ""
+
+
+class VirtualMachine(ApiStruct, frozen=True, kw_only=True):
+    """The one machine of a pod.
+
+    `user_data` is base64, as in the manifest. `power_spec` is Running, Paused, Shutdown or Suspended;
+    `shutdown_behavior` stop or terminate. `boot_volume` None: the first volume, else the image.
+    """
+
+    name: str = ""
+    image: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    resources_allocated: dict[str, str] = {}
+    resize_policy: tuple[VirtualMachineResizePolicy, ...] = ()
+    volume_mounts: tuple[VolumeMount, ...] = ()
+    volume_devices: tuple[VolumeDevice, ...] = ()
+    image_pull_policy: str | None = None
+    key_pair_name: str | None = None
+    public_key: str | None = None
+    user_data: str | None = None
+    cloud_init_user_data_script: str | None = None
+    trusted_image_certificate: tuple[str, ...] = ()
+    shutdown_behavior: str | None = None
+    boot_volume: str | None = None
+    power_spec: str | None = None
+
+
+class Nic(ApiStruct, frozen=True, kw_only=True):
+    """A network interface. Without a name the interfaces are eth0, eth1, ... in order."""
+
+    name: str | None = None
+    subnet_name: str | None = None
+    port_id: str | None = field(default=None, name="portId")
+    ip_address: str | None = field(default=None, name="ipAddress")
+    tag: str | None = None
+    ipv6_enabled: bool | None = None
+
+
+class VirtualMachineStatus(ApiStruct, frozen=True, kw_only=True):
+    """State of the machine. `power_state`: nostate, running, paused, shutdown, crashed or suspended."""
+
+    name: str = ""
+    virtual_machine_id: str | None = field(default=None, name="virtualMachineId")
+    image_id: str | None = field(default=None, name="imageId")
+    image: str | None = None
+    state: str | None = None
+    last_termination_state: str | None = None
+    power_state: str | None = None
+    ready: bool = False
+    restart_count: int = 0
+    resources: ResourceRequirements = ResourceRequirements()

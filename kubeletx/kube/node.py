@@ -1,0 +1,155 @@
+"""The Node object. Source: core/v1 Node, NodeSpec, NodeStatus."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import field
+
+from .meta import ApiStruct, ListMeta, ObjectMeta, constant, cut_to_seconds
+
+
+class Taint(ApiStruct, frozen=True, kw_only=True):
+    """Keeps pods away that do not tolerate it; `effect` NoSchedule, PreferNoSchedule or NoExecute."""
+
+    key: str = ""
+    value: str | None = None
+    effect: str = ""
+    time_added: datetime | None = None
+
+
+class NodeSpec(ApiStruct, frozen=True, kw_only=True):
+    """What an operator or controller set on the node."""
+
+    pod_cidr: str | None = None
+    pod_cidrs: tuple[str, ...] = ()
+    provider_id: str | None = None
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+    external_id: str | None = None
+
+
+class NodeCondition(ApiStruct, frozen=True, kw_only=True):
+    """One condition of the node; `status` is True, False or Unknown."""
+
+    type: str
+    status: str
+    last_heartbeat_time: datetime | None = None
+    last_transition_time: datetime | None = None
+    reason: str | None = None
+    message: str | None = None
+
+    def __post_init__(self) -> None:
+        cut_to_seconds(self, "last_heartbeat_time", "last_transition_time")
+
+
+class NodeAddress(ApiStruct, frozen=True, kw_only=True):
+    """One address; `type` Hostname, InternalIP, ExternalIP, InternalDNS or ExternalDNS."""
+
+    type: str = ""
+    address: str = ""
+
+
+class DaemonEndpoint(ApiStruct, frozen=True, kw_only=True):
+    """A port (written with a capital P upstream)."""
+
+    port: int = field(name="Port")
+
+
+class NodeDaemonEndpoints(ApiStruct, frozen=True, kw_only=True):
+    """Where the node's own server listens."""
+
+    kubelet_endpoint: DaemonEndpoint | None = None
+
+
+class NodeSwapStatus(ApiStruct, frozen=True, kw_only=True):
+    """Swap of the node in bytes."""
+
+    capacity: int | None = None
+
+
+class NodeSystemInfo(ApiStruct, frozen=True, kw_only=True):
+    """Identity and versions of the machine."""
+
+    machine_id: str
+    system_uuid: str
+    boot_id: str
+    kernel_version: str
+    os_image: str
+    container_runtime_version: str
+    kubelet_version: str
+    kube_proxy_version: str
+    operating_system: str
+    architecture: str
+    swap: NodeSwapStatus | None = None
+
+
+class ContainerImage(ApiStruct, frozen=True, kw_only=True):
+    """An image on the node, with at most five names."""
+
+    names: tuple[str, ...]
+    size_bytes: int | None = None
+
+
+class NodeRuntimeHandlerFeatures(ApiStruct, frozen=True, kw_only=True):
+    """What a runtime handler can do."""
+
+    recursive_read_only_mounts: bool | None = None
+    user_namespaces: bool | None = None
+
+
+class NodeRuntimeHandler(ApiStruct, frozen=True, kw_only=True):
+    """A runtime handler; the empty name is the default one."""
+
+    name: str = ""
+    features: NodeRuntimeHandlerFeatures | None = None
+
+
+class NodeFeatures(ApiStruct, frozen=True, kw_only=True):
+    """What the runtime can do for every pod."""
+
+    supplemental_groups_policy: bool | None = None
+
+
+class AttachedVolume(ApiStruct, frozen=True, kw_only=True):
+    """A volume attached to the node."""
+
+    name: str = ""
+    device_path: str = ""
+
+
+class NodeStatus(ApiStruct, frozen=True, kw_only=True):
+    """What the node reports about itself."""
+
+    capacity: dict[str, str] = {}
+    allocatable: dict[str, str] = {}
+    phase: str | None = None
+    conditions: tuple[NodeCondition, ...] = ()
+    addresses: tuple[NodeAddress, ...] = ()
+    daemon_endpoints: NodeDaemonEndpoints | None = None
+    node_info: NodeSystemInfo | None = None
+    images: tuple[ContainerImage, ...] = ()
+    volumes_in_use: tuple[str, ...] = ()
+    volumes_attached: tuple[AttachedVolume, ...] = ()
+    runtime_handlers: tuple[NodeRuntimeHandler, ...] = ()
+    features: NodeFeatures | None = None
+    declared_features: tuple[str, ...] = ()
+
+
+class Node(ApiStruct, frozen=True, kw_only=True):
+    """A node of the cluster, or the one this agent runs on."""
+
+    api_version: str = constant("v1")
+    kind: str = constant("Node")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class NodeList(ApiStruct, frozen=True, kw_only=True):
+    """A list of nodes."""
+
+    api_version: str = constant("v1")
+    kind: str = constant("NodeList")
+    metadata: ListMeta = ListMeta()
+    items: tuple[Node, ...] = ()

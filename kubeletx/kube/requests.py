@@ -1,0 +1,90 @@
+"""What a pod needs in all: for admission, for its cgroup, for usage tables.
+
+Regular containers run together, so their amounts are added. Init containers run one after the other, so
+only the largest counts, plus the sidecars (init containers with restartPolicy Always) started before it;
+sidecars run on and are added to the regular ones as well. Pod-level resources replace the computed
+amount. Overhead is added last. Source: component-helpers resource (KEP-753, KEP-2837).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from .core import Container, PodSpec, ResourceRequirements, VirtualMachine
+from .quantity import Quantity, add, parse
+
+Amounts: TypeAlias = dict[str, Quantity]
+_Side: TypeAlias = Callable[[ResourceRequirements], Mapping[str, str]]
+
+
+def workloads(spec: PodSpec) -> tuple[Container | VirtualMachine, ...]:
+    """What runs side by side: the regular containers, or the one machine."""
+    return spec.containers if spec.virtual_machine is None else (spec.virtual_machine,)
+
+
+def is_sidecar(container: Container) -> bool:
+    """Whether an init container goes on running beside the regular ones."""
+    return container.restart_policy == "Always"
+
+
+def effective_requests(spec: PodSpec) -> Amounts:
+    """Requests of the whole pod by resource name; what nobody requests is missing."""
+    total = _total(spec, lambda resources: resources.requests)
+    return _sum(total, _parsed(spec.overhead))
+
+
+def effective_limits(spec: PodSpec) -> Amounts:
+    """Limits of the whole pod. A resource that some container does not limit is counted all the same.
+
+    See `enforceable_limits` for what a cgroup may be given.
+    """
+    total = _total(spec, lambda resources: resources.limits)
+    overhead = _parsed(spec.overhead)
+    return _sum(total, {name: amount for name, amount in overhead.items() if name in total})
+
+
+def enforceable_limits(spec: PodSpec) -> Amounts:
+    """Limits that hold for the pod as a whole: those that each of its containers has.
+
+    One container without a memory limit means that the pod has none.
+    """
+    limits = effective_limits(spec)
+    everyone = [item.resources.limits for item in (*spec.init_containers, *workloads(spec))]
+    pod_level = spec.resources.limits
+    return {
+        name: amount
+        for name, amount in limits.items()
+        if name in pod_level or all(name in of_one for of_one in everyone)
+    }
+
+
+def _total(spec: PodSpec, side: _Side) -> Amounts:
+    together: Amounts = {}
+    for workload in workloads(spec):
+        together = _sum(together, _parsed(side(workload.resources)))
+    sidecars: Amounts = {}
+    largest: Amounts = {}
+    for container in spec.init_containers:
+        amounts = _parsed(side(container.resources))
+        if is_sidecar(container):
+            together, sidecars = _sum(together, amounts), _sum(sidecars, amounts)
+            largest = _max(largest, sidecars)
+        else:
+            largest = _max(largest, _sum(sidecars, amounts))
+    return {**_max(together, largest), **_parsed(side(spec.resources))}
+
+
+def _parsed(quantities: Mapping[str, str]) -> Amounts:
+    return {name: parse(text) for name, text in quantities.items()}
+
+
+def _sum(a: Amounts, b: Amounts) -> Amounts:
+    return {**a, **{name: add(a[name], amount) if name in a else amount for name, amount in b.items()}}
+
+
+def _max(a: Amounts, b: Amounts) -> Amounts:
+    return {
+        **a,
+        **{name: amount for name, amount in b.items() if name not in a or a[name].nanos < amount.nanos},
+    }

@@ -1,0 +1,86 @@
+"""Security settings of pods and containers. Source: core/v1 PodSecurityContext, SecurityContext."""
+
+from __future__ import annotations
+
+from .meta import ApiStruct
+
+
+class Capabilities(ApiStruct, frozen=True, kw_only=True):
+    """Linux capabilities, without or with the CAP_ prefix as written; ALL is allowed."""
+
+    add: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+
+
+class SELinuxOptions(ApiStruct, frozen=True, kw_only=True):
+    """Parts of an SELinux label."""
+
+    user: str | None = None
+    role: str | None = None
+    type: str | None = None
+    level: str | None = None
+
+
+class WindowsSecurityContextOptions(ApiStruct, frozen=True, kw_only=True):
+    """Read for completeness; nothing on Linux uses it."""
+
+    gmsa_credential_spec_name: str | None = None
+    gmsa_credential_spec: str | None = None
+    run_as_user_name: str | None = None
+    host_process: bool | None = None
+
+
+class SeccompProfile(ApiStruct, frozen=True, kw_only=True):
+    """`type`: RuntimeDefault, Unconfined or Localhost with `localhost_profile`."""
+
+    type: str = ""
+    localhost_profile: str | None = None
+
+
+class AppArmorProfile(ApiStruct, frozen=True, kw_only=True):
+    """`type`: RuntimeDefault, Unconfined or Localhost with `localhost_profile`."""
+
+    type: str = ""
+    localhost_profile: str | None = None
+
+
+class Sysctl(ApiStruct, frozen=True, kw_only=True):
+    """One kernel setting of the pod."""
+
+    name: str = ""
+    value: str = ""
+
+
+class SecurityContext(ApiStruct, frozen=True, kw_only=True):
+    """Security of one container; what is set here wins over the pod's."""
+
+    capabilities: Capabilities | None = None
+    privileged: bool | None = None
+    se_linux_options: SELinuxOptions | None = None
+    windows_options: WindowsSecurityContextOptions | None = None
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+    run_as_non_root: bool | None = None
+    read_only_root_filesystem: bool | None = None
+    allow_privilege_escalation: bool | None = None
+    proc_mount: str | None = None
+    seccomp_profile: SeccompProfile | None = None
+    app_armor_profile: AppArmorProfile | None = None
+
+
+class PodSecurityContext(ApiStruct, frozen=True, kw_only=True):
+    """Security of the pod, inherited by its containers."""
+
+    se_linux_options: SELinuxOptions | None = None
+    windows_options: WindowsSecurityContextOptions | None = None
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+    run_as_non_root: bool | None = None
+    supplemental_groups: tuple[int, ...] = ()
+    supplemental_groups_policy: str | None = None
+    fs_group: int | None = None
+    sysctls: tuple[Sysctl, ...] = ()
+    fs_group_change_policy: str | None = None
+    seccomp_profile: SeccompProfile | None = None
+    app_armor_profile: AppArmorProfile | None = None
+    se_linux_change_policy: str | None = None

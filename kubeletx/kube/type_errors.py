@@ -1,0 +1,88 @@
+"""msgspec's conversion errors in an author's words: field path, found value, what to write instead."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+_AT: Final = re.compile(r" - at (?P<key>`key` in )?`\$(?P<path>.*)`$")
+_EXPECTED: Final = re.compile(r"Expected `(?P<expected>[^`]+)`(?:, got `(?P<got>[^`]+)`)?")
+_MISSING: Final = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
+_STEP: Final = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<index>\d+)\]|\[\.\.\.\]")
+_DIGITS: Final = re.compile(r"-?[0-9]{19,}")
+_WORDS: Final = {
+    "str": "a string",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "object": "a mapping",
+    "array": "a list",
+    "datetime": "a time",
+}
+_TYPES: Final[dict[str, type]] = {"str": str, "int": int, "bool": bool, "object": dict, "array": list}
+
+
+def explain(message: str, raw: Any) -> tuple[str, str, str]:
+    """(field path, problem with the found value, fix) for a message of msgspec about `raw`."""
+    at = _AT.search(message)
+    text = message[: at.start()] if at else message
+    expected = _EXPECTED.search(text)
+    words = [word for word in expected["expected"].split(" | ") if word != "null"] if expected else []
+    path, found = _follow(at["path"] if at else "", raw, words)
+    if missing := _MISSING.search(text):
+        return f"{path}.{missing['name']}".lstrip("."), "is missing", "add it"
+    if not words or (expected and not expected["got"]):
+        return path, f"{_show(found)}: {text[:1].lower()}{text[1:]}", _fix(words, found)
+    if words == ["int"] and isinstance(found, str) and _DIGITS.fullmatch(found):
+        return path, f"{_show(found)} is too large", "write a smaller number"
+    wanted = " or ".join(_WORDS.get(word, word) for word in words)
+    return path, f"{_show(found)} is not {wanted}", _fix(words, found)
+
+
+def _follow(path: str, raw: Any, words: list[str]) -> tuple[str, Any]:
+    """Walk the path; a step that msgspec does not name (a map's entry) is found by its wrong type."""
+    here, written = raw, ""
+    for step in _STEP.finditer(path):
+        if step["name"]:
+            written += f".{step['name']}"
+            here = here.get(step["name"]) if isinstance(here, dict) else None
+        elif step["index"]:
+            written += f"[{step['index']}]"
+            index = int(step["index"])
+            here = here[index] if isinstance(here, list) and index < len(here) else None
+        else:
+            types = tuple(_TYPES[word] for word in words if word in _TYPES)
+            entries = here.items() if isinstance(here, dict) else ()
+            key, here = next(((k, v) for k, v in entries if not isinstance(v, types)), ("...", None))
+            written += f"[{key}]"
+    return written.lstrip("."), here
+
+
+def _show(found: Any) -> str:
+    match found:
+        case bool():
+            return "true" if found else "false"
+        case None:
+            return "null"
+        case dict():
+            return "a mapping"
+        case list():
+            return "a list"
+        case _:
+            text = repr(found)
+            return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _fix(words: list[str], found: Any) -> str:
+    if "str" in words and isinstance(found, bool | int | float):
+        return "put the value in quotes"
+    if "int" in words or "bool" in words:
+        word = "a whole number" if "int" in words else "true or false"
+        return f"write {word} without quotes" if isinstance(found, str) else f"write {word}"
+    if "object" in words:
+        return "write key: value pairs"
+    if "array" in words:
+        return "start each entry with '- '"
+    if "datetime" in words:
+        return "write a time such as 2026-01-31T12:00:00Z"
+    return "correct the value"

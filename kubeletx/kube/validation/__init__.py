@@ -1,0 +1,51 @@
+"""Everything an API server would refuse in a pod, because static pods never see one.
+
+`validate_pod` returns all problems at once, each with the field, what was found and what to do. It
+expects defaults to be set (`kubeletx.kube.defaults`). Each file of this package holds the rules of one
+part of a pod; `problems` collects, `words` knows the syntax of names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from kubeletx.api import InvalidPod, names
+
+from ..core import Pod
+from ..load import describe
+from . import words
+from .metadata import check_metadata
+from .problems import Problems, alternatives, show
+from .spec import check_spec
+
+
+def validate_pod(
+    pod: Pod, origin: str, workload_types: Collection[str] | None = None
+) -> tuple[InvalidPod, ...]:
+    """All problems of a pod whose defaults are set, in the order of its fields; empty when it is valid.
+
+    `origin`: the file or URL it came from, named in each problem. `workload_types`: what a pod may be on
+    this node (container, vm, and what plugins declare); None leaves the annotation unchecked.
+    """
+    problems = Problems(describe(origin, pod.metadata.name))
+    check_metadata(pod.metadata, problems)
+    _check_annotations(pod.metadata.annotations, workload_types, problems)
+    check_spec(pod.spec, problems)
+    return tuple(problems.found)
+
+
+def _check_annotations(
+    annotations: dict[str, str], workload_types: Collection[str] | None, problems: Problems
+) -> None:
+    runtime = annotations.get(names.RUNTIME_SERVICE_NAME)
+    problems.word(f"metadata.annotations[{names.RUNTIME_SERVICE_NAME}]", runtime, words.runtime_name)
+    workload_type = annotations.get(names.WORKLOAD_TYPE)
+    if workload_type is not None and workload_types is not None and workload_type not in workload_types:
+        problems.add(
+            f"metadata.annotations[{names.WORKLOAD_TYPE}]",
+            f"{show(workload_type)} is not a workload type of this node",
+            f"use {alternatives(sorted(workload_types))}",
+        )
+
+
+__all__ = ["validate_pod"]

@@ -1,0 +1,124 @@
+"""Rules for environment variables and field references. Source: kubernetes, pkg/apis/core/validation."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ..container import Container, EnvFromSource, EnvVar, ObjectFieldSelector, ResourceFieldSelector
+from ..quantity import parse
+from . import words
+from .problems import Problems, show
+
+ENV_FIELDS: Final = (
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+)
+VOLUME_FIELDS: Final = (
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "metadata.labels",
+    "metadata.annotations",
+)
+_ENTRY: Final = re.compile(r"metadata\.(labels|annotations)\['(?P<key>.+)'\]")
+_RESOURCE: Final = re.compile(r"(?:limits|requests)\.(?:cpu|memory|ephemeral-storage|hugepages-.+)")
+_SOURCES: Final = {
+    "field_ref": "fieldRef",
+    "resource_field_ref": "resourceFieldRef",
+    "config_map_key_ref": "configMapKeyRef",
+    "secret_key_ref": "secretKeyRef",
+    "file_key_ref": "fileKeyRef",
+}
+
+
+def check_environment(field: str, container: Container, problems: Problems) -> None:
+    """The variables of a container, from whole sets and one by one."""
+    for index, source in enumerate(container.env_from):
+        _check_set(f"{field}.envFrom[{index}]", source, problems)
+    for index, variable in enumerate(container.env):
+        _check_variable(f"{field}.env[{index}]", variable, problems)
+
+
+def check_field_ref(
+    field: str, ref: ObjectFieldSelector, allowed: tuple[str, ...], problems: Problems
+) -> None:
+    """A reference to a field of the pod, which must be one that can be read there."""
+    path = ref.field_path
+    if ref.api_version and ref.api_version != "v1":
+        problems.add(f"{field}.apiVersion", f"{show(ref.api_version)} is not known", "use v1")
+    if not problems.required(f"{field}.fieldPath", path):
+        return
+    if entry := _ENTRY.fullmatch(path):
+        problems.word(f"{field}.fieldPath", entry["key"].lower(), words.qualified_name)
+    elif path not in allowed:
+        fix = f"use one of {', '.join(allowed)}, metadata.labels['KEY'] or metadata.annotations['KEY']"
+        problems.add(f"{field}.fieldPath", f"{show(path)} cannot be read here", fix)
+
+
+def check_resource_ref(field: str, ref: ResourceFieldSelector, problems: Problems) -> None:
+    """A reference to a resource of a container, and what it is divided by."""
+    if not problems.required(f"{field}.resource", ref.resource):
+        return
+    if not _RESOURCE.fullmatch(ref.resource):
+        problems.add(
+            f"{field}.resource",
+            f"{show(ref.resource)} cannot be read here",
+            "use limits. or requests. with cpu, memory, ephemeral-storage or hugepages-SIZE",
+        )
+    divisor = problems.quantity(f"{field}.divisor", ref.divisor)
+    cpu = ref.resource.endswith(".cpu")
+    if divisor is None or divisor.nanos == 0:
+        return
+    if (cpu and str(divisor) not in ("1m", "1")) or (not cpu and divisor.nanos < parse("1").nanos):
+        problems.add(
+            f"{field}.divisor",
+            f"{show(ref.divisor)} is not known",
+            f"use {'1m or 1' if cpu else '1, 1Ki, 1Mi, 1Gi'}",
+        )
+
+
+def _check_set(field: str, source: EnvFromSource, problems: Problems) -> None:
+    if source.prefix:
+        problems.word(f"{field}.prefix", source.prefix, words.env_name)
+    refs = {"configMapRef": source.config_map_ref, "secretRef": source.secret_ref}
+    found = {word: ref for word, ref in refs.items() if ref is not None}
+    problems.exactly_one(field, list(found), refs, "source")
+    for word, ref in found.items():
+        problems.name(f"{field}.{word}.name", ref.name, words.dns_subdomain)
+
+
+def _check_variable(field: str, variable: EnvVar, problems: Problems) -> None:
+    problems.name(f"{field}.name", variable.name, words.env_name)
+    if variable.value is not None and "\0" in variable.value:
+        problems.add(f"{field}.value", "holds a NUL character", "remove it")
+    source = variable.value_from
+    if source is None:
+        return
+    if variable.value:
+        problems.add(field, f"has both value {show(variable.value)} and valueFrom", "keep one of them")
+    found = [word for attribute, word in _SOURCES.items() if getattr(source, attribute) is not None]
+    problems.exactly_one(f"{field}.valueFrom", found, _SOURCES.values(), "source")
+    if source.field_ref is not None:
+        check_field_ref(f"{field}.valueFrom.fieldRef", source.field_ref, ENV_FIELDS, problems)
+    if source.resource_field_ref is not None:
+        check_resource_ref(f"{field}.valueFrom.resourceFieldRef", source.resource_field_ref, problems)
+    for word, ref in (
+        ("configMapKeyRef", source.config_map_key_ref),
+        ("secretKeyRef", source.secret_key_ref),
+    ):
+        if ref is not None:
+            problems.name(f"{field}.valueFrom.{word}.name", ref.name, words.dns_subdomain)
+            problems.name(f"{field}.valueFrom.{word}.key", ref.key, words.config_key)
+    if source.file_key_ref is not None:
+        ref_field = f"{field}.valueFrom.fileKeyRef"
+        problems.name(f"{ref_field}.volumeName", source.file_key_ref.volume_name, words.dns_label)
+        problems.name(f"{ref_field}.path", source.file_key_ref.path, words.relative_path)
+        problems.name(f"{ref_field}.key", source.file_key_ref.key, words.env_name)

@@ -1,0 +1,41 @@
+"""Rules for a pod's metadata. Source: apimachinery, pkg/api/validation/objectmeta.go."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..meta import ObjectMeta
+from . import words
+from .problems import Problems, show
+
+MAX_ANNOTATIONS_BYTES: Final = 256 * 1024
+
+
+def check_metadata(metadata: ObjectMeta, problems: Problems) -> None:
+    """Names, UID, labels and annotations."""
+    problems.name("metadata.name", metadata.name, words.dns_subdomain)
+    problems.name("metadata.namespace", metadata.namespace, words.dns_label)
+    problems.word("metadata.uid", metadata.uid, words.uid)
+    problems.between("metadata.deletionGracePeriodSeconds", metadata.deletion_grace_period_seconds, 0)
+    check_labels("metadata.labels", metadata.labels, problems)
+    size = 0
+    for key, value in metadata.annotations.items():
+        size += len(key.encode()) + len(value.encode())
+        _check_key("metadata.annotations", key, key.lower(), problems)
+    if size > MAX_ANNOTATIONS_BYTES:
+        problems.add(
+            "metadata.annotations", f"hold {size} bytes", f"use at most {MAX_ANNOTATIONS_BYTES} bytes in all"
+        )
+
+
+def check_labels(field: str, labels: dict[str, str], problems: Problems) -> None:
+    """Keys and values of labels, or of a selector on them."""
+    for key, value in labels.items():
+        _check_key(field, key, key, problems)
+        if problem := words.label_value(value):
+            problems.add(f"{field}[{key}]", f"{show(value)} {problem}", "correct the value")
+
+
+def _check_key(field: str, key: str, checked: str, problems: Problems) -> None:
+    if problem := words.qualified_name(checked):
+        problems.add(field, f"key {show(key)} {problem}", "correct the key")

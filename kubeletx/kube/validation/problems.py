@@ -1,0 +1,90 @@
+"""`Problems` collects everything that is wrong with one pod, each with field, found value and fix."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from kubeletx.api import InvalidPod
+
+from ..quantity import Quantity, parse
+from .words import Check
+
+INT32_MAX = 2**31 - 1
+
+
+class Problems:
+    """Collects problems of the object `obj` (a file, a pod in a file)."""
+
+    def __init__(self, obj: str) -> None:
+        self._obj = obj
+        self.found: list[InvalidPod] = []
+
+    def add(self, field: str, problem: str, fix: str = "") -> None:
+        """One problem: what was found in `field`, and what to do."""
+        self.found.append(InvalidPod(obj=self._obj, field=field, problem=problem, fix=fix))
+
+    def required(self, field: str, value: str | None, fix: str = "set it") -> bool:
+        """Whether the value is there; else a problem."""
+        if not value:
+            self.add(field, "is missing", fix)
+        return bool(value)
+
+    def word(self, field: str, value: str | None, check: Check, fix: str = "correct it") -> None:
+        """An optional word must pass its check."""
+        if value and (problem := check(value)):
+            self.add(field, f"{show(value)} {problem}", fix)
+
+    def name(self, field: str, value: str | None, check: Check) -> None:
+        """A required word must be there and pass its check."""
+        if self.required(field, value):
+            self.word(field, value, check)
+
+    def one_of(self, field: str, value: str | None, allowed: Collection[str]) -> None:
+        """An optional word must be one of these."""
+        if value is not None and value not in allowed:
+            self.add(field, f"{show(value)} is not known", f"use {alternatives(allowed)}")
+
+    def between(self, field: str, value: int | None, low: int, high: int = INT32_MAX) -> None:
+        """An optional number must lie between these."""
+        if value is not None and not low <= value <= high:
+            wanted = f"{low} or more" if high == INT32_MAX and value < low else f"{low} to {high}"
+            self.add(field, f"{value} is out of range", f"use {wanted}")
+
+    def unique(self, field: str, value: str, seen: set[str], what: str) -> None:
+        """The value may not have been seen before; `field` is where it stands now."""
+        if value and value in seen:
+            self.add(field, f"{show(value)} is already the name of another {what}", "choose another name")
+        seen.add(value)
+
+    def exactly_one(self, field: str, found: list[str], allowed: Iterable[str], what: str) -> None:
+        """Exactly one of several fields must be set."""
+        if len(found) > 1:
+            self.add(field, f"has {' and '.join(found)}", f"keep exactly one {what}")
+        elif not found:
+            self.add(field, f"has no {what}", f"set {alternatives(allowed)}")
+
+    def quantity(self, field: str, text: str | None) -> Quantity | None:
+        """A quantity that is not negative; None if it is missing or wrong."""
+        if text is None:
+            return None
+        try:
+            amount = parse(text)
+        except (ValueError, TypeError) as err:
+            self.add(field, f"{show(text)} {err}", "write a number with a suffix such as 500m, 64Mi or 1G")
+            return None
+        if amount.nanos < 0:
+            self.add(field, f"{show(text)} is negative", "use 0 or more")
+            return None
+        return amount
+
+
+def show(value: object) -> str:
+    """A found value, quoted and not too long for one line."""
+    text = repr(value)
+    return text if len(text) <= 70 else f"{text[:67]}..."
+
+
+def alternatives(words: Iterable[str]) -> str:
+    """``A, B or C``."""
+    *head, last = [word or '""' for word in words]
+    return f"{', '.join(head)} or {last}" if head else last

@@ -1,0 +1,101 @@
+"""Rules for security settings. Source: kubernetes, pkg/apis/core/validation."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..core import PodSpec
+from ..security import AppArmorProfile, PodSecurityContext, SeccompProfile, SecurityContext, Sysctl
+from . import words
+from .problems import Problems, show
+
+_PROFILES: Final = ("RuntimeDefault", "Unconfined", "Localhost")
+_HOST_NETWORK_SYSCTLS: Final = ("net.",)
+_HOST_IPC_SYSCTLS: Final = ("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue.")
+
+
+def check_pod_security(field: str, spec: PodSpec, problems: Problems) -> None:
+    """The pod's security context, and what contradicts the namespaces it shares with the node."""
+    if spec.share_process_namespace and spec.host_pid:
+        problems.add("spec.shareProcessNamespace", "true together with hostPID", "keep one of them")
+    if spec.host_users is False:
+        for word, shared in (
+            ("hostNetwork", spec.host_network),
+            ("hostPID", spec.host_pid),
+            ("hostIPC", spec.host_ipc),
+        ):
+            if shared:
+                problems.add("spec.hostUsers", f"false together with {word}", "keep one of them")
+    context = spec.security_context
+    if context is None:
+        return
+    _check_ids(field, context, problems)
+    problems.between(f"{field}.fsGroup", context.fs_group, 0)
+    for index, group in enumerate(context.supplemental_groups):
+        problems.between(f"{field}.supplementalGroups[{index}]", group, 0)
+    problems.one_of(
+        f"{field}.supplementalGroupsPolicy", context.supplemental_groups_policy, ("Merge", "Strict")
+    )
+    problems.one_of(
+        f"{field}.fsGroupChangePolicy", context.fs_group_change_policy, ("OnRootMismatch", "Always")
+    )
+    _check_profiles(field, context.seccomp_profile, context.app_armor_profile, problems)
+    _check_sysctls(f"{field}.sysctls", context.sysctls, spec, problems)
+
+
+def check_container_security(field: str, context: SecurityContext, spec: PodSpec, problems: Problems) -> None:
+    """A container's security context."""
+    _check_ids(field, context, problems)
+    problems.one_of(f"{field}.procMount", context.proc_mount, ("Default", "Unmasked"))
+    if context.proc_mount == "Unmasked" and spec.host_users is not False:
+        problems.add(
+            f"{field}.procMount", "'Unmasked' in the node's user namespace", "set spec.hostUsers to false"
+        )
+    _check_profiles(field, context.seccomp_profile, context.app_armor_profile, problems)
+    if context.allow_privilege_escalation is False:
+        added = context.capabilities.add if context.capabilities else ()
+        if context.privileged:
+            problems.add(
+                f"{field}.allowPrivilegeEscalation", "false together with privileged", "keep one of them"
+            )
+        elif "CAP_SYS_ADMIN" in added:
+            problems.add(
+                f"{field}.allowPrivilegeEscalation", "false together with CAP_SYS_ADMIN", "keep one of them"
+            )
+
+
+def _check_ids(field: str, context: PodSecurityContext | SecurityContext, problems: Problems) -> None:
+    problems.between(f"{field}.runAsUser", context.run_as_user, 0)
+    problems.between(f"{field}.runAsGroup", context.run_as_group, 0)
+
+
+def _check_profiles(
+    field: str, seccomp: SeccompProfile | None, apparmor: AppArmorProfile | None, problems: Problems
+) -> None:
+    for word, profile in (("seccompProfile", seccomp), ("appArmorProfile", apparmor)):
+        if profile is None:
+            continue
+        if not problems.required(f"{field}.{word}.type", profile.type):
+            continue
+        problems.one_of(f"{field}.{word}.type", profile.type, _PROFILES)
+        localhost = f"{field}.{word}.localhostProfile"
+        if profile.type == "Localhost":
+            if problems.required(localhost, profile.localhost_profile) and word == "seccompProfile":
+                problems.word(localhost, profile.localhost_profile, words.relative_path)
+        elif profile.localhost_profile is not None:
+            problems.add(
+                localhost, f"{show(profile.localhost_profile)} with type {profile.type}", "remove it"
+            )
+
+
+def _check_sysctls(field: str, sysctls: tuple[Sysctl, ...], spec: PodSpec, problems: Problems) -> None:
+    seen: set[str] = set()
+    for index, sysctl in enumerate(sysctls):
+        where = f"{field}[{index}].name"
+        problems.name(where, sysctl.name, words.sysctl_name)
+        name = sysctl.name.replace("/", ".")
+        problems.unique(where, name, seen, "sysctl")
+        if spec.host_network and name.startswith(_HOST_NETWORK_SYSCTLS):
+            problems.add(where, f"{show(sysctl.name)} belongs to the node with hostNetwork", "remove it")
+        if spec.host_ipc and name.startswith(_HOST_IPC_SYSCTLS):
+            problems.add(where, f"{show(sysctl.name)} belongs to the node with hostIPC", "remove it")

@@ -1,0 +1,177 @@
+"""Rules for volumes. Source: kubernetes, pkg/apis/core/validation."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..meta import json_name
+from ..volume_defaults import SOURCES, source_names
+from ..volumes import (
+    DownwardAPIVolumeFile,
+    EmptyDirVolumeSource,
+    HostPathVolumeSource,
+    KeyToPath,
+    ProjectedVolumeSource,
+    Volume,
+    VolumeProjection,
+)
+from . import words
+from .environment import VOLUME_FIELDS, check_field_ref, check_resource_ref
+from .problems import Problems, show
+
+_HOST_PATH_TYPES: Final = (
+    "",
+    "DirectoryOrCreate",
+    "Directory",
+    "FileOrCreate",
+    "File",
+    "Socket",
+    "CharDevice",
+    "BlockDevice",
+)
+_REQUIRED: Final = {
+    "nfs": ("server", "path"),
+    "iscsi": ("target_portal", "iqn"),
+    "flex_volume": ("driver",),
+    "persistent_volume_claim": ("claim_name",),
+    "csi": ("driver",),
+    "git_repo": ("repository",),
+    "glusterfs": ("endpoints", "path"),
+    "azure_file": ("secret_name", "share_name"),
+    "image": ("reference",),
+}
+"""Fields that a source cannot do without."""
+
+
+def check_volumes(volumes: tuple[Volume, ...], problems: Problems) -> None:
+    """Names are unique, and each volume has exactly one complete source."""
+    seen: set[str] = set()
+    for index, volume in enumerate(volumes):
+        field = f"spec.volumes[{index}]"
+        problems.name(f"{field}.name", volume.name, words.dns_label)
+        problems.unique(f"{field}.name", volume.name, seen, "volume")
+        found = source_names(volume)
+        names = [json_name(name) for name in found]
+        problems.exactly_one(field, names, (json_name(name) for name in SOURCES), "source")
+        for name in found:
+            _check_required(f"{field}.{json_name(name)}", volume, name, problems)
+        _check_source(field, volume, problems)
+
+
+def _check_required(field: str, volume: Volume, source: str, problems: Problems) -> None:
+    for attribute in _REQUIRED.get(source, ()):
+        problems.required(f"{field}.{json_name(attribute)}", getattr(getattr(volume, source), attribute))
+
+
+def _check_source(field: str, volume: Volume, problems: Problems) -> None:
+    if volume.host_path is not None:
+        _check_host_path(f"{field}.hostPath", volume.host_path, problems)
+    if volume.empty_dir is not None:
+        _check_empty_dir(f"{field}.emptyDir", volume.empty_dir, problems)
+    if volume.nfs is not None:
+        problems.word(f"{field}.nfs.path", volume.nfs.path, words.absolute_path)
+    if volume.config_map is not None:
+        problems.name(f"{field}.configMap.name", volume.config_map.name, words.dns_subdomain)
+        _check_mode(f"{field}.configMap.defaultMode", volume.config_map.default_mode, problems)
+        _check_items(f"{field}.configMap.items", volume.config_map.items, problems)
+    if volume.secret is not None:
+        problems.name(f"{field}.secret.secretName", volume.secret.secret_name, words.dns_subdomain)
+        _check_mode(f"{field}.secret.defaultMode", volume.secret.default_mode, problems)
+        _check_items(f"{field}.secret.items", volume.secret.items, problems)
+    if volume.downward_api is not None:
+        _check_mode(f"{field}.downwardAPI.defaultMode", volume.downward_api.default_mode, problems)
+        _check_files(f"{field}.downwardAPI.items", volume.downward_api.items, problems)
+    if volume.projected is not None:
+        _check_projected(f"{field}.projected", volume.projected, problems)
+    if volume.image is not None:
+        problems.word(f"{field}.image.reference", volume.image.reference, words.image)
+        problems.one_of(
+            f"{field}.image.pullPolicy", volume.image.pull_policy, ("Always", "IfNotPresent", "Never")
+        )
+
+
+def _check_host_path(field: str, source: HostPathVolumeSource, problems: Problems) -> None:
+    problems.name(f"{field}.path", source.path, words.absolute_path)
+    problems.one_of(f"{field}.type", source.type, _HOST_PATH_TYPES)
+
+
+def _check_empty_dir(field: str, source: EmptyDirVolumeSource, problems: Problems) -> None:
+    problems.quantity(f"{field}.sizeLimit", source.size_limit)
+    medium = source.medium or ""
+    if not medium.startswith("HugePages-"):
+        problems.one_of(f"{field}.medium", medium, ("", "Memory", "HugePages"))
+
+
+def _check_projected(field: str, source: ProjectedVolumeSource, problems: Problems) -> None:
+    _check_mode(f"{field}.defaultMode", source.default_mode, problems)
+    paths: set[str] = set()
+    for index, one in enumerate(source.sources):
+        where = f"{field}.sources[{index}]"
+        found = [name for name in one.__struct_fields__ if getattr(one, name) is not None]
+        allowed = (json_name(name) for name in one.__struct_fields__)
+        problems.exactly_one(where, [json_name(name) for name in found], allowed, "source")
+        _check_projection(where, one, problems)
+        for path in _paths(one):
+            if path in paths:
+                problems.add(where, f"writes {show(path)}, as another source does", "choose another path")
+            paths.add(path)
+
+
+def _check_projection(field: str, source: VolumeProjection, problems: Problems) -> None:
+    if source.config_map is not None:
+        problems.name(f"{field}.configMap.name", source.config_map.name, words.dns_subdomain)
+        _check_items(f"{field}.configMap.items", source.config_map.items, problems)
+    if source.secret is not None:
+        problems.name(f"{field}.secret.name", source.secret.name, words.dns_subdomain)
+        _check_items(f"{field}.secret.items", source.secret.items, problems)
+    if source.downward_api is not None:
+        _check_files(f"{field}.downwardAPI.items", source.downward_api.items, problems)
+    if source.service_account_token is not None:
+        token = source.service_account_token
+        problems.name(f"{field}.serviceAccountToken.path", token.path, words.relative_path)
+        problems.between(
+            f"{field}.serviceAccountToken.expirationSeconds", token.expiration_seconds, 600, 2**32
+        )
+
+
+def _paths(source: VolumeProjection) -> list[str]:
+    if source.config_map is not None:
+        return [item.path for item in source.config_map.items]
+    if source.secret is not None:
+        return [item.path for item in source.secret.items]
+    if source.downward_api is not None:
+        return [item.path for item in source.downward_api.items]
+    return [source.service_account_token.path] if source.service_account_token is not None else []
+
+
+def _check_items(field: str, items: tuple[KeyToPath, ...], problems: Problems) -> None:
+    for index, item in enumerate(items):
+        problems.name(f"{field}[{index}].key", item.key, words.config_key)
+        _check_path(f"{field}[{index}].path", item.path, problems)
+        _check_mode(f"{field}[{index}].mode", item.mode, problems)
+
+
+def _check_files(field: str, items: tuple[DownwardAPIVolumeFile, ...], problems: Problems) -> None:
+    for index, item in enumerate(items):
+        where = f"{field}[{index}]"
+        _check_path(f"{where}.path", item.path, problems)
+        _check_mode(f"{where}.mode", item.mode, problems)
+        refs = {"fieldRef": item.field_ref, "resourceFieldRef": item.resource_field_ref}
+        problems.exactly_one(where, [word for word, ref in refs.items() if ref is not None], refs, "source")
+        if item.field_ref is not None:
+            check_field_ref(f"{where}.fieldRef", item.field_ref, VOLUME_FIELDS, problems)
+        if item.resource_field_ref is not None:
+            check_resource_ref(f"{where}.resourceFieldRef", item.resource_field_ref, problems)
+            name = item.resource_field_ref.container_name
+            problems.required(f"{where}.resourceFieldRef.containerName", name, "name a container")
+
+
+def _check_path(field: str, path: str, problems: Problems) -> None:
+    problems.name(field, path, words.relative_path)
+    if path.startswith("..") and ".." not in path.split("/"):
+        problems.add(field, f"{show(path)} starts with '..'", "choose another path")
+
+
+def _check_mode(field: str, mode: int | None, problems: Problems) -> None:
+    if mode is not None and not 0 <= mode <= 0o777:
+        problems.add(field, f"{mode} is not a file mode", "use 0 to 0777 (octal), 0 to 511 in JSON")

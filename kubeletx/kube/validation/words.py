@@ -1,0 +1,157 @@
+"""Syntax of names and other short words. Each check returns what is wrong, or "" when nothing is.
+
+Source: apimachinery, pkg/util/validation and pkg/api/validation.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+Check: TypeAlias = Callable[[str], str]
+
+_LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_DNS_LABEL: Final = re.compile(_LABEL)
+_SUBDOMAIN: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+_QUALIFIED: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_ENV: Final = re.compile(r"[ -<>-~]+")
+_KEY: Final = re.compile(r"[-._a-zA-Z0-9]+")
+_PORT_NAME: Final = re.compile(r"(?=.*[a-z])[a-z0-9]+(?:-[a-z0-9]+)*")
+_SYSCTL: Final = re.compile(r"[a-z0-9](?:[-_a-z0-9]*[a-z0-9])?(?:[./][a-z0-9](?:[-_a-z0-9]*[a-z0-9])?)*")
+_HEADER: Final = re.compile(r"[-A-Za-z0-9]+")
+_UID: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?")
+_SEARCH: Final = re.compile(
+    r"\.|[a-z0-9_](?:[-_a-z0-9]*[a-z0-9])?(?:\.[a-z0-9_](?:[-_a-z0-9]*[a-z0-9])?)*\.?"
+)
+_INTERFACE: Final = re.compile(r"[A-Za-z0-9](?:[-._A-Za-z0-9]*)")
+_SIGNAL: Final = re.compile(r"SIG(?:[A-Z]+[0-9]?|RTMIN(?:\+[0-9]{1,2})?|RTMAX(?:-[0-9]{1,2})?)")
+
+
+def dns_label(text: str) -> str:
+    """A DNS label: container, volume and namespace names."""
+    return _check(text, _DNS_LABEL, 63, "is not a DNS label (lower-case letters, digits and '-')")
+
+
+def dns_subdomain(text: str) -> str:
+    """A DNS subdomain: names of pods and most other objects."""
+    return _check(text, _SUBDOMAIN, 253, "is not a DNS name (lower-case letters, digits, '-' and '.')")
+
+
+def machine_name(text: str) -> str:
+    """A DNS label that may hold capitals: the guest's host name is its lower case."""
+    return _check(text.lower(), _DNS_LABEL, 63, "is not a DNS label (letters, digits and '-')")
+
+
+def runtime_name(text: str) -> str:
+    """Name of a runtime on this node."""
+    if "--" in text:
+        return "holds '--', which no runtime name does"
+    return _check(text, _DNS_LABEL, 30, "is not a runtime name (lower-case letters, digits and '-')")
+
+
+def qualified_name(text: str) -> str:
+    """A label key: a name, or prefix/name with a DNS prefix."""
+    prefix, slash, name = text.rpartition("/")
+    if slash and (problem := dns_subdomain(prefix)):
+        return f"has a prefix that {problem}" if prefix else "has an empty prefix before '/'"
+    return _check(name, _QUALIFIED, 63, "is not a valid key (letters, digits, '-', '_' and '.')")
+
+
+def label_value(text: str) -> str:
+    """The value of a label; may be empty."""
+    return (
+        _check(text, _QUALIFIED, 63, "is not a label value (letters, digits, '-', '_' and '.')")
+        if text
+        else ""
+    )
+
+
+def env_name(text: str) -> str:
+    """Name of an environment variable: any printable ASCII but '='."""
+    return _check(text, _ENV, 32768, "is not a variable name (printable ASCII without '=')")
+
+
+def config_key(text: str) -> str:
+    """A key of a config map or secret."""
+    if text in (".", "..") or text.startswith(".."):
+        return "may not be '.' or start with '..'"
+    return _check(text, _KEY, 253, "is not a key (letters, digits, '-', '_' and '.')")
+
+
+def port_name(text: str) -> str:
+    """Name of a port (IANA service name)."""
+    return _check(text, _PORT_NAME, 15, "is not a port name (lower-case letters, digits and single '-')")
+
+
+def sysctl_name(text: str) -> str:
+    """Name of a kernel setting, with '.' or '/' between its parts."""
+    return _check(text, _SYSCTL, 253, "is not a sysctl name")
+
+
+def header_name(text: str) -> str:
+    """Name of an HTTP header."""
+    return _check(text, _HEADER, 253, "is not a header name (letters, digits and '-')")
+
+
+def uid(text: str) -> str:
+    """A pod's UID: it becomes part of directory and cgroup names."""
+    return _check(text, _UID, 128, "is not a UID (letters, digits and '-')")
+
+
+def search_domain(text: str) -> str:
+    """A search domain of the resolver."""
+    return _check(text, _SEARCH, 254, "is not a search domain")
+
+
+def interface_name(text: str) -> str:
+    """Name of a network interface."""
+    return _check(text, _INTERFACE, 15, "is not an interface name (letters, digits, '-', '_' and '.')")
+
+
+def network_id(text: str) -> str:
+    """Name or ID of a network, subnet or port."""
+    return _check(text, _INTERFACE, 128, "is not a name (letters, digits, '-', '_' and '.')")
+
+
+def signal_name(text: str) -> str:
+    """A signal such as SIGTERM or SIGRTMIN+3."""
+    return _check(text, _SIGNAL, 12, "is not a signal name such as SIGTERM")
+
+
+def ip_address(text: str) -> str:
+    """An IPv4 or IPv6 address."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return "is not an IP address"
+    return ""
+
+
+def image(text: str) -> str:
+    """An image reference; its grammar is the runtime's to judge."""
+    return "holds white space" if any(c.isspace() for c in text) else ""
+
+
+def absolute_path(text: str) -> str:
+    """A path from the root, without '..'."""
+    return no_backsteps(text) if text.startswith("/") else "is not an absolute path"
+
+
+def relative_path(text: str) -> str:
+    """A path below something, which it may not leave."""
+    return "is not a relative path" if text.startswith("/") else no_backsteps(text)
+
+
+def no_backsteps(text: str) -> str:
+    """A path without '..' as one of its parts, and without NUL."""
+    if "\0" in text:
+        return "holds a NUL character"
+    return "may not hold '..'" if ".." in text.split("/") else ""
+
+
+def _check(text: str, pattern: re.Pattern[str], longest: int, problem: str) -> str:
+    if len(text) > longest:
+        return f"is longer than {longest} characters"
+    return "" if pattern.fullmatch(text) else problem

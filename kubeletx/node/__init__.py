@@ -1,0 +1,5 @@
+"""The node itself: identity, capacity, readiness, events, usage, and the cgroups pods stand in.
+
+Modules are imported one by one: `identity`, `capacity`, `info`, `readiness`, `status`, `events`, `totals`,
+`cgroups`.
+"""

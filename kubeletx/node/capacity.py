@@ -1,0 +1,145 @@
+"""What the node has, and what of it pods may use.
+
+Allocatable is capacity less what is kept for the node's agents (kubeReserved), for the system
+(systemReserved) and for the hard eviction thresholds, never below zero; the number of pods is not reduced.
+Source: kubelet, pkg/kubelet/cm/node_container_manager_linux.go.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from ..api import InvalidConfig
+from ..kube import quantity
+
+
+class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
+    """Amounts of a node. `hugepages_bytes`: page size as Kubernetes writes it (2Mi, 1Gi) to bytes."""
+
+    cpu_millicores: int = 0
+    memory_bytes: int = 0
+    ephemeral_storage_bytes: int = 0
+    pods: int = 0
+    hugepages_bytes: dict[str, int] = {}
+
+
+def read_capacity(
+    root_dir: Path,
+    *,
+    max_pods: int,
+    pods_per_core: int = 0,
+    proc: Path = Path("/proc"),
+    sys: Path = Path("/sys"),
+) -> NodeResources:
+    """Ask the kernel. `root_dir`: its filesystem is the ephemeral storage. `pods_per_core` 0: no such limit."""
+    cores = os.cpu_count() or 1
+    disk = os.statvfs(root_dir)
+    return NodeResources(
+        cpu_millicores=cores * 1000,
+        memory_bytes=_memory_bytes(proc / "meminfo"),
+        ephemeral_storage_bytes=disk.f_blocks * disk.f_frsize,
+        pods=min(max_pods, pods_per_core * cores) if pods_per_core else max_pods,
+        hugepages_bytes=_hugepages(sys / "kernel/mm/hugepages"),
+    )
+
+
+def allocatable(
+    capacity: NodeResources,
+    *,
+    kube_reserved: Mapping[str, str] | None = None,
+    system_reserved: Mapping[str, str] | None = None,
+    hard_eviction: Mapping[str, str] | None = None,
+) -> NodeResources:
+    """What pods may use. The reserved maps have quantities by resource name, eviction by signal.
+
+    A threshold may be a percentage of the capacity.
+    """
+    cpu, memory, disk = capacity.cpu_millicores, capacity.memory_bytes, capacity.ephemeral_storage_bytes
+    for field, reserved in (("kubeReserved", kube_reserved), ("systemReserved", system_reserved)):
+        for name, text in (reserved or {}).items():
+            amount = _amount(field, name, text)
+            match name:
+                case "cpu":
+                    cpu -= amount.milli_value
+                case "memory":
+                    memory -= amount.value
+                case "ephemeral-storage":
+                    disk -= amount.value
+    thresholds = hard_eviction or {}
+    memory -= _threshold(thresholds.get("memory.available"), capacity.memory_bytes)
+    disk -= _threshold(thresholds.get("nodefs.available"), capacity.ephemeral_storage_bytes)
+    memory -= sum(capacity.hugepages_bytes.values())
+    return NodeResources(
+        cpu_millicores=max(0, cpu),
+        memory_bytes=max(0, memory),
+        ephemeral_storage_bytes=max(0, disk),
+        pods=capacity.pods,
+        hugepages_bytes=capacity.hugepages_bytes,
+    )
+
+
+def resource_list(resources: NodeResources) -> dict[str, str]:
+    """As it stands in a Node's capacity or allocatable."""
+    cpu, rest = divmod(resources.cpu_millicores, 1000)
+    return {
+        "cpu": f"{resources.cpu_millicores}m" if rest else str(cpu),
+        "memory": f"{resources.memory_bytes // 1024}Ki",
+        "ephemeral-storage": f"{resources.ephemeral_storage_bytes // 1024}Ki",
+        "pods": str(resources.pods),
+        **{
+            f"hugepages-{size}": quantity.from_bytes(count)
+            for size, count in sorted(resources.hugepages_bytes.items())
+        },
+    }
+
+
+def missing_resources(capacity: NodeResources) -> tuple[str, ...]:
+    """Names of the basic resources that are zero; the node cannot be ready without them."""
+    amounts = {
+        "cpu": capacity.cpu_millicores,
+        "memory": capacity.memory_bytes,
+        "pods": capacity.pods,
+        "ephemeral-storage": capacity.ephemeral_storage_bytes,
+    }
+    return tuple(name for name, amount in amounts.items() if amount <= 0)
+
+
+def _memory_bytes(meminfo: Path) -> int:
+    for line in meminfo.read_text().splitlines():
+        name, _, rest = line.partition(":")
+        if name == "MemTotal":
+            return int(rest.split()[0]) * 1024
+    return 0
+
+
+def _hugepages(directory: Path) -> dict[str, int]:
+    found = {}
+    for entry in sorted(directory.glob("hugepages-*kB")):
+        kilobytes = int(entry.name.removeprefix("hugepages-").removesuffix("kB"))
+        try:
+            count = int((entry / "nr_hugepages").read_text())
+        except (OSError, ValueError):
+            continue
+        found[quantity.from_bytes(kilobytes * 1024)] = count * kilobytes * 1024
+    return found
+
+
+def _amount(field: str, name: str, text: str) -> quantity.Quantity:
+    try:
+        return quantity.parse(text)
+    except ValueError as error:
+        raise InvalidConfig(
+            field=f"{field}.{name}", problem=f"{text!r} {error}", fix="write it as 200m or 1Gi"
+        ) from None
+
+
+def _threshold(text: str | None, capacity: int) -> int:
+    if not text:
+        return 0
+    if text.endswith("%"):
+        return int(float(text[:-1]) / 100 * capacity)
+    return _amount("evictionHard", "threshold", text).value

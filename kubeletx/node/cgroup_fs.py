@@ -1,0 +1,219 @@
+"""The kernel's cgroup file systems: which there are, and making, limiting and removing one cgroup.
+
+Two layouts. Unified (v2): one tree. Split (v1, also the hybrid form): one tree for each controller, and a cgroup
+is a directory of the same path in every one of them. Everything here blocks; call it in a thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ..api import Internal, Resources
+
+CGROUP_MOUNT = Path("/sys/fs/cgroup")
+V2_CONTROLLERS = ("cpuset", "cpu", "io", "memory", "hugetlb", "pids")
+REMOVE_SECONDS = 5.0
+UNLIMITED = -1
+
+
+class CgroupTrees:
+    """All trees of this machine, as one place to put cgroups."""
+
+    def __init__(self, mount: Path = CGROUP_MOUNT) -> None:
+        """`mount`: where they are mounted."""
+        self._mount = mount
+        self.version = 2 if (mount / "cgroup.controllers").exists() else 1
+        self._v1 = {} if self.version == 2 else dict(_v1_trees(mount))
+        self._beside = () if self.version == 2 else tuple(_v2_trees(mount))
+
+    @property
+    def roots(self) -> Sequence[Path]:
+        """The top directory of every tree that cgroups are made in."""
+        return (self._mount,) if self.version == 2 else tuple(dict.fromkeys(self._v1.values()))
+
+    def exists(self, path: str) -> bool:
+        """Whether the cgroup is in every tree."""
+        return all((root / path).is_dir() for root in self.roots)
+
+    def find_closed(self, path: str) -> Path | None:
+        """The directory in which this user may not make the cgroup; None: it may in every tree."""
+        for root in self.roots:
+            at = root / path
+            while not at.is_dir() and at != root:
+                at = at.parent
+            if not os.access(at, os.W_OK | os.X_OK):
+                return at
+        return None
+
+    def create(self, path: str) -> None:
+        """Make the cgroup and its parents; succeeds if it is there. Raises Internal when the kernel refuses."""
+        for root in self.roots:
+            try:
+                if self.version == 2:
+                    _make_v2(root, Path(path).parts)
+                else:
+                    _make_v1(root / path, is_cpuset="cpuset" in root.name.split(","))
+            except OSError as error:
+                raise Internal(f"cannot make cgroup {path} in {root}: {error.strerror}") from error
+
+    def limit(self, path: str, limits: Resources) -> None:
+        """Write the limits that are set; None leaves a value as it is, `UNLIMITED` lifts a limit."""
+        files = v2_files(limits) if self.version == 2 else v1_files(limits)
+        for (controller, name), value in files.items():
+            root = self._mount if self.version == 2 else self._v1.get(controller)
+            if root is None:
+                continue
+            try:
+                (root / path / name).write_text(value)
+            except FileNotFoundError:
+                if (root / path).is_dir():
+                    continue  # this kernel was built without the feature, or v2 without the controller
+                raise
+            except OSError as error:
+                raise Internal(f"cannot write {value!r} to {root / path / name}: {error.strerror}") from error
+
+    def processes(self, path: str) -> set[int]:
+        """Process ids in the cgroup and below."""
+        found: set[int] = set()
+        for root in self.roots:
+            for directory, _, files in os.walk(root / path):
+                if "cgroup.procs" in files:
+                    with contextlib.suppress(OSError):
+                        found |= {int(pid) for pid in Path(directory, "cgroup.procs").read_text().split()}
+        return found - {0}
+
+    def remove(self, path: str, *, wait_seconds: float = REMOVE_SECONDS) -> None:
+        """Kill what is left in it, remove it and everything below; succeeds if it is gone.
+
+        Raises Internal when processes do not die within `wait_seconds`.
+        """
+        if not path.strip("/"):
+            raise Internal("refused to remove the root cgroup")
+        deadline = time.monotonic() + wait_seconds
+        while not self._try_remove(path):
+            for pid in self.processes(path):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if time.monotonic() > deadline:
+                left = sorted(self.processes(path))
+                raise Internal(f"cgroup /{path} cannot be removed; processes in it: {left or 'none'}")
+            time.sleep(0.02)
+
+    def _try_remove(self, path: str) -> bool:
+        gone = [_remove_tree(root / path) for root in (*self.roots, *self._beside)]
+        return all(gone)
+
+
+def v1_files(limits: Resources) -> dict[tuple[str, str], str]:
+    """(controller, file) to value, in the order to write."""
+    values: dict[tuple[str, str], int | None] = {
+        ("cpu", "cpu.shares"): limits.cpu_shares,
+        ("cpu", "cpu.cfs_period_us"): limits.cpu_period_us,
+        ("cpu", "cpu.cfs_quota_us"): limits.cpu_quota_us,
+        ("memory", "memory.limit_in_bytes"): limits.memory_limit_bytes,
+    }
+    files = {key: str(value) for key, value in values.items() if value is not None}
+    if limits.pids_limit is not None:
+        files["pids", "pids.max"] = str(limits.pids_limit) if limits.pids_limit > 0 else "max"
+    return files
+
+
+def v2_files(limits: Resources) -> dict[tuple[str, str], str]:
+    """(controller, file) to value, in the order to write."""
+    files: dict[tuple[str, str], str] = {}
+    if limits.cpu_shares is not None:
+        files["cpu", "cpu.weight"] = str(cpu_weight(limits.cpu_shares))
+    if limits.cpu_quota_us is not None:
+        quota = str(limits.cpu_quota_us) if limits.cpu_quota_us > 0 else "max"
+        files["cpu", "cpu.max"] = f"{quota} {limits.cpu_period_us or 100_000}"
+    for controller, name, value in (
+        ("memory", "memory.max", limits.memory_limit_bytes),
+        ("pids", "pids.max", limits.pids_limit),
+    ):
+        if value is not None:
+            files[controller, name] = str(value) if value > 0 else "max"
+    for name, text in limits.unified.items():
+        files[name.partition(".")[0], name] = text
+    return files
+
+
+def cpu_weight(shares: int) -> int:
+    """CPU shares (2 to 262144) as a v2 weight (1 to 10000); source: the kubelet's and runc's conversion."""
+    return 1 + (max(2, min(shares, 262_144)) - 2) * 9999 // 262_142
+
+
+def _v1_trees(mount: Path) -> Iterator[tuple[str, Path]]:
+    """Controller to tree; co-mounted controllers (cpu,cpuacct) share one."""
+    for entry in sorted(mount.iterdir()):
+        if (
+            entry.is_symlink()
+            or not (entry / "cgroup.procs").exists()
+            or (entry / "cgroup.controllers").exists()
+        ):
+            continue
+        for controller in entry.name.split(","):
+            yield controller, entry
+
+
+def _v2_trees(mount: Path) -> Iterator[Path]:
+    """Trees beside the v1 ones (hybrid form). We make nothing there, but runc does, and leaves the parents."""
+    for entry in sorted(mount.iterdir()):
+        if not entry.is_symlink() and (entry / "cgroup.controllers").exists():
+            yield entry
+
+
+def _make_v1(directory: Path, *, is_cpuset: bool) -> None:
+    """Parents are looked at only when one is missing: there are nine trees to do this in, for every pod."""
+    try:
+        os.mkdir(directory)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        if not directory.name:
+            raise
+        _make_v1(directory.parent, is_cpuset=is_cpuset)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(directory)
+    if is_cpuset:
+        _inherit_cpuset(directory)
+
+
+def _make_v2(root: Path, parts: Sequence[str]) -> None:
+    for part in parts:
+        _enable_controllers(root)
+        root = root / part
+        root.mkdir(exist_ok=True)
+
+
+def _enable_controllers(directory: Path) -> None:
+    have = (directory / "cgroup.controllers").read_text().split()
+    on = (directory / "cgroup.subtree_control").read_text().split()
+    for controller in V2_CONTROLLERS:
+        if controller in have and controller not in on:
+            with contextlib.suppress(OSError):  # busy: processes stand in this cgroup; then it stays off
+                (directory / "cgroup.subtree_control").write_text(f"+{controller}")
+
+
+def _inherit_cpuset(directory: Path) -> None:
+    """A new v1 cpuset is empty and takes no process until it has CPUs and memory nodes."""
+    for name in ("cpuset.cpus", "cpuset.mems"):
+        file = directory / name
+        if file.exists() and not file.read_text().strip() and (directory / "tasks").exists():
+            file.write_text((directory.parent / name).read_text())
+
+
+def _remove_tree(directory: Path) -> bool:
+    gone = True
+    for path, _, _ in os.walk(directory, topdown=False):
+        try:
+            os.rmdir(path)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            gone = False
+    return gone

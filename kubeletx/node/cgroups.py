@@ -1,0 +1,231 @@
+"""The cgroups pods stand in: ``kubepods[/burstable|/besteffort]/pod<uid>`` below ``--cgroup-root``.
+
+    kubepods                what all pods may use together (enforceNodeAllocatable: pods)
+    ├── pod<uid>            Guaranteed
+    ├── burstable           CPU shares: the sum of its pods' requests
+    │   └── pod<uid>
+    └── besteffort          CPU shares: the smallest there is
+        └── pod<uid>
+
+Paths are what runtimes get as cgroup parent; the CRI client writes them as slices where the runtime uses systemd.
+With the systemd driver the same tree is made of slices through systemctl, which owns them then.
+Source: kubelet, pkg/kubelet/cm (R4 of the parity table).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import structlog
+
+from ..api import Internal, Resources
+from ..kube.core import Pod
+from ..kube.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, qos_class
+from .capacity import NodeResources
+from .cgroup_fs import CgroupTrees, cpu_weight
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+KUBEPODS = "kubepods"
+MIN_SHARES = 2
+MAX_SHARES = 262_144
+_DIRECTORY = {GUARANTEED: "", BURSTABLE: "burstable", BEST_EFFORT: "besteffort"}
+
+
+class Blocking(Protocol):
+    """Runs a blocking call in a thread."""
+
+    def __call__(self, function: Callable[..., T], /, *args: Any) -> Awaitable[T]:
+        """The function's result."""
+        ...
+
+
+class CgroupDriver(Protocol):
+    """Who makes cgroups. All methods block."""
+
+    def create(self, path: str) -> None:
+        """Make it and its parents; succeeds if it is there."""
+        ...
+
+    def limit(self, path: str, limits: Resources) -> None:
+        """Set the limits that are not None."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove it with what is in it; succeeds if it is gone."""
+        ...
+
+
+class PodCgroupManager:
+    """Makes and removes pods' cgroups. One change at a time for the shared ones."""
+
+    def __init__(
+        self,
+        driver: CgroupDriver,
+        *,
+        limits_of: Callable[[Pod], Resources],
+        blocking: Blocking,
+        root: str = "",
+        per_qos: bool = True,
+    ) -> None:
+        """`limits_of`: what a pod's own cgroup gets. `root`: the cgroup that kubepods is made in."""
+        self._driver = driver
+        self._limits_of = limits_of
+        self._blocking = blocking
+        self._root = "/".join(part for part in root.split("/") if part)
+        self._per_qos = per_qos
+        self._burstable: dict[str, int] = {}
+        self._lock = asyncio.Lock()
+        self._prepared = False
+
+    async def prepare(self, allocatable: NodeResources | None = None) -> None:
+        """Make the shared cgroups; `allocatable` limits all pods together (None: no limit)."""
+        async with self._lock:
+            await self._blocking(self._prepare, allocatable)
+            self._prepared = True
+
+    async def create(self, pod: Pod) -> str:
+        """Make the pod's cgroup with its limits; returns its path, the parent of its units."""
+        if not self._prepared:
+            await self.prepare()
+        path, limits = self.path(pod), self._limits_of(pod)
+        await self._blocking(self._create, path, limits)
+        if self._per_qos and qos_class(pod.spec) == BURSTABLE:
+            await self._share(pod.metadata.uid, limits.cpu_shares or MIN_SHARES)
+        return f"/{path}"
+
+    async def remove(self, pod: Pod) -> None:
+        """Kill what is left of the pod and remove its cgroup; succeeds if there is none."""
+        for path in self._paths(pod):
+            await self._blocking(self._driver.remove, path)
+        if pod.metadata.uid in self._burstable:
+            await self._share(pod.metadata.uid, None)
+
+    def _paths(self, pod: Pod) -> list[str]:
+        """Where it may stand; of a pod that was found without its spec the QoS class is not known."""
+        own = self.path(pod)
+        if not self._per_qos or pod.spec.containers or pod.spec.virtual_machine is not None:
+            return [own]
+        return [self._join(directory, f"pod{pod.metadata.uid}") for directory in _DIRECTORY.values()]
+
+    def path(self, pod: Pod) -> str:
+        """Path of the pod's cgroup, without a leading slash."""
+        uid = pod.metadata.uid
+        if not uid or "/" in uid or uid.startswith("."):
+            raise Internal(f"pod UID {uid!r} cannot name a cgroup")
+        parent = _DIRECTORY[qos_class(pod.spec)] if self._per_qos else ""
+        return self._join(parent, f"pod{uid}")
+
+    def _join(self, *parts: str) -> str:
+        top = KUBEPODS if self._per_qos else ""
+        return "/".join(part for part in (self._root, top, *parts) if part)
+
+    def _prepare(self, allocatable: NodeResources | None) -> None:
+        top = self._join()
+        if not top:
+            return
+        self._driver.create(top)
+        if allocatable is not None:
+            self._driver.limit(
+                top,
+                Resources(
+                    cpu_shares=_shares(allocatable.cpu_millicores * 1024 // 1000),
+                    memory_limit_bytes=allocatable.memory_bytes,
+                ),
+            )
+        if self._per_qos:
+            for qos in (BURSTABLE, BEST_EFFORT):
+                self._driver.create(self._join(_DIRECTORY[qos]))
+                self._driver.limit(self._join(_DIRECTORY[qos]), Resources(cpu_shares=MIN_SHARES))
+
+    def _create(self, path: str, limits: Resources) -> None:
+        self._driver.create(path)
+        self._driver.limit(path, limits)
+
+    async def _share(self, uid: str, shares: int | None) -> None:
+        async with self._lock:
+            before = self._burstable.pop(uid, None)
+            if shares is not None:
+                self._burstable[uid] = shares
+            if shares != before:
+                limits = Resources(cpu_shares=_shares(sum(self._burstable.values())))
+                await self._blocking(self._driver.limit, self._join(_DIRECTORY[BURSTABLE]), limits)
+
+
+class SystemdSlices:
+    """Driver `systemd`: cgroups are slices, made and limited with systemctl."""
+
+    def __init__(
+        self,
+        trees: CgroupTrees,
+        *,
+        run: Callable[[Sequence[str]], None] | None = None,
+    ) -> None:
+        """`run` starts a command and raises Internal when it fails."""
+        self._trees = trees
+        self._run = run or _run
+
+    def create(self, path: str) -> None:
+        """Start the slice; systemd makes its parents."""
+        self._run(["systemctl", "start", slice_name(path)])
+
+    def limit(self, path: str, limits: Resources) -> None:
+        """Set the slice's properties until the next boot."""
+        properties = slice_properties(limits, self._trees.version)
+        if properties:
+            self._run(["systemctl", "set-property", "--runtime", slice_name(path), *properties])
+
+    def remove(self, path: str) -> None:
+        """Stop the slice and all in it."""
+        self._run(["systemctl", "stop", slice_name(path)])
+        self._trees.remove(slice_path(path))
+
+
+def make_driver(name: str, trees: CgroupTrees) -> CgroupDriver:
+    """The driver called cgroupfs or systemd."""
+    return SystemdSlices(trees) if name == "systemd" else trees
+
+
+def slice_name(path: str) -> str:
+    """The slice of a cgroup path: ``kubepods/burstable/pod1-2`` is kubepods-burstable-pod1_2.slice."""
+    return "-".join(part.replace("-", "_") for part in path.split("/") if part) + ".slice"
+
+
+def slice_path(path: str) -> str:
+    """Where systemd puts that slice: every parent's slice is a directory above it."""
+    parts = [part.replace("-", "_") for part in path.split("/") if part]
+    return "/".join("-".join(parts[: count + 1]) + ".slice" for count in range(len(parts)))
+
+
+def slice_properties(limits: Resources, version: int) -> list[str]:
+    """The systemd properties of the limits that are set."""
+    found: list[str] = []
+    if limits.cpu_shares is not None:
+        found.append(
+            f"CPUWeight={cpu_weight(limits.cpu_shares)}" if version == 2 else f"CPUShares={limits.cpu_shares}"
+        )
+    if limits.cpu_quota_us is not None and limits.cpu_quota_us > 0:
+        period = limits.cpu_period_us or 100_000
+        found += [f"CPUQuota={limits.cpu_quota_us * 100 / period:g}%", f"CPUQuotaPeriodSec={period}us"]
+    if limits.memory_limit_bytes is not None:
+        name = "MemoryMax" if version == 2 else "MemoryLimit"
+        found.append(f"{name}={limits.memory_limit_bytes if limits.memory_limit_bytes > 0 else 'infinity'}")
+    if limits.pids_limit is not None:
+        found.append(f"TasksMax={limits.pids_limit if limits.pids_limit > 0 else 'infinity'}")
+    return found
+
+
+def _shares(shares: int) -> int:
+    return max(MIN_SHARES, min(MAX_SHARES, shares))
+
+
+def _run(command: Sequence[str]) -> None:
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", None) or str(error)
+        raise Internal(f"{' '.join(command)}: {said.strip()}") from error

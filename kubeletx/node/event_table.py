@@ -1,0 +1,106 @@
+"""The table of events and its rows: what users see of the past, kept over restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+from sqlalchemy import Column, Integer, MetaData, String, Table, delete, select
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.engine import Connection, RowMapping
+
+from kubeletx.store import read_rows
+
+from ..api import ObjectRef
+
+METADATA = MetaData()
+EVENTS = Table(
+    "events",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("ref_kind", String, nullable=False),
+    Column("ref_namespace", String, nullable=False),
+    Column("ref_name", String, nullable=False),
+    Column("ref_uid", String, nullable=False),
+    Column("ref_field", String, nullable=False),
+    Column("type", String, nullable=False),
+    Column("reason", String, nullable=False),
+    Column("message", String, nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("first_at", String, nullable=False),
+    Column("last_at", String, nullable=False, index=True),
+)
+
+
+class EventRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One event with its repetitions. `id`: unique on this node, for good."""
+
+    id: str
+    ref: ObjectRef
+    type: str
+    reason: str
+    message: str
+    count: int
+    first_at: datetime
+    last_at: datetime
+
+
+def select_newest(connection: Connection, limit: int) -> list[EventRow]:
+    """The newest rows, oldest of them first."""
+    query = select(EVENTS).order_by(EVENTS.c.last_at.desc(), EVENTS.c.id.desc()).limit(limit)
+    return read_rows(connection, query, _from_row)[::-1]
+
+
+def _from_row(row: RowMapping) -> EventRow:
+    return EventRow(
+        id=row["id"],
+        ref=ObjectRef(
+            kind=row["ref_kind"],
+            name=row["ref_name"],
+            namespace=row["ref_namespace"],
+            uid=row["ref_uid"],
+            field=row["ref_field"],
+        ),
+        type=row["type"],
+        reason=row["reason"],
+        message=row["message"],
+        count=row["count"],
+        first_at=datetime.fromisoformat(row["first_at"]),
+        last_at=datetime.fromisoformat(row["last_at"]),
+    )
+
+
+def delete_before(connection: Connection, at: datetime) -> None:
+    """Delete rows that are older than all that is kept."""
+    connection.execute(delete(EVENTS).where(EVENTS.c.last_at < at.isoformat()))
+
+
+def write(connection: Connection, rows: Sequence[EventRow], gone: Iterable[str]) -> None:
+    """Insert or replace `rows`, and delete the ids in `gone`."""
+    if rows:
+        statement = insert(EVENTS)
+        update = {column.name: statement.excluded[column.name] for column in EVENTS.c if column.name != "id"}
+        connection.execute(
+            statement.on_conflict_do_update(index_elements=["id"], set_=update),
+            [
+                {
+                    "id": row.id,
+                    "ref_kind": row.ref.kind,
+                    "ref_namespace": row.ref.namespace,
+                    "ref_name": row.ref.name,
+                    "ref_uid": row.ref.uid,
+                    "ref_field": row.ref.field,
+                    "type": row.type,
+                    "reason": row.reason,
+                    "message": row.message,
+                    "count": row.count,
+                    "first_at": row.first_at.isoformat(),
+                    "last_at": row.last_at.isoformat(),
+                }
+                for row in rows
+            ],
+        )
+    ids = list(gone)
+    if ids:
+        connection.execute(delete(EVENTS).where(EVENTS.c.id.in_(ids)))

@@ -1,0 +1,264 @@
+"""`EventRecorder`: the events that users see, aggregated, bounded, and kept in the state database.
+
+    record ──▶ rows in memory (the truth) ──▶ watchers
+                       └── once a second at most: changed rows ──▶ store.write_later
+
+Equal events (same object, type, reason, message) are one row with a count. When an object has had ten different
+messages of one reason within ten minutes, further ones share a row, as the API server's clients do it. Rows are
+bounded in all and for each object; the oldest go first. So a burst of ten thousand events costs memory for a
+thousand rows and one write, and never delays who records.
+
+All methods belong to the event loop's thread. Lists and watches give core/v1 Events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncGenerator
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from ..api import Clock, KubeletxError, ObjectRef
+from ..kube.event import Event, EventSource
+from ..kube.meta import ObjectMeta, ObjectReference
+from ..store import Store
+from .event_table import EventRow, delete_before, select_newest, write
+
+log = structlog.get_logger(__name__)
+
+COMPONENT = "kubelet"
+COMBINED = "(combined from similar events): "
+_API_VERSIONS = {"Pod": "v1", "Node": "v1"}
+_DEFAULT_NAMESPACE = "default"
+
+
+class EventLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is kept. `similar`: different messages of one reason before they share a row."""
+
+    rows: int = 1000
+    rows_per_object: int = 50
+    similar: int = 10
+    similar_seconds: float = 600.0
+    flush_seconds: float = 1.0
+    watcher_queue: int = 1000
+
+
+class _Key(NamedTuple):
+    ref: tuple[str, str, str, str, str]
+    type: str
+    reason: str
+    message: str
+
+
+class _Similar(msgspec.Struct):
+    """Messages of one object and reason since `since`."""
+
+    since: datetime
+    messages: set[str]
+
+
+class EventRecorder:
+    """Implements `kubeletx.api.EventSink`."""
+
+    def __init__(
+        self, *, clock: Clock, node_name: str, store: Store | None = None, limits: EventLimits | None = None
+    ) -> None:
+        """`store` None: events are kept in memory only."""
+        self._clock = clock
+        self._node_name = node_name
+        self._store = store
+        self._limits = limits or EventLimits()
+        self._rows: OrderedDict[_Key, EventRow] = OrderedDict()
+        self._per_object: dict[tuple[str, ...], OrderedDict[_Key, None]] = {}
+        self._similar: OrderedDict[tuple[tuple[str, ...], str, str], _Similar] = OrderedDict()
+        self._dirty: dict[str, EventRow] = {}
+        self._gone: set[str] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._watchers: list[_Watcher] = []
+        self._number = 0
+        self._prefix = ""
+
+    async def load(self) -> None:
+        """Take over what earlier runs kept; without a readable database nothing is taken over."""
+        if self._store is None:
+            return
+        limit = self._limits.rows
+        try:
+            rows = await self._store.read(lambda connection: select_newest(connection, limit))
+        except KubeletxError as error:
+            log.warning("Started without earlier events", err=str(error))
+            return
+        recorded = list(self._rows.items())
+        self._rows.clear()
+        self._per_object.clear()
+        for row in rows:
+            message = COMBINED if row.message.startswith(COMBINED) else row.message
+            self._keep(_Key(_identity(row.ref), row.type, row.reason, message), row)
+        for key, row in recorded:
+            self._keep(key, row)
+        if len(rows) == limit:
+            oldest = rows[0].last_at
+            self._store.write_later(lambda connection: delete_before(connection, oldest))
+
+    def record(self, ref: ObjectRef, *, type: str, reason: str, message: str) -> None:
+        """Count the event; returns at once."""
+        now = self._clock.now()
+        identity = _identity(ref)
+        key = _Key(identity, type, reason, self._merged(identity, type, reason, message, now))
+        old = self._rows.get(key)
+        if old is None:
+            row = EventRow(
+                id=self._new_id(now),
+                ref=ref,
+                type=type,
+                reason=reason,
+                message=self._text(key, message),
+                count=1,
+                first_at=now,
+                last_at=now,
+            )
+        else:
+            row = msgspec.structs.replace(
+                old, count=old.count + 1, last_at=now, message=self._text(key, message)
+            )
+        self._keep(key, row)
+        self._dirty[row.id] = row
+        self._arm()
+        for watcher in self._watchers:
+            watcher.put(row)
+
+    def list_events(self, ref: ObjectRef | None = None) -> list[Event]:
+        """What is kept, oldest first; of one object if `ref` is given (its `field` is not looked at)."""
+        wanted = None if ref is None else _identity(ref)[:3]
+        rows = [row for row in self._rows.values() if wanted in (None, _identity(row.ref)[:3])]
+        return [self.to_event(row) for row in sorted(rows, key=lambda row: row.last_at)]
+
+    async def watch_events(self) -> AsyncGenerator[Event, None]:
+        """Events from now on; a repetition comes again with a higher count. A slow reader loses repetitions."""
+        watcher = _Watcher(self._limits.watcher_queue)
+        self._watchers.append(watcher)
+        try:
+            while True:
+                yield self.to_event(await watcher.get())
+        finally:
+            self._watchers.remove(watcher)
+
+    def to_event(self, row: EventRow) -> Event:
+        """The row as core/v1 Event."""
+        namespace = row.ref.namespace or _DEFAULT_NAMESPACE
+        return Event(
+            metadata=ObjectMeta(
+                name=f"{row.ref.name}.{row.id}",
+                namespace=namespace,
+                uid=row.id,
+                creation_timestamp=row.first_at,
+            ),
+            involved_object=ObjectReference(
+                kind=row.ref.kind,
+                namespace=row.ref.namespace,
+                name=row.ref.name,
+                uid=row.ref.uid,
+                api_version=_API_VERSIONS.get(row.ref.kind, ""),
+                field_path=row.ref.field,
+            ),
+            type=row.type,
+            reason=row.reason,
+            message=row.message,
+            count=row.count,
+            first_timestamp=row.first_at,
+            last_timestamp=row.last_at,
+            source=EventSource(component=COMPONENT, host=self._node_name),
+            reporting_component=COMPONENT,
+            reporting_instance=self._node_name,
+        )
+
+    def flush(self) -> None:
+        """Hand what changed to the store; called by itself, and once before the store is closed."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        rows, gone = list(self._dirty.values()), sorted(self._gone)
+        self._dirty.clear()
+        self._gone.clear()
+        if self._store is not None and (rows or gone):
+            self._store.write_later(lambda connection: write(connection, rows, gone))
+
+    def _merged(self, identity: tuple[str, ...], type: str, reason: str, message: str, now: datetime) -> str:
+        """The message to count under: the message itself, or COMBINED once there were too many."""
+        group = (identity, type, reason)
+        similar = self._similar.get(group)
+        window = timedelta(seconds=self._limits.similar_seconds)
+        if similar is None or now - similar.since > window or now < similar.since:
+            similar = self._similar[group] = _Similar(since=now, messages=set())
+        self._similar.move_to_end(group)
+        if len(self._similar) > self._limits.rows:
+            self._similar.popitem(last=False)
+        if message in similar.messages:
+            return message
+        if len(similar.messages) >= self._limits.similar:
+            return COMBINED
+        similar.messages.add(message)
+        return message
+
+    def _text(self, key: _Key, message: str) -> str:
+        return COMBINED + message if key.message == COMBINED else message
+
+    def _keep(self, key: _Key, row: EventRow) -> None:
+        mine = self._per_object.setdefault(key.ref[:4], OrderedDict())
+        self._rows[key] = row
+        self._rows.move_to_end(key)
+        mine[key] = None
+        mine.move_to_end(key)
+        if len(mine) > self._limits.rows_per_object:
+            self._drop(next(iter(mine)))
+        if len(self._rows) > self._limits.rows:
+            self._drop(next(iter(self._rows)))
+
+    def _drop(self, key: _Key) -> None:
+        row = self._rows.pop(key)
+        mine = self._per_object[key.ref[:4]]
+        del mine[key]
+        if not mine:
+            del self._per_object[key.ref[:4]]
+        self._dirty.pop(row.id, None)
+        self._gone.add(row.id)
+
+    def _new_id(self, now: datetime) -> str:
+        if not self._prefix:
+            self._prefix = f"{int(now.timestamp() * 1000):x}"
+        self._number += 1
+        return f"{self._prefix}{self._number:05x}"
+
+    def _arm(self) -> None:
+        if self._timer is None and self._store is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._limits.flush_seconds, self.flush)
+
+
+class _Watcher:
+    """A bounded queue in which a newer repetition replaces the older one."""
+
+    def __init__(self, limit: int) -> None:
+        self._rows: OrderedDict[str, EventRow] = OrderedDict()
+        self._limit = limit
+        self._changed = asyncio.Event()
+
+    def put(self, row: EventRow) -> None:
+        self._rows[row.id] = row
+        if len(self._rows) > self._limit:
+            self._rows.popitem(last=False)
+        self._changed.set()
+
+    async def get(self) -> EventRow:
+        while not self._rows:
+            self._changed.clear()
+            await self._changed.wait()
+        return self._rows.popitem(last=False)[1]
+
+
+def _identity(ref: ObjectRef) -> tuple[str, str, str, str, str]:
+    return (ref.kind, ref.namespace, ref.name, ref.uid, ref.field)

@@ -1,0 +1,98 @@
+"""The node's name and addresses.
+
+The name is the override or the host's name, in lower case, as the kubelet forms it. Addresses are those the
+operator gave, else the source address of the default route of each family, else any address that is not
+loopback's. Nothing here sends a packet or asks a name server.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..api import InvalidConfig
+from ..kube.node import NodeAddress
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_ROUTE_PROBES = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+
+
+def node_name(override: str | None = None, *, hostname: str | None = None) -> str:
+    """The node's name. Raises InvalidConfig when it is no DNS name.
+
+    `hostname`: the host's name, None asks the kernel.
+    """
+    chosen = override if override and override.strip() else (hostname or socket.gethostname())
+    name = chosen.strip().lower()
+    if len(name) > 253 or not _NAME.fullmatch(name):
+        raise InvalidConfig(
+            field="--hostname-override" if override else "host name",
+            problem=f"{chosen!r} is not a valid node name",
+            fix="use lower-case letters, digits, '-' and '.', such as node-1.example",
+        )
+    return name
+
+
+def check_node_ips(given: Sequence[str]) -> tuple[str, ...]:
+    """What the operator gave with ``--node-ip``: one address, or one of each family."""
+    addresses = []
+    for text in given:
+        try:
+            address = ipaddress.ip_address(text.strip())
+        except ValueError:
+            raise _bad_ip(f"{text!r} is not an IP address") from None
+        if address.is_multicast or address.is_unspecified:
+            raise _bad_ip(f"{text!r} cannot be a node's address")
+        addresses.append(address)
+    if len({address.version for address in addresses}) < len(addresses):
+        raise _bad_ip(f"{', '.join(given)} are two addresses of one family")
+    return tuple(str(address) for address in addresses)
+
+
+def detect_node_ips(given: Sequence[str] = ()) -> tuple[str, ...]:
+    """The node's addresses, primary first; 127.0.0.1 when the node has no network at all."""
+    if given:
+        return check_node_ips(given)
+    found = tuple(ip for ip in (_source_address(*probe) for probe in _ROUTE_PROBES) if ip)
+    return found or local_addresses() or ("127.0.0.1",)
+
+
+def local_addresses(table: Path = Path("/proc/net/fib_trie")) -> tuple[str, ...]:
+    """IPv4 addresses of this host that are not loopback's, in the kernel's order."""
+    previous, found = "", []
+    try:
+        lines = table.read_text().splitlines()
+    except OSError:
+        return ()
+    for line in lines:
+        if "host LOCAL" in line and "/32" in line:
+            ip = previous.rpartition("|-- ")[2].strip()
+            if ip and not ip.startswith("127.") and ip not in found:
+                found.append(ip)
+        previous = line
+    return tuple(found)
+
+
+def node_addresses(name: str, ips: Sequence[str]) -> tuple[NodeAddress, ...]:
+    """The addresses of the node's status: InternalIPs, then Hostname."""
+    internal = (NodeAddress(type="InternalIP", address=ip) for ip in ips)
+    return (*internal, NodeAddress(type="Hostname", address=name))
+
+
+def _source_address(family: socket.AddressFamily, target: str) -> str | None:
+    """The address that packets to `target` would carry; connecting a UDP socket sends nothing."""
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((target, 9))
+            ip = str(probe.getsockname()[0])
+    except OSError:
+        return None
+    address = ipaddress.ip_address(ip)
+    return None if address.is_loopback or address.is_link_local else ip
+
+
+def _bad_ip(problem: str) -> InvalidConfig:
+    return InvalidConfig(field="--node-ip", problem=problem, fix="give one address, or one IPv4 and one IPv6")

@@ -1,0 +1,79 @@
+"""The node's ``nodeInfo``: identity of the machine, kernel, distribution, versions.
+
+The container runtime version names the default container runtime only (DECISIONS 25); the others are in the
+node's conditions and in ``kubeletx get runtimes``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..api import RuntimeVersion
+from ..kube.node import NodeSwapStatus, NodeSystemInfo
+
+ARCHITECTURES = {
+    "x86_64": "amd64",
+    "aarch64": "arm64",
+    "armv7l": "arm",
+    "armv6l": "arm",
+    "i686": "386",
+    "ppc64le": "ppc64le",
+    "s390x": "s390x",
+    "riscv64": "riscv64",
+}
+"""The kernel's word for a machine to Kubernetes' word."""
+
+
+def architecture(machine: str | None = None) -> str:
+    """The machine as Kubernetes names it, such as amd64."""
+    machine = machine or os.uname().machine
+    return ARCHITECTURES.get(machine, machine)
+
+
+def read_system_info(
+    *, kubelet_version: str, runtime: RuntimeVersion | None, root: Path = Path("/")
+) -> NodeSystemInfo:
+    """Read it from below `root`. `runtime`: the default container runtime's; None: it never answered."""
+    machine_id = _first(root / "etc/machine-id", root / "var/lib/dbus/machine-id")
+    return NodeSystemInfo(
+        machine_id=machine_id,
+        system_uuid=_first(root / "sys/class/dmi/id/product_uuid", root / "proc/device-tree/vm,uuid")
+        or machine_id,
+        boot_id=_first(root / "proc/sys/kernel/random/boot_id"),
+        kernel_version=_first(root / "proc/sys/kernel/osrelease") or os.uname().release,
+        os_image=_os_image(root / "etc/os-release") or _os_image(root / "usr/lib/os-release") or "Linux",
+        container_runtime_version=f"{runtime.name}://{runtime.version}" if runtime else "",
+        kubelet_version=kubelet_version,
+        kube_proxy_version="",
+        operating_system="linux",
+        architecture=architecture(),
+        swap=_swap(root / "proc/meminfo"),
+    )
+
+
+def _first(*paths: Path) -> str:
+    for path in paths:
+        try:
+            text = path.read_text(errors="replace").strip("\0 \n")
+        except OSError:
+            continue
+        if text:
+            return text
+    return ""
+
+
+def _os_image(path: Path) -> str:
+    for line in _first(path).splitlines():
+        name, _, value = line.partition("=")
+        if name == "PRETTY_NAME":
+            return value.strip("\"'")
+    return ""
+
+
+def _swap(meminfo: Path) -> NodeSwapStatus | None:
+    for line in _first(meminfo).splitlines():
+        name, _, rest = line.partition(":")
+        if name == "SwapTotal" and int(rest.split()[0]) > 0:
+            return NodeSwapStatus(capacity=int(rest.split()[0]) * 1024)
+    return None

@@ -1,0 +1,197 @@
+"""Whether the node is ready: a pure rule from the runtimes' states to the node's conditions.
+
+    MemoryPressure, DiskPressure, PIDPressure    the kubelet's reasons
+    RuntimesReady                                True only when every runtime is ready
+    kubeletx.io/RuntimeReady-<name>              one for each runtime, in their order
+    Ready                                        by policy; always last, as the kubelet has it
+
+Policies (DECISIONS 6): partial, at least one runtime is ready; all, every uncordoned one; primary, the first
+listed. A runtime counts as ready when it reports runtime and network ready. With no runtime the node is not
+ready. Workload types without a ready runtime are named in the message of Ready, whatever its status.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from ..api import names
+from ..kube.node import NodeCondition
+from ..runtimes.health import RuntimeState
+
+RUNTIME_CONDITION_PREFIX = "kubeletx.io/RuntimeReady-"
+READY = "Ready"
+NEVER_ASKED = "NotConnected"
+
+
+class Policy(enum.Enum):
+    """Value of ``--node-readiness-policy``."""
+
+    PARTIAL = "partial"
+    ALL = "all"
+    PRIMARY = "primary"
+
+
+class RuntimeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """One runtime, as far as readiness is concerned."""
+
+    name: str
+    workload_type: str
+    state: RuntimeState
+
+    @property
+    def is_ready(self) -> bool:
+        """It answers, and reports runtime and network ready."""
+        return self.state.ready and self.state.network_ready
+
+    @property
+    def trouble(self) -> str:
+        """Why it is not ready, in one line."""
+        why = ": ".join(text for text in (self.state.reason, self.state.message) if text)
+        return f"{self.name}: {why or 'not ready'}"
+
+
+class Pressure(msgspec.Struct, frozen=True, kw_only=True):
+    """What the node is short of."""
+
+    memory: bool = False
+    disk: bool = False
+    pids: bool = False
+
+
+class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What readiness depends on. `runtimes` in the order listed, the primary first.
+
+    `missing_resources`: see `capacity.missing_resources`. `problems`: further reasons against Ready.
+    """
+
+    runtimes: tuple[RuntimeFacts, ...] = ()
+    policy: Policy = Policy.PARTIAL
+    pressure: Pressure = Pressure()
+    missing_resources: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def is_enough(runtimes: Sequence[RuntimeFacts], policy: Policy) -> bool:
+    """Whether the runtimes make the node ready."""
+    match policy:
+        case Policy.PRIMARY:
+            return bool(runtimes) and runtimes[0].is_ready
+        case Policy.ALL:
+            wanted = [runtime for runtime in runtimes if not runtime.state.cordoned]
+            return any(r.is_ready for r in runtimes) and all(r.is_ready for r in wanted)
+    return any(runtime.is_ready for runtime in runtimes)
+
+
+def types_without_runtime(runtimes: Iterable[RuntimeFacts]) -> tuple[str, ...]:
+    """Workload types that have runtimes, none of them ready; in the order listed."""
+    runtimes = tuple(runtimes)
+    types = dict.fromkeys(runtime.workload_type for runtime in runtimes)
+    served = {runtime.workload_type for runtime in runtimes if runtime.is_ready}
+    return tuple(type_ for type_ in types if type_ not in served)
+
+
+def node_conditions(
+    facts: NodeFacts, *, previous: Sequence[NodeCondition] = (), now: datetime
+) -> tuple[NodeCondition, ...]:
+    """The conditions now; transition times are kept where the status is as before."""
+    conditions = (
+        *_pressures(facts.pressure),
+        _runtimes_ready(facts.runtimes),
+        *(_runtime_ready(runtime) for runtime in facts.runtimes),
+        _ready(facts),
+    )
+    before = {condition.type: condition for condition in previous}
+    return tuple(_timed(condition, before.get(condition.type), now) for condition in conditions)
+
+
+def runtime_condition_type(name: str) -> str:
+    """The type of the condition about one runtime."""
+    return RUNTIME_CONDITION_PREFIX + name
+
+
+def _ready(facts: NodeFacts) -> NodeCondition:
+    uncovered = types_without_runtime(facts.runtimes)
+    note = f"no ready runtime for workload type {', '.join(uncovered)}" if uncovered else ""
+    troubles = [runtime.trouble for runtime in facts.runtimes if not runtime.is_ready]
+    errors: list[str] = []
+    if not facts.runtimes:
+        errors.append("no container runtime is configured")
+    elif not is_enough(facts.runtimes, facts.policy):
+        errors.append(f"container runtime is not ready (policy {facts.policy.value})")
+    if facts.missing_resources:
+        errors.append(f"missing node capacity for resources: {', '.join(facts.missing_resources)}")
+    errors += facts.problems
+    if errors:
+        message = "; ".join(text for text in (*errors, note, *troubles) if text)
+        return NodeCondition(type=READY, status="False", reason="KubeletNotReady", message=message)
+    message = "; ".join(text for text in ("kubelet is posting ready status", note) if text)
+    if note:
+        message += f" ({'; '.join(troubles)})"
+    return NodeCondition(type=READY, status="True", reason="KubeletReady", message=message)
+
+
+def _runtimes_ready(runtimes: Sequence[RuntimeFacts]) -> NodeCondition:
+    troubles = [runtime.trouble for runtime in runtimes if not runtime.is_ready]
+    if not runtimes:
+        reason, message = "NoRuntimes", "no runtime is configured"
+    elif troubles:
+        reason = "RuntimesNotReady"
+        message = f"{len(troubles)} of {len(runtimes)} are not ready: {'; '.join(troubles)}"
+    else:
+        reason, message = "AllRuntimesReady", f"{len(runtimes)} of {len(runtimes)} are ready"
+    ready = bool(runtimes) and not troubles
+    return NodeCondition(
+        type=names.RUNTIMES_READY, status="True" if ready else "False", reason=reason, message=message
+    )
+
+
+def _runtime_ready(runtime: RuntimeFacts) -> NodeCondition:
+    state = runtime.state
+    if runtime.is_ready:
+        status, reason, message = "True", "RuntimeReady", f"workload type {runtime.workload_type}"
+    else:
+        status = "Unknown" if state.reason == NEVER_ASKED else "False"
+        reason, message = state.reason or "RuntimeNotReady", state.message
+    if state.cordoned:
+        message = "; ".join(text for text in (message, "cordoned") if text)
+    return NodeCondition(
+        type=runtime_condition_type(runtime.name), status=status, reason=reason, message=message
+    )
+
+
+def _pressures(pressure: Pressure) -> tuple[NodeCondition, ...]:
+    memory, disk, pids = pressure.memory, pressure.disk, pressure.pids
+    return (
+        _pressure("MemoryPressure", memory, "InsufficientMemory" if memory else "SufficientMemory"),
+        _pressure("DiskPressure", disk, "DiskPressure" if disk else "NoDiskPressure"),
+        _pressure("PIDPressure", pids, "InsufficientPID" if pids else "SufficientPID"),
+    )
+
+
+_PRESSURE_MESSAGES = {
+    "InsufficientMemory": "kubelet has insufficient memory available",
+    "SufficientMemory": "kubelet has sufficient memory available",
+    "DiskPressure": "kubelet has disk pressure",
+    "NoDiskPressure": "kubelet has no disk pressure",
+    "InsufficientPID": "kubelet has insufficient PID available",
+    "SufficientPID": "kubelet has sufficient PID available",
+}
+
+
+def _pressure(type_: str, pressed: bool, word: str) -> NodeCondition:
+    return NodeCondition(
+        type=type_,
+        status="True" if pressed else "False",
+        reason=f"KubeletHas{word}",
+        message=_PRESSURE_MESSAGES[word],
+    )
+
+
+def _timed(condition: NodeCondition, before: NodeCondition | None, now: datetime) -> NodeCondition:
+    same = before is not None and before.status == condition.status
+    changed = before.last_transition_time if before is not None and same else now
+    return msgspec.structs.replace(condition, last_heartbeat_time=now, last_transition_time=changed)

@@ -1,0 +1,168 @@
+"""`NodeReporter`: the node object as it stands now, put together from the parts of this room.
+
+What does not change while the agent runs (addresses, capacity, system info) is read once in `load`. Conditions
+are computed anew by each `build`, which compares them with the ones before, so that transition times are right.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from ..api import Clock, RuntimeVersion
+from ..kube.meta import ObjectMeta
+from ..kube.node import (
+    ContainerImage,
+    DaemonEndpoint,
+    Node,
+    NodeCondition,
+    NodeDaemonEndpoints,
+    NodeRuntimeHandler,
+    NodeSpec,
+    NodeStatus,
+)
+from .capacity import NodeResources, allocatable, missing_resources, read_capacity, resource_list
+from .identity import detect_node_ips, node_addresses, node_name
+from .info import architecture, read_system_info
+from .pressure import PressureMonitor
+from .readiness import NodeFacts, Policy, Pressure, RuntimeFacts, node_conditions
+
+MAX_IMAGES = 50
+MAX_IMAGE_NAMES = 5
+
+
+class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator configured about the node. Quantities are texts, as in the configuration."""
+
+    root_dir: Path
+    version: str
+    hostname_override: str | None = None
+    node_ips: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+    provider_id: str | None = None
+    max_pods: int = 110
+    pods_per_core: int = 0
+    kube_reserved: dict[str, str] = {}
+    system_reserved: dict[str, str] = {}
+    hard_eviction: dict[str, str] = {}
+    policy: Policy = Policy.PARTIAL
+    port: int | None = None
+    """Of the kubelet's HTTPS API; None: it is not served."""
+
+
+class RuntimeReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One runtime as the node reports it; in the order listed. `version` None: it never answered."""
+
+    facts: RuntimeFacts
+    version: RuntimeVersion | None = None
+
+
+class NodeReporter:
+    """Made once; `load` before anything else."""
+
+    def __init__(self, plan: NodePlan, *, clock: Clock) -> None:
+        """`plan`: the operator's settings."""
+        self.plan = plan
+        self._clock = clock
+        self.name = node_name(plan.hostname_override)
+        self.ips: tuple[str, ...] = ()
+        self.capacity = NodeResources()
+        self.allocatable = NodeResources()
+        self._created_at = clock.now()
+        self._conditions: tuple[NodeCondition, ...] = ()
+        self._monitor = PressureMonitor(plan.root_dir, plan.hard_eviction)
+
+    def load(self) -> None:
+        """Read addresses and capacity. Raises InvalidConfig for settings that make no sense."""
+        plan = self.plan
+        self.ips = detect_node_ips(plan.node_ips)
+        self.capacity = read_capacity(plan.root_dir, max_pods=plan.max_pods, pods_per_core=plan.pods_per_core)
+        self.allocatable = allocatable(
+            self.capacity,
+            kube_reserved=plan.kube_reserved,
+            system_reserved=plan.system_reserved,
+            hard_eviction=plan.hard_eviction,
+        )
+
+    @property
+    def conditions(self) -> tuple[NodeCondition, ...]:
+        """As computed by the last `update`."""
+        return self._conditions
+
+    def update(
+        self,
+        runtimes: Sequence[RuntimeReport],
+        *,
+        pressure: Pressure | None = None,
+        problems: Sequence[str] = (),
+    ) -> bool:
+        """Compute the conditions; True when the status of one changed. `pressure` None: ask the kernel."""
+        before = {condition.type: condition.status for condition in self._conditions}
+        facts = NodeFacts(
+            runtimes=tuple(runtime.facts for runtime in runtimes),
+            policy=self.plan.policy,
+            pressure=pressure or self._monitor.look(mono=self._clock.monotonic()),
+            missing_resources=missing_resources(self.capacity),
+            problems=tuple(problems),
+        )
+        self._conditions = node_conditions(facts, previous=self._conditions, now=self._clock.now())
+        return before != {condition.type: condition.status for condition in self._conditions}
+
+    def build(self, runtimes: Sequence[RuntimeReport], *, images: Sequence[ContainerImage] = ()) -> Node:
+        """The node now, with the conditions of the last `update`."""
+        plan = self.plan
+        handlers = dict.fromkeys(h for runtime in runtimes for h in runtime.facts.state.handlers)
+        port = DaemonEndpoint(port=plan.port) if plan.port else None
+        return Node(
+            metadata=ObjectMeta(
+                name=self.name,
+                uid=self.name,
+                labels=node_labels(self.name, plan.labels),
+                creation_timestamp=self._created_at,
+            ),
+            spec=NodeSpec(provider_id=plan.provider_id),
+            status=NodeStatus(
+                capacity=resource_list(self.capacity),
+                allocatable=resource_list(self.allocatable),
+                conditions=self._conditions,
+                addresses=node_addresses(self.name, self.ips),
+                daemon_endpoints=NodeDaemonEndpoints(kubelet_endpoint=port) if port else None,
+                node_info=read_system_info(kubelet_version=plan.version, runtime=default_version(runtimes)),
+                images=top_images(images),
+                runtime_handlers=tuple(NodeRuntimeHandler(name=name) for name in handlers),
+            ),
+        )
+
+
+def default_version(runtimes: Sequence[RuntimeReport]) -> RuntimeVersion | None:
+    """The version that nodeInfo names: the first uncordoned container runtime's, else the first's (DECISIONS 25)."""
+    containers = [r for r in runtimes if r.facts.workload_type == "container"] or list(runtimes)
+    chosen = [r for r in containers if not r.facts.state.cordoned] or containers
+    return chosen[0].version if chosen else None
+
+
+def node_labels(name: str, extra: Mapping[str, str]) -> dict[str, str]:
+    """The labels every node has, and the operator's."""
+    arch = architecture()
+    return {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": os.uname().sysname.lower(),
+        "kubernetes.io/arch": arch,
+        "beta.kubernetes.io/os": os.uname().sysname.lower(),
+        "beta.kubernetes.io/arch": arch,
+        **extra,
+    }
+
+
+def top_images(images: Sequence[ContainerImage]) -> tuple[ContainerImage, ...]:
+    """The largest ones, with at most five names each."""
+    largest = sorted(images, key=lambda image: (-(image.size_bytes or 0), image.names))[:MAX_IMAGES]
+    return tuple(msgspec.structs.replace(image, names=image.names[:MAX_IMAGE_NAMES]) for image in largest)
+
+
+def is_ready(conditions: Sequence[NodeCondition]) -> bool:
+    """Whether the last condition, Ready, is True."""
+    return bool(conditions) and conditions[-1].type == "Ready" and conditions[-1].status == "True"

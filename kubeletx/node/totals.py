@@ -1,0 +1,78 @@
+"""Usage of the node's pods: per unit, per pod, per runtime, and in all, with the runtimes that did not answer; pure.
+
+A total never pretends: `missing` names every runtime whose figures are not in it (rule 7). What a runtime does not
+measure stays None and is left out of sums. Remote runtimes are reported but are no part of the node's total
+(DECISIONS 19).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from ..api import PodUid, RuntimeName, UnitStats
+from ..runtimes.usage import RuntimeUsage
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """None: nobody measured it (never 0 for that). `memory_bytes`: working set, where the runtime knows it."""
+
+    cpu_millicores: int | None = None
+    memory_bytes: int | None = None
+    fs_bytes: int | None = None
+
+
+class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What the runtimes said. Figures of a silent one are old, and in no sum."""
+
+    runtimes: tuple[RuntimeUsage, ...] = ()
+
+    @property
+    def answered(self) -> tuple[RuntimeUsage, ...]:
+        """The runtimes whose figures are of now."""
+        return tuple(runtime for runtime in self.runtimes if runtime.answered)
+
+    @property
+    def missing(self) -> tuple[RuntimeName, ...]:
+        """The runtimes that did not answer, or cannot measure."""
+        return tuple(runtime.name for runtime in self.runtimes if not runtime.answered)
+
+    @property
+    def total(self) -> Usage:
+        """The sum over local runtimes that answered; see `missing` for what is not in it."""
+        return add_up(usage_of_runtime(runtime) for runtime in self.answered if not runtime.remote)
+
+    def units_by_pod(self) -> Mapping[PodUid, tuple[UnitStats, ...]]:
+        """The units of each pod that could be measured now."""
+        units: dict[PodUid, tuple[UnitStats, ...]] = {}
+        for runtime in self.answered:
+            for unit in runtime.units:
+                units[unit.uid] = (*units.get(unit.uid, ()), unit)
+        return units
+
+
+def usage_of(stats: UnitStats) -> Usage:
+    """One unit's figures as users see them."""
+    nano_cores, memory = stats.cpu_usage_nano_cores, stats.memory_working_set_bytes
+    return Usage(
+        cpu_millicores=None if nano_cores is None else round(nano_cores / 1_000_000),
+        memory_bytes=stats.memory_usage_bytes if memory is None else memory,
+        fs_bytes=stats.fs_used_bytes,
+    )
+
+
+def usage_of_runtime(runtime: RuntimeUsage) -> Usage:
+    """The sum over all our units on the runtime."""
+    return add_up(usage_of(unit) for unit in runtime.units)
+
+
+def add_up(usages: Iterable[Usage]) -> Usage:
+    """The sum of what was measured; None where nothing was."""
+    sums: dict[str, int] = {}
+    for usage in usages:
+        for name in Usage.__struct_fields__:
+            value = getattr(usage, name)
+            if value is not None:
+                sums[name] = sums.get(name, 0) + value
+    return Usage(**sums)

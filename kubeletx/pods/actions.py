@@ -1,0 +1,150 @@
+"""Actions: what a plan wants done. Each has a key; a key that is in flight is not started again.
+
+Actions that change the same sandbox or unit share a key, so that there is at most one changing call for
+each. `cancellable` actions are waits, pulls, probes and hooks: a deletion cancels them. Create, start, stop
+and remove run to their deadline and are then looked at (ARCHITECTURE section 6).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from kubeletx.api import SandboxId, UnitId
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all actions."""
+
+    cancellable: ClassVar[bool] = False
+    subject: ClassVar[str] = ""
+    """What the action changes; with the container's name, if it has one, this is its key."""
+
+    @property
+    def key(self) -> str:
+        """Names what the action changes: ``sandbox``, ``unit/web``."""
+        name = getattr(self, "name", None)
+        return f"{self.subject}/{name}" if name else self.subject
+
+
+class Bind(Action, frozen=True, kw_only=True):
+    """Choose the runtime, admit the pod, write the binding: the pod's first write."""
+
+    subject: ClassVar[str] = "bind"
+
+
+class Look(Action, frozen=True, kw_only=True):
+    """Ask the runtime about this pod."""
+
+    subject: ClassVar[str] = "look"
+
+
+class PrepareVolumes(Action, frozen=True, kw_only=True):
+    """Make directories and volumes ready on the node."""
+
+    cancellable: ClassVar[bool] = True
+    subject: ClassVar[str] = "volumes"
+
+
+class EnsureImage(Action, frozen=True, kw_only=True):
+    """Have the container's image in the bound store, by its pull policy."""
+
+    name: str
+    cancellable: ClassVar[bool] = True
+    subject: ClassVar[str] = "image"
+
+
+class CreateSandbox(Action, frozen=True, kw_only=True):
+    """Create and start the sandbox with this attempt."""
+
+    attempt: int
+    subject: ClassVar[str] = "sandbox"
+
+
+class StartUnit(Action, frozen=True, kw_only=True):
+    """Create and start one unit in the sandbox. `attempt` is its restart count."""
+
+    name: str
+    attempt: int
+    sandbox_id: SandboxId
+    subject: ClassVar[str] = "unit"
+
+
+class RunPostStart(Action, frozen=True, kw_only=True):
+    """Run the container's postStart hook."""
+
+    name: str
+    unit_id: UnitId
+    cancellable: ClassVar[bool] = True
+    subject: ClassVar[str] = "hook"
+
+
+class ReadMessage(Action, frozen=True, kw_only=True):
+    """Read what an ended unit left as its termination message (ST9)."""
+
+    name: str
+    unit_id: UnitId
+    attempt: int
+    cancellable: ClassVar[bool] = True
+    subject: ClassVar[str] = "message"
+
+
+class StopUnit(Action, frozen=True, kw_only=True):
+    """Run preStop within the grace, then stop. `reason` and `message` are for the Killing event."""
+
+    name: str
+    unit_id: UnitId
+    grace_seconds: int
+    reason: str = ""
+    message: str = ""
+    run_pre_stop: bool = True
+    overtakes: bool = False
+    """A shorter stop beside one in flight whose grace is longer than what is left now."""
+    subject: ClassVar[str] = "unit"
+
+    @property
+    def key(self) -> str:
+        """A key of its own for the stop that overtakes."""
+        return f"unit/{self.name}/now" if self.overtakes else f"unit/{self.name}"
+
+
+class RemoveUnit(Action, frozen=True, kw_only=True):
+    """Remove an ended unit that nobody needs any more, and its log."""
+
+    name: str
+    unit_id: UnitId
+    attempt: int
+    subject: ClassVar[str] = "unit"
+
+
+class StopSandbox(Action, frozen=True, kw_only=True):
+    """Stop the sandbox and everything in it."""
+
+    sandbox_id: SandboxId
+    subject: ClassVar[str] = "sandbox"
+
+
+class RemoveSandbox(Action, frozen=True, kw_only=True):
+    """Remove a stopped sandbox."""
+
+    sandbox_id: SandboxId
+    subject: ClassVar[str] = "sandbox"
+
+
+class ReleaseVolumes(Action, frozen=True, kw_only=True):
+    """Unmount and remove the pod's volumes."""
+
+    subject: ClassVar[str] = "volumes"
+
+
+class RemoveDirectories(Action, frozen=True, kw_only=True):
+    """Remove the pod's cgroup, log and data directories."""
+
+    subject: ClassVar[str] = "directories"
+
+
+class Unbind(Action, frozen=True, kw_only=True):
+    """Delete the binding: the pod's last write."""
+
+    subject: ClassVar[str] = "bind"

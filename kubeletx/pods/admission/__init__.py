@@ -1,0 +1,16 @@
+"""Admission: whether a pod may run on this node, decided once, before it is bound."""
+
+from .chain import admit, admit_beside
+from .counter import NodeAdmission
+from .node import AdmissionNode, Occupancy, Taken, occupancy_of, taken_by
+
+__all__ = [
+    "AdmissionNode",
+    "NodeAdmission",
+    "Occupancy",
+    "Taken",
+    "admit",
+    "admit_beside",
+    "occupancy_of",
+    "taken_by",
+]

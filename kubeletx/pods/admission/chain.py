@@ -1,0 +1,67 @@
+"""`admit`: the admission chain in the kubelet's order (A1); the first refusal decides and is final (A2).
+
+    sysctls → operating system → groups → resource fit → placement → host ports → AppArmor → kernel features
+            → what the chosen runtime cannot do
+
+A pod that runs already is never asked again: after a restart of the agent it is only counted (A6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kubeletx.api import Traits
+from kubeletx.kube.core import Pod
+from kubeletx.runtimes.features import missing, reason_of
+
+from ..facts import Rejection
+from ..sources import API
+from .host_ports import check_host_ports
+from .node import AdmissionNode, Occupancy, Taken, occupancy_of, taken_by
+from .placement import check_placement, check_system
+from .resources import check_resources
+from .security import check_apparmor, check_features, check_groups
+from .sysctls import check_sysctls
+
+
+def admit(
+    pod: Pod,
+    node: AdmissionNode,
+    others: Iterable[Pod] = (),
+    traits: Traits | None = None,
+    *,
+    source: str = API,
+) -> Rejection | None:
+    """Why the pod cannot run here beside `others`; None: it is admitted.
+
+    `traits`: of the chosen runtime, None if it has not answered yet (the pod then waits for it anyway).
+    All of `others` are taken to be of the same source, on this node.
+    """
+    taken = (taken_by(other, source, None) for other in others)
+    return admit_beside(
+        pod, node, occupancy_of(t for t in taken if t is not None), taken_by(pod, source, traits), traits
+    )
+
+
+def admit_beside(
+    pod: Pod, node: AdmissionNode, occupancy: Occupancy, wanted: Taken | None, traits: Traits | None
+) -> Rejection | None:
+    """The same with the others' sum at hand. `wanted` None: the pod takes nothing of this node."""
+    refusal = check_sysctls(pod, node) or check_system(pod, node) or check_groups(pod, node)
+    if refusal is None and wanted is not None:
+        refusal = check_resources(wanted, node, occupancy)
+    refusal = refusal or check_placement(pod, node)
+    if refusal is None and wanted is not None:
+        refusal = check_host_ports(wanted.ports, occupancy.ports)
+    return refusal or check_apparmor(pod, node) or check_features(pod, node) or check_runtime(pod, traits)
+
+
+def check_runtime(pod: Pod, traits: Traits | None) -> Rejection | None:
+    """The chosen runtime can do all that the pod needs."""
+    lacks = missing(pod, traits) if traits is not None else ()
+    if not lacks:
+        return None
+    return Rejection(
+        reason=reason_of(lacks),
+        message=f"the pod's runtime cannot do what the pod needs: {', '.join(lacks)}",
+    )

@@ -1,0 +1,55 @@
+"""Ports of the node that pods publish: no two pods may have the same one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kubeletx.kube.core import Pod
+
+from ..facts import Rejection
+from ..roles import init_units, is_sidecar
+
+ANY_ADDRESSES = ("", "0.0.0.0", "::")
+
+
+class HostPort(NamedTuple):
+    """`address` empty: all addresses of the node."""
+
+    protocol: str
+    address: str
+    port: int
+
+
+def host_ports_of(pod: Pod) -> tuple[HostPort, ...]:
+    """Ports of regular containers and sidecars; on the node's network every container port is one."""
+    found = []
+    for container in (*pod.spec.containers, *(c for c in init_units(pod) if is_sidecar(c))):
+        for port in container.ports:
+            number = port.host_port or (port.container_port if pod.spec.host_network else 0)
+            if number:
+                address = port.host_ip or ""
+                found.append(
+                    HostPort(port.protocol or "TCP", "" if address in ANY_ADDRESSES else address, number)
+                )
+    return tuple(found)
+
+
+def conflicts(a: HostPort, b: HostPort) -> bool:
+    """Whether both cannot be open at once."""
+    if (a.protocol, a.port) != (b.protocol, b.port):
+        return False
+    return a.address == b.address or not a.address or not b.address
+
+
+def check_host_ports(wanted: Sequence[HostPort], used: Sequence[tuple[HostPort, str]]) -> Rejection | None:
+    """Whether another pod has one of the ports."""
+    for port in wanted:
+        for other, owner in used:
+            if conflicts(port, other):
+                return Rejection(
+                    reason="NodePorts",
+                    message="Predicate NodePorts failed: node(s) didn't have free ports for the requested "
+                    f"pod ports: {port.protocol} {port.port} is used by pod {owner}",
+                )
+    return None

@@ -1,0 +1,86 @@
+"""What admission knows of the node, and what pods take of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kubeletx.api import PodUid, Traits
+from kubeletx.kube.core import Pod
+from kubeletx.kube.requests import effective_requests
+
+from ..facts import Fact
+from ..sources import API
+from .host_ports import HostPort, host_ports_of
+
+CPU, MEMORY, EPHEMERAL_STORAGE, PODS = "cpu", "memory", "ephemeral-storage", "pods"
+
+
+class AdmissionNode(Fact, frozen=True, kw_only=True):
+    """The node that pods are admitted to.
+
+    `allocatable`: by resource name; CPU in millicores, all else in whole units. A missing cpu, memory or
+    ephemeral-storage is not limited. `labels` include kubernetes.io/os and kubernetes.io/hostname.
+    """
+
+    name: str
+    allocatable: dict[str, int] = {}
+    max_pods: int = 110
+    labels: dict[str, str] = {}
+    operating_system: str = "linux"
+    allowed_unsafe_sysctls: tuple[str, ...] = ()
+    """Names, or beginnings followed by ``*``."""
+    has_apparmor: bool = True
+    has_seccomp: bool = True
+    has_user_namespaces: bool = True
+    has_strict_groups: bool = True
+    """Whether supplementalGroupsPolicy Strict is obeyed by the pod's runtime."""
+
+
+class Taken(Fact, frozen=True, kw_only=True):
+    """What one pod takes: amounts as in `AdmissionNode.allocatable`, and ports of the node."""
+
+    uid: PodUid
+    ref: str
+    amounts: dict[str, int] = {}
+    ports: tuple[HostPort, ...] = ()
+
+
+def taken_by(pod: Pod, source: str, traits: Traits | None) -> Taken | None:
+    """What the pod takes of this node; None: nothing, it runs on another machine.
+
+    The runtime's own overhead counts for pods of node-local sources that declare none; a cluster's
+    scheduler has not counted it, so that it must not reject the cluster's pods.
+    """
+    if traits is not None and traits.remote:
+        return None
+    amounts = {
+        name: quantity.milli_value if name == CPU else quantity.value
+        for name, quantity in effective_requests(pod.spec).items()
+    }
+    if traits is not None and source != API and not pod.spec.overhead:
+        for name, more in ((CPU, traits.cpu_overhead_millicores), (MEMORY, traits.memory_overhead_bytes)):
+            if more:
+                amounts[name] = amounts.get(name, 0) + more
+    return Taken(uid=pod.uid, ref=pod.ref, amounts=amounts, ports=host_ports_of(pod))
+
+
+class Occupancy(Fact, frozen=True, kw_only=True):
+    """All that is taken: sums of `amounts`, the number of pods, and who has which port."""
+
+    amounts: dict[str, int] = {}
+    pods: int = 0
+    ports: tuple[tuple[HostPort, str], ...] = ()
+    """(port, namespace/name of the pod that has it)."""
+
+
+def occupancy_of(pods: Iterable[Taken]) -> Occupancy:
+    """The sum over pods."""
+    amounts: dict[str, int] = {}
+    ports: list[tuple[HostPort, str]] = []
+    number = 0
+    for taken in pods:
+        number += 1
+        ports += [(port, taken.ref) for port in taken.ports]
+        for name, amount in taken.amounts.items():
+            amounts[name] = amounts.get(name, 0) + amount
+    return Occupancy(amounts=amounts, pods=number, ports=tuple(ports))

@@ -1,0 +1,120 @@
+"""Placement (A4): operating system, node selector, required node affinity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from kubeletx.kube.core import Pod
+
+from ..facts import Rejection
+from .node import AdmissionNode
+
+OS_LABEL = "kubernetes.io/os"
+NODE_AFFINITY = "NodeAffinity"
+_NO_MATCH = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
+
+
+class _Requirement(msgspec.Struct, frozen=True):
+    """`operator`: In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class _Term(msgspec.Struct, frozen=True, rename="camel"):
+    """All requirements must hold."""
+
+    match_expressions: tuple[_Requirement, ...] = ()
+    match_fields: tuple[_Requirement, ...] = ()
+
+
+class _Selector(msgspec.Struct, frozen=True, rename="camel"):
+    """One of the terms must hold."""
+
+    node_selector_terms: tuple[_Term, ...] = ()
+
+
+class _NodeAffinity(msgspec.Struct, frozen=True, rename="camel"):
+    """Preferences are the scheduler's business."""
+
+    required_during_scheduling_ignored_during_execution: _Selector | None = None
+
+
+class _Affinity(msgspec.Struct, frozen=True, rename="camel"):
+    """Pod affinity is the scheduler's business."""
+
+    node_affinity: _NodeAffinity | None = None
+
+
+def check_system(pod: Pod, node: AdmissionNode) -> Rejection | None:
+    """The pod's operating system is the node's. A machine brings its own."""
+    label = pod.metadata.labels.get(OS_LABEL)
+    if label is not None and label != node.operating_system:
+        return Rejection(
+            reason="PodOSSelectorNodeLabelDoesNotMatch",
+            message=f"label {OS_LABEL} is {label}, this node runs {node.operating_system}",
+        )
+    if pod.spec.virtual_machine is not None or pod.spec.os is None:
+        return None
+    if pod.spec.os.name != node.operating_system:
+        return Rejection(
+            reason="PodOSNotSupported",
+            message=f"spec.os.name is {pod.spec.os.name}, this node runs {node.operating_system}",
+        )
+    return None
+
+
+def check_placement(pod: Pod, node: AdmissionNode) -> Rejection | None:
+    """The node has the labels that the pod demands."""
+    if any(node.labels.get(key) != value for key, value in pod.spec.node_selector.items()):
+        return Rejection(reason=NODE_AFFINITY, message=_NO_MATCH)
+    if pod.spec.affinity is None:
+        return None
+    try:
+        affinity = msgspec.convert(pod.spec.affinity, _Affinity)
+    except msgspec.ValidationError as error:
+        return Rejection(reason=NODE_AFFINITY, message=f"spec.affinity cannot be read: {error}")
+    required = affinity.node_affinity
+    selector = required.required_during_scheduling_ignored_during_execution if required else None
+    if selector is None or any(_holds(term, node) for term in selector.node_selector_terms):
+        return None
+    return Rejection(reason=NODE_AFFINITY, message=_NO_MATCH)
+
+
+def _holds(term: _Term, node: AdmissionNode) -> bool:
+    """An empty term matches no node."""
+    if not term.match_expressions and not term.match_fields:
+        return False
+    fields = {"metadata.name": node.name}
+    return all(_meets(one, node.labels) for one in term.match_expressions) and all(
+        _meets(one, fields) for one in term.match_fields
+    )
+
+
+def _meets(one: _Requirement, labels: Mapping[str, str]) -> bool:
+    value = labels.get(one.key)
+    match one.operator:
+        case "In":
+            return value is not None and value in one.values
+        case "NotIn":
+            return value is None or value not in one.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            return _compares(one, value)
+    return False
+
+
+def _compares(one: _Requirement, value: str | None) -> bool:
+    if value is None or len(one.values) != 1:
+        return False
+    try:
+        found, bound = int(value), int(one.values[0])
+    except ValueError:
+        return False
+    return found > bound if one.operator == "Gt" else found < bound

@@ -1,0 +1,65 @@
+"""Sysctls (E8): the safe ones, and those that the operator allows.
+
+Safe means namespaced and without influence on other pods. The list is that of Kubernetes 1.36; every
+kernel that this agent runs on has all of them. Names may be written with slashes.
+"""
+
+from __future__ import annotations
+
+from kubeletx.kube.core import Pod
+
+from ..facts import Rejection
+from .node import AdmissionNode
+
+SAFE = frozenset(
+    {
+        "kernel.shm_rmid_forced",
+        "net.ipv4.ip_local_port_range",
+        "net.ipv4.ip_local_reserved_ports",
+        "net.ipv4.ip_unprivileged_port_start",
+        "net.ipv4.ping_group_range",
+        "net.ipv4.tcp_fin_timeout",
+        "net.ipv4.tcp_keepalive_intvl",
+        "net.ipv4.tcp_keepalive_probes",
+        "net.ipv4.tcp_keepalive_time",
+        "net.ipv4.tcp_rmem",
+        "net.ipv4.tcp_syncookies",
+        "net.ipv4.tcp_wmem",
+    }
+)
+_IPC = ("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue.")
+_NETWORK = ("net.",)
+
+
+def check_sysctls(pod: Pod, node: AdmissionNode) -> Rejection | None:
+    """Every sysctl of the pod is allowed and belongs to a namespace of the pod's own."""
+    context = pod.spec.security_context
+    for sysctl in context.sysctls if context is not None else ():
+        name = dotted(sysctl.name)
+        if not is_allowed(name, node.allowed_unsafe_sysctls):
+            return _forbidden(f"{sysctl.name!r} is neither safe nor allowed on this node")
+        if pod.spec.host_network and name.startswith(_NETWORK):
+            return _forbidden(f"{sysctl.name!r} not allowed with host net enabled")
+        if pod.spec.host_ipc and name.startswith(_IPC):
+            return _forbidden(f"{sysctl.name!r} not allowed with host ipc enabled")
+    return None
+
+
+def is_allowed(name: str, patterns: tuple[str, ...]) -> bool:
+    """Whether the dotted name is safe, or covered by one of the operator's patterns."""
+    if name in SAFE:
+        return True
+    for pattern in map(dotted, patterns):
+        if pattern == name or (pattern.endswith("*") and name.startswith(pattern[:-1])):
+            return True
+    return False
+
+
+def dotted(name: str) -> str:
+    """The name with dots between its parts: ``net/ipv4/conf/eth0.1/x`` is ``net.ipv4.conf.eth0/1.x``."""
+    separator = next((char for char in name if char in "./"), ".")
+    return name if separator == "." else name.translate(str.maketrans("./", "/."))
+
+
+def _forbidden(text: str) -> Rejection:
+    return Rejection(reason="SysctlForbidden", message=f"forbidden sysctl: {text}")

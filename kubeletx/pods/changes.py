@@ -1,0 +1,325 @@
+"""What actions do to the facts: small pure functions (facts, now) → facts, built by the steps.
+
+A step returns one `Change`; the worker applies it when the action ends. Nothing here knows how an action was
+carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from kubeletx.api import ImageStatus, RuntimeName, UnitId
+
+from . import actions as act
+from .actions import Action
+from .backoff import IMAGE, SANDBOX, SYNC, VOLUME, RetryPolicy, next_backoff, next_failure
+from .facts import (
+    Failure,
+    HookState,
+    Now,
+    PodFacts,
+    ProbeFacts,
+    Rejection,
+    VolumeFacts,
+    Waiting,
+)
+
+LOOK_AGAIN_SECONDS = 1.0
+
+Change = Callable[[PodFacts, Now], PodFacts]
+
+
+def nothing(facts: PodFacts, now: Now) -> PodFacts:
+    """No change beyond what the runtime's snapshot shows."""
+    return facts
+
+
+def together(*changes: Change) -> Change:
+    """Apply one after the other."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        for change in changes:
+            facts = change(facts, now)
+        return facts
+
+    return apply
+
+
+def _unit(facts: PodFacts, name: str, **fields: object) -> PodFacts:
+    return replace(facts, units={**facts.units, name: replace(facts.unit(name), **fields)})
+
+
+def bound(runtime: RuntimeName, started_at: datetime) -> Change:
+    """The binding is written."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        return replace(
+            facts,
+            runtime=runtime,
+            started_at=facts.started_at or started_at,
+            admitted=True,
+            waiting=None,
+            bind_wanted=False,
+            stop_failure=None,
+        )
+
+    return apply
+
+
+def waits(reason: str, message: str) -> Change:
+    """No runtime for now; tried again when a runtime changes."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        return replace(facts, waiting=Waiting(reason=reason, message=message), bind_wanted=False)
+
+    return apply
+
+
+def rejected(reason: str, message: str) -> Change:
+    """Refused for good."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        return replace(
+            facts,
+            rejection=Rejection(reason=reason, message=message),
+            waiting=None,
+            bind_wanted=False,
+            started_at=facts.started_at or now.wall,
+        )
+
+    return apply
+
+
+def bind_failed(reason: str, message: str) -> Change:
+    """The binding could not be written: wait and try again."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        failure = _next(facts.stop_failure, SYNC, reason, message, now)
+        return replace(
+            facts, stop_failure=failure, waiting=Waiting(reason=reason, message=message), bind_wanted=True
+        )
+
+    return apply
+
+
+def unbound(facts: PodFacts, now: Now) -> PodFacts:
+    """The pod's last write is done."""
+    return replace(facts, unbound=True)
+
+
+def volumes_ready(facts: PodFacts, now: Now) -> PodFacts:
+    """All volumes are prepared."""
+    return replace(facts, volumes=VolumeFacts(ready=True))
+
+
+def ran_before(restarts: Mapping[str, int]) -> Change:
+    """Logs of earlier runs were found. `restarts`: container to the restart count of its next run."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        for name, count in restarts.items():
+            facts = _unit(facts, name, restarts_before=count)
+        return facts
+
+    return apply
+
+
+def volumes_failed(reason: str, message: str) -> Change:
+    """Volumes could not be prepared or released."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        failure = _next(facts.volumes.failure, VOLUME, reason, message, now)
+        return replace(facts, volumes=replace(facts.volumes, failure=failure))
+
+    return apply
+
+
+def volumes_released(facts: PodFacts, now: Now) -> PodFacts:
+    """Nothing of the pod's volumes is left on the node."""
+    return replace(facts, volumes=VolumeFacts(released=True))
+
+
+def directories_gone(facts: PodFacts, now: Now) -> PodFacts:
+    """Cgroup, log and data directories are removed."""
+    return replace(facts, directories_gone=True, stop_failure=None)
+
+
+def image_present(name: str, status: ImageStatus) -> Change:
+    """The container's image is in the bound store."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        return _unit(facts, name, image=status, image_failure=None)
+
+    return apply
+
+
+def image_failed(name: str, reason: str, message: str, retry_at: float | None = None) -> Change:
+    """The image is not there. `retry_at`: the store's own back-off, if it keeps one."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        failure = _next(facts.unit(name).image_failure, IMAGE, reason, message, now)
+        if retry_at is not None:
+            failure = replace(failure, retry_at=retry_at)
+        return _unit(facts, name, image=None, image_failure=failure)
+
+    return apply
+
+
+def sandbox_made(facts: PodFacts, now: Now) -> PodFacts:
+    """A new sandbox stands; units start afresh in it."""
+    return replace(facts, sandbox_failure=None, changed_at=now.mono)
+
+
+def sandbox_failed(reason: str, message: str) -> Change:
+    """The sandbox could not be created, or it could and nobody could tell us: only a look knows."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        failure = _next(facts.sandbox_failure, SANDBOX, reason, message, now)
+        return replace(facts, sandbox_failure=failure, changed_at=now.mono)
+
+    return apply
+
+
+def unsettled(until: float) -> Change:
+    """A changing call timed out: it may still happen until then (rule 8)."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        return replace(facts, unsettled_until=max(until, facts.unsettled_until or 0.0))
+
+    return apply
+
+
+def unit_started(name: str, unit_id: UnitId, *, has_hook: bool) -> Change:
+    """The unit runs; its postStart hook, if any, is due."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        facts = _count_restart(facts, name, now)
+        return _unit(
+            replace(facts, changed_at=now.mono),
+            name,
+            failure=None,
+            image=None,
+            hook=HookState.PENDING if has_hook else HookState.NONE,
+            hook_unit=unit_id,
+            probes=None,
+            killed="",
+        )
+
+    return apply
+
+
+def unit_failed(name: str, reason: str, message: str, *, created: bool) -> Change:
+    """The unit could not be created (`created` False) or started (True: it stands there, ended)."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        failure = _next(facts.unit(name).failure, SYNC, reason, message, now)
+        if created:
+            facts = _count_restart(facts, name, now)
+        return _unit(replace(facts, changed_at=now.mono), name, failure=failure, image=None)
+
+    return apply
+
+
+def _count_restart(facts: PodFacts, name: str, now: Now) -> PodFacts:
+    known = facts.unit(name)
+    if known.exited_at is None:
+        return facts
+    backoff = next_backoff(known.backoff, known.exited_at, now=now.mono, cap=facts.crash_cap_seconds)
+    return _unit(facts, name, backoff=backoff, exited_at=None)
+
+
+def unit_exited(name: str, exited_at: float) -> Change:
+    """The newest unit was seen ended."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        return _unit(facts, name, exited_at=exited_at)
+
+    return apply
+
+
+def hook_state(name: str, unit_id: UnitId, state: HookState, message: str = "") -> Change:
+    """Where the postStart hook stands."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        failure = None
+        if state is HookState.FAILED:
+            failure = Failure(reason="PostStartHookError", message=message, retry_at=now.mono)
+        return _unit(facts, name, hook=state, hook_unit=unit_id, failure=failure)
+
+    return apply
+
+
+def message_read(name: str, unit_id: UnitId, message: str) -> Change:
+    """What the ended unit left; kept for it and the one before it."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        known = list(facts.unit(name).termination_messages.items())[-1:]
+        return _unit(facts, name, termination_messages={**dict(known), unit_id: message})
+
+    return apply
+
+
+def killed(name: str, reason: str) -> Change:
+    """We stopped the unit, for this reason."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        return _unit(replace(facts, changed_at=now.mono, stop_failure=None), name, killed=reason)
+
+    return apply
+
+
+def probed(name: str, probes: ProbeFacts) -> Change:
+    """New probe results."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        return _unit(facts, name, probes=probes)
+
+    return apply
+
+
+def changed(facts: PodFacts, now: Now) -> PodFacts:
+    """A changing call succeeded."""
+    return replace(facts, changed_at=now.mono, stop_failure=None)
+
+
+def stop_failed(reason: str, message: str) -> Change:
+    """A stop or removal did not succeed; tried again with back-off."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        failure = _next(facts.stop_failure, SYNC, reason, message, now)
+        return replace(facts, stop_failure=failure, changed_at=now.mono)
+
+    return apply
+
+
+def failed(action: Action, reason: str, message: str) -> Change:
+    """The action failed in a way that its step did not foresee: whatever it was, it is tried again later."""
+    match action:
+        case act.PrepareVolumes() | act.ReleaseVolumes():
+            return volumes_failed(reason, message)
+        case act.EnsureImage(name=name):
+            return image_failed(name, reason, message)
+        case act.CreateSandbox():
+            return sandbox_failed(reason, message)
+        case act.StartUnit(name=name):
+            return unit_failed(name, reason, message, created=False)
+        case act.RunPostStart(name=name, unit_id=unit_id):
+            return hook_state(name, unit_id, HookState.FAILED, message)
+        case act.ReadMessage(name=name, unit_id=unit_id):
+            return message_read(name, unit_id, "")
+        case act.Bind():
+            return bind_failed(reason, message)
+        case act.Look():
+            return look_failed
+    return stop_failed(reason, message)
+
+
+def look_failed(facts: PodFacts, now: Now) -> PodFacts:
+    """No answer: the look is wanted again in a while."""
+    return replace(facts, look_wanted_at=now.mono + LOOK_AGAIN_SECONDS)
+
+
+def _next(previous: Failure | None, policy: RetryPolicy, reason: str, message: str, now: Now) -> Failure:
+    return next_failure(previous, policy, reason=reason, message=message, now=now.mono)

@@ -1,0 +1,148 @@
+"""What `PodServices` is made of: protocols of this room's own, and `Collaborators`, which holds one of each.
+
+The agent composes them; tests put doubles in their places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from kubeletx.api import Clock, EventSink, IdMapping, PodUid, UnitId
+from kubeletx.kube.core import Container, LifecycleHandler, Pod
+from kubeletx.runtimes.handle import RuntimeHandle
+from kubeletx.runtimes.registry import RuntimeRegistry
+from kubeletx.volumes.preparer import VolumePreparer
+
+from .board import StatusBoard
+from .changes import Change
+from .environment import NodeContext
+from .facts import DesiredPod, Rejection
+from .plan import Goal
+from .records import PodRecords
+from .status import NodeIdentity
+
+if TYPE_CHECKING:
+    from .steps.context import StepContext
+    from .worker import PodWorker
+
+
+class Admission(Protocol):
+    """Counts what pods take of the node. Synchronous: an admitted pod is counted before the next is asked."""
+
+    def admit(self, desired: DesiredPod, handle: RuntimeHandle) -> Rejection | None:
+        """Admit and count the pod, or say why not."""
+        ...
+
+    def restore(self, pod: Pod, handle: RuntimeHandle | None, source: str) -> None:
+        """Count a pod that runs already, whatever the sums say (A6)."""
+        ...
+
+    def release(self, uid: PodUid) -> None:
+        """The pod takes nothing any more; unknown ones are ignored."""
+        ...
+
+
+class Images(Protocol):
+    """Images for units, in the store of the bound runtime."""
+
+    async def ensure(self, step: StepContext, name: str) -> Change:
+        """Have the container's image there, by its pull policy."""
+        ...
+
+
+class Probes(Protocol):
+    """Probes of the units that run."""
+
+    def sync(self, worker: PodWorker, goal: Goal) -> None:
+        """Start and stop probes to match the worker's facts."""
+        ...
+
+    def drop(self, worker: PodWorker) -> None:
+        """The pod is gone."""
+        ...
+
+
+class Hooks(Protocol):
+    """Lifecycle hooks."""
+
+    async def run(
+        self,
+        step: StepContext,
+        handler: LifecycleHandler,
+        container: Container,
+        unit_id: UnitId,
+        seconds: float | None,
+    ) -> str:
+        """Run it; the text of the failure, or an empty string."""
+        ...
+
+
+class PodCgroups(Protocol):
+    """The cgroups in which pods stand."""
+
+    async def create(self, pod: Pod) -> str:
+        """Make the pod's cgroup with its limits; returns the parent to give to the runtime."""
+        ...
+
+    async def remove(self, pod: Pod) -> None:
+        """Remove it; succeeds if there is none."""
+        ...
+
+
+class Directories(Protocol):
+    """A pod's directories outside its volumes."""
+
+    async def create(self, pod: Pod) -> dict[str, int]:
+        """The log directory and the pod's own one. Returns containers whose logs are there already, each
+        with the restart count of its next run."""
+        ...
+
+    async def remove(self, pod: Pod) -> None:
+        """Both, with everything below; refuses while something is mounted there."""
+        ...
+
+    async def read_message(self, pod: Pod, container: Container, attempt: int, *, failed: bool) -> str:
+        """The termination message that one ended attempt left."""
+        ...
+
+    async def remove_log(self, pod: Pod, container: str, attempt: int) -> None:
+        """Remove one attempt's log."""
+        ...
+
+    async def begin_once(self, pod: Pod, what: str) -> bool:
+        """Write down that `what` begins; False when it began before, in an earlier life of the agent perhaps."""
+        ...
+
+    async def link_log(self, pod: Pod, container: str, attempt: int, unit_id: UnitId) -> None:
+        """Link the log to where collectors look; a link that cannot be made stops nothing."""
+        ...
+
+
+class Collaborators(msgspec.Struct, frozen=True, kw_only=True):
+    """What `PodServices` is made of. `cgroups` None: pods get no cgroup of ours.
+
+    `classes`: runtime class → NAME or NAME--HANDLER.
+    """
+
+    registry: RuntimeRegistry
+    node: NodeContext
+    identity: NodeIdentity
+    volumes: VolumePreparer
+    admission: Admission
+    images: Images
+    probes: Probes
+    hooks: Hooks
+    directories: Directories
+    cgroups: PodCgroups | None
+    records: PodRecords
+    board: StatusBoard
+    events: EventSink
+    clock: Clock
+    user_mappings: Callable[[Pod], Awaitable[tuple[IdMapping, ...] | None]]
+    """The pod's own user namespace, for pods with hostUsers false."""
+    on_unit_started: Callable[[], None]
+    classes: dict[str, str] = {}
+    crash_cap_seconds: float = 300.0

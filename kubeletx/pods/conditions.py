@@ -1,0 +1,257 @@
+"""Pod conditions (ST2, ST3): what each one says, and when it last changed.
+
+Ours, in the order they are listed: PodReadyToStartContainers, Initialized, Ready, ContainersReady,
+PodScheduled, and those that are there only when they have something to tell (`kubeletx.io/...`). Conditions
+of other owners are kept as they are. `lastTransitionTime` moves only when the status changes.
+Source: kubelet, status/generate.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from kubeletx.api import SandboxState, UnitState, names
+from kubeletx.kube.core import ContainerStatus, Pod, PodCondition, PodStatus
+
+from .facts import DesiredPod, PodFacts
+from .phase import FAILED, PENDING, SUCCEEDED
+from .plan_sandbox import SandboxNeed, sandbox_need
+from .progress import newest
+from .roles import init_units, is_sidecar, regular_units
+
+TRUE, FALSE = "True", "False"
+UNKNOWN_STATUSES = "UnknownContainerStatuses"
+NOT_READY = "ContainersNotReady"
+NOT_INITIALIZED = "ContainersNotInitialized"
+GATES_NOT_READY = "ReadinessGatesNotReady"
+POD_COMPLETED = "PodCompleted"
+POD_FAILED = "PodFailed"
+UNITS_HELD = "UnitsHeld"
+UNITS_PARKED = "UnitsParked"
+INVALID_MANIFEST = "InvalidManifest"
+
+OURS = frozenset(
+    {
+        names.POD_READY_TO_START,
+        names.POD_INITIALIZED,
+        names.POD_READY,
+        names.CONTAINERS_READY,
+        names.POD_SCHEDULED,
+        names.RUNTIME_REACHABLE,
+        names.UNITS_RUNNING,
+        names.MANIFEST_VALID,
+    }
+)
+
+
+def build_conditions(
+    desired: DesiredPod,
+    facts: PodFacts,
+    phase: str,
+    statuses: Sequence[ContainerStatus],
+    now: datetime,
+) -> tuple[PodCondition, ...]:
+    """All conditions of the pod. `statuses`: init and regular containers; empty if it was rejected."""
+    previous = facts.previous_status
+    foreign = tuple(_foreign(desired.pod, previous))
+    containers_ready = _containers_ready(desired.pod, facts, phase, statuses)
+    made = (
+        _ready_to_start(desired, facts, previous),
+        _initialized(desired.pod, phase, statuses),
+        _pod_ready(desired.pod, foreign, containers_ready),
+        containers_ready,
+        PodCondition(type=names.POD_SCHEDULED, status=TRUE),
+        *_runtime_reachable(desired, facts, previous, statuses),
+        *_units_running(facts),
+        *_manifest_valid(desired),
+    )
+    generation = desired.pod.metadata.generation
+    return foreign + tuple(_dated(condition, previous, generation, now) for condition in made)
+
+
+def find_condition(status: PodStatus | None, type: str) -> PodCondition | None:
+    """The condition of this type."""
+    if status is None:
+        return None
+    return next((c for c in status.conditions if c.type == type), None)
+
+
+def _dated(
+    condition: PodCondition, previous: PodStatus | None, generation: int | None, now: datetime
+) -> PodCondition:
+    before = find_condition(previous, condition.type)
+    since = condition.last_transition_time or now
+    if before is not None and before.status == condition.status and before.last_transition_time is not None:
+        since = before.last_transition_time
+    return replace(condition, last_transition_time=since, observed_generation=generation)
+
+
+def _foreign(pod: Pod, previous: PodStatus | None) -> Iterator[PodCondition]:
+    """Conditions of other owners, from the source; an announced disruption also from before."""
+    for condition in pod.status.conditions:
+        if condition.type not in OURS:
+            yield condition
+    disruption = find_condition(previous, names.DISRUPTION_TARGET)
+    if disruption is not None and find_condition(pod.status, names.DISRUPTION_TARGET) is None:
+        yield disruption
+
+
+def _ready_to_start(desired: DesiredPod, facts: PodFacts, previous: PodStatus | None) -> PodCondition:
+    """True while a usable sandbox with its network stands."""
+    type = names.POD_READY_TO_START
+    if facts.waiting is not None:
+        return PodCondition(
+            type=type, status=FALSE, reason=facts.waiting.reason, message=facts.waiting.message
+        )
+    if facts.snapshot is None:
+        before = find_condition(previous, type)
+        return PodCondition(type=type, status=before.status if before is not None else FALSE)
+    is_ready = sandbox_need(desired, facts) is SandboxNeed.READY
+    failure = facts.sandbox_failure
+    if is_ready or failure is None:
+        return PodCondition(type=type, status=TRUE if is_ready else FALSE)
+    return PodCondition(type=type, status=FALSE, reason=failure.reason, message=failure.message)
+
+
+def _initialized(pod: Pod, phase: str, statuses: Sequence[ContainerStatus]) -> PodCondition:
+    type = names.POD_INITIALIZED
+    by_name = {status.name: status for status in statuses}
+    init = init_units(pod)
+    if not statuses and init:
+        return PodCondition(type=type, status=FALSE, reason=UNKNOWN_STATUSES)
+    unknown = [c.name for c in init if c.name not in by_name]
+    if phase == SUCCEEDED and not unknown:
+        return PodCondition(type=type, status=TRUE, reason=POD_COMPLETED)
+    if any(_has_started(by_name.get(c.name)) for c in regular_units(pod)):
+        return PodCondition(type=type, status=TRUE)
+    open_ = [
+        c.name
+        for c in init
+        if c.name in by_name and not (by_name[c.name].started if is_sidecar(c) else by_name[c.name].ready)
+    ]
+    message = _listed("incomplete", unknown, open_)
+    if message:
+        return PodCondition(type=type, status=FALSE, reason=NOT_INITIALIZED, message=message)
+    return PodCondition(type=type, status=TRUE)
+
+
+def _has_started(status: ContainerStatus | None) -> bool:
+    """Whether the container runs or ever ran, so that initialisation was finished then."""
+    return status is not None and (
+        status.state.running is not None
+        or status.state.terminated is not None
+        or status.last_state.terminated is not None
+    )
+
+
+def _containers_ready(
+    pod: Pod, facts: PodFacts, phase: str, statuses: Sequence[ContainerStatus]
+) -> PodCondition:
+    type = names.CONTAINERS_READY
+    if phase == FAILED:
+        return PodCondition(type=type, status=FALSE, reason=POD_FAILED)
+    if not statuses:
+        return PodCondition(type=type, status=FALSE, reason=UNKNOWN_STATUSES)
+    by_name = {status.name: status for status in statuses}
+    counted = [
+        *(c.name for c in init_units(pod) if is_sidecar(c)),
+        *(c.name for c in regular_units(pod)),
+    ]
+    unknown = [name for name in counted if name not in by_name]
+    if phase == SUCCEEDED and not unknown:
+        return PodCondition(type=type, status=FALSE, reason=POD_COMPLETED)
+    unready = [name for name in counted if name in by_name and not by_name[name].ready]
+    message = _listed("unready", unknown, unready)
+    if not message and phase == PENDING:
+        message = "the pod is not running yet"  # its sandbox is gone, say, and its containers follow
+    if not message:
+        return PodCondition(type=type, status=TRUE)
+    resting = _resting(facts)
+    if resting:
+        message = f"{message}; {resting}"
+    return PodCondition(type=type, status=FALSE, reason=NOT_READY, message=message)
+
+
+def _pod_ready(pod: Pod, conditions: Sequence[PodCondition], containers_ready: PodCondition) -> PodCondition:
+    if containers_ready.status != TRUE:
+        return replace(containers_ready, type=names.POD_READY)
+    status = {condition.type: condition.status for condition in conditions}
+    closed = []
+    for gate in pod.spec.readiness_gates:
+        found = status.get(gate.condition_type)
+        if found is None:
+            closed.append(f'readiness gate "{gate.condition_type}" has no condition')
+        elif found != TRUE:
+            closed.append(f'readiness gate "{gate.condition_type}" is {found}')
+    if closed:
+        return PodCondition(
+            type=names.POD_READY, status=FALSE, reason=GATES_NOT_READY, message=", ".join(closed)
+        )
+    return PodCondition(type=names.POD_READY, status=TRUE)
+
+
+def _runtime_reachable(
+    desired: DesiredPod, facts: PodFacts, previous: PodStatus | None, statuses: Sequence[ContainerStatus]
+) -> Iterator[PodCondition]:
+    """Only there once the runtime was out of reach; True again afterwards."""
+    outage = facts.outage
+    if outage is None:
+        if find_condition(previous, names.RUNTIME_REACHABLE) is not None:
+            yield PodCondition(type=names.RUNTIME_REACHABLE, status=TRUE)
+        return
+    waits = [f"restart of {s.name}" for s in statuses if s.state.running is None and s.restart_count]
+    if desired.deletion is not None:
+        waits = ["deletion"]
+    message = outage.message if not waits else f"{outage.message}; waiting for it: {', '.join(waits)}"
+    yield PodCondition(
+        type=names.RUNTIME_REACHABLE,
+        status=FALSE,
+        reason=outage.reason,
+        message=message,
+        last_transition_time=outage.since,
+    )
+
+
+def _units_running(facts: PodFacts) -> Iterator[PodCondition]:
+    """Only there while a unit is held or parked: the API has no word for that state."""
+    resting = _resting(facts)
+    if not resting or facts.snapshot is None:
+        return
+    parked = any(unit.state is UnitState.PARKED for unit in facts.snapshot.units)
+    reason = UNITS_PARKED if parked else UNITS_HELD
+    yield PodCondition(type=names.UNITS_RUNNING, status=FALSE, reason=reason, message=resting)
+
+
+def _resting(facts: PodFacts) -> str:
+    if facts.snapshot is None:
+        return ""
+    told = []
+    for unit in facts.snapshot.units:
+        if unit.state in (UnitState.HELD, UnitState.PARKED) and newest(facts, unit.name) is unit:
+            told.append(f"{unit.name} is {unit.state.value}")
+    return ", ".join(told)
+
+
+def _manifest_valid(desired: DesiredPod) -> Iterator[PodCondition]:
+    if desired.problem:
+        yield PodCondition(
+            type=names.MANIFEST_VALID, status=FALSE, reason=INVALID_MANIFEST, message=desired.problem
+        )
+
+
+def _listed(word: str, unknown: list[str], found: list[str]) -> str:
+    parts = []
+    if unknown:
+        parts.append(f"containers with unknown status: [{' '.join(unknown)}]")
+    if found:
+        parts.append(f"containers with {word} status: [{' '.join(found)}]")
+    return ", ".join(parts)
+
+
+def has_ready_sandbox(facts: PodFacts) -> bool:
+    """Whether the newest sandbox stands, as last seen."""
+    sandboxes = facts.snapshot.sandboxes if facts.snapshot is not None else ()
+    return bool(sandboxes) and sandboxes[0].state is SandboxState.READY

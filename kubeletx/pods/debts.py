@@ -1,0 +1,74 @@
+"""Events are debts (rule 9): each wants a look that shows the change; pure.
+
+containerd's CRI status can lag behind its own exit event, so one look may be too early. A debt is paid when
+the snapshot shows at least what the event said, or when a look that began after the event does not show the
+object at all. Until then looks repeat, 10 ms to 10 s apart; after that the slow relist is the end of it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kubeletx.api import EventKind, RuntimeEvent, SandboxState, UnitState
+from kubeletx.runtimes.snapshots import PodSnapshot
+
+FIRST_DELAY_SECONDS = 0.01
+LAST_DELAY_SECONDS = 10.0
+MOST_DEBTS = 64
+
+
+class Debt(msgspec.Struct, frozen=True):
+    """One event that came at this monotonic time."""
+
+    event: RuntimeEvent
+    at: float
+
+
+class Debts(msgspec.Struct, frozen=True, kw_only=True):
+    """Events that no look has shown yet, and the delay before the next look."""
+
+    open: tuple[Debt, ...] = ()
+    delay_seconds: float = 0.0
+
+    def add(self, event: RuntimeEvent, at: float) -> Debts:
+        """One more event; the next look comes at once."""
+        return Debts(open=(*self.open[-MOST_DEBTS + 1 :], Debt(event, at)))
+
+    def after(self, snapshot: PodSnapshot | None) -> Debts:
+        """What is still owed after this snapshot."""
+        if snapshot is None or not self.open:
+            return self
+        left = tuple(debt for debt in self.open if not is_paid(debt, snapshot))
+        return msgspec.structs.replace(self, open=left) if left else Debts()
+
+    def later(self) -> Debts:
+        """The look did not show everything: wait longer, and in the end give up."""
+        delay = max(self.delay_seconds * 2, FIRST_DELAY_SECONDS)
+        if delay > LAST_DELAY_SECONDS:
+            return Debts()
+        return msgspec.structs.replace(self, delay_seconds=delay)
+
+
+def is_paid(debt: Debt, snapshot: PodSnapshot) -> bool:
+    """Whether the snapshot shows what the event said, or proves that its object is gone."""
+    event, looked_since = debt.event, snapshot.looked_at > debt.at
+    if event.kind in (EventKind.OOM, EventKind.CHANGED, EventKind.RESYNC):
+        return looked_since
+    if event.unit_id is not None:
+        unit = next((u for u in snapshot.units if u.id == event.unit_id), None)
+        if unit is None:
+            return looked_since or event.kind is EventKind.DELETED
+        match event.kind:
+            case EventKind.CREATED:
+                return True
+            case EventKind.STARTED:
+                return unit.state is not UnitState.CREATED
+            case EventKind.STOPPED:
+                return unit.state is UnitState.EXITED
+        return False
+    sandbox = next((s for s in snapshot.sandboxes if s.id == event.sandbox_id), None)
+    if sandbox is None:
+        return looked_since or event.kind is EventKind.DELETED
+    if event.kind is EventKind.STOPPED:
+        return sandbox.state is SandboxState.NOT_READY
+    return event.kind is not EventKind.DELETED

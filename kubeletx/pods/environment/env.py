@@ -1,0 +1,172 @@
+"""Environment of a container (kubelet E1, E3): service variables, envFrom, env; later ones win.
+
+A value may refer to variables before it with ``$(NAME)``. What names a config map or a secret needs an
+`ObjectSet`; without one (static pods) it is refused unless it is optional. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from kubeletx import api
+from kubeletx.kube.core import (
+    ConfigMapEnvSource,
+    ConfigMapKeySelector,
+    Container,
+    EnvFromSource,
+    EnvVarSource,
+    FileKeySelector,
+    Pod,
+    SecretEnvSource,
+    SecretKeySelector,
+)
+from kubeletx.volumes.cluster_objects import ObjectSet
+from kubeletx.volumes.expansion import expand
+from kubeletx.volumes.pod_fields import FieldContext, field_text, resource_text
+
+from .errors import ContainerConfigError, path_of
+
+EnvFileReader: TypeAlias = Callable[[str, str], dict[str, str] | None]
+"""(volume, path) → values of that file, None when it is not there. Raises ValueError or OSError."""
+
+_FIX_STATIC: Final = "this pod's source gives no cluster objects: write the value, or mark it optional"
+
+
+def build_environment(
+    pod: Pod,
+    container: Container,
+    fields: FieldContext,
+    *,
+    objects: ObjectSet | None = None,
+    services: Mapping[str, str] | None = None,
+    read_file: EnvFileReader | None = None,
+) -> dict[str, str]:
+    """Variables in order, expanded. Raises InvalidPod with reason CreateContainerConfigError.
+
+    `objects`: None when the pod's source has no cluster behind it. `services`: service variables, which
+    anything of the same name replaces. `read_file`: for fileKeyRef; None: there are no such files.
+    """
+    path = path_of(pod, container)
+    values: dict[str, str] = {}
+    for index, source in enumerate(container.env_from):
+        values.update(_from_object(source, pod, objects, f"{path}.envFrom[{index}]"))
+    service_values = dict(services or {})
+    for index, variable in enumerate(container.env):
+        if variable.value_from is None:
+            known = {**service_values, **values}
+            values[variable.name] = expand(variable.value or "", known)
+            continue
+        where = f"{path}.env[{index}].valueFrom"
+        if variable.value_from.file_key_ref is not None:
+            found = _from_file(variable.value_from.file_key_ref, pod, read_file, f"{where}.fileKeyRef")
+        else:
+            found = _from_source(variable.value_from, pod, container, fields, objects, where)
+        if found is not None:
+            values[variable.name] = found
+    return {**service_values, **values}
+
+
+def _from_file(
+    reference: FileKeySelector, pod: Pod, read_file: EnvFileReader | None, where: str
+) -> str | None:
+    volume = next((one for one in pod.spec.volumes if one.name == reference.volume_name), None)
+    if volume is None or volume.empty_dir is None:
+        problem = f"volume {reference.volume_name!r} is no emptyDir of this pod"
+        raise ContainerConfigError(field=f"{where}.volumeName", problem=problem)
+    what = f"{reference.path!r} in volume {reference.volume_name!r}"
+    try:
+        values = read_file(reference.volume_name, reference.path) if read_file is not None else None
+    except (ValueError, OSError) as err:
+        raise ContainerConfigError(field=f"{where}.path", problem=f"{what} cannot be used: {err}") from err
+    if values is None and not reference.optional:
+        raise ContainerConfigError(
+            field=f"{where}.path", problem=f"there is no {what}", fix="let an init container write it"
+        )
+    found = (values or {}).get(reference.key)
+    if found is None and not reference.optional:
+        raise ContainerConfigError(
+            field=f"{where}.key", problem=f"couldn't find key {reference.key} in {what}"
+        )
+    return found
+
+
+def as_variables(values: Mapping[str, str]) -> tuple[api.EnvVar, ...]:
+    """The contract's form, same order."""
+    return tuple(api.EnvVar(name=name, value=value) for name, value in values.items())
+
+
+def is_variable_name(name: str) -> bool:
+    """Whether a key of an object may become a variable: printable ASCII without ``=``."""
+    return bool(name) and name.isascii() and name.isprintable() and "=" not in name
+
+
+def _from_object(source: EnvFromSource, pod: Pod, objects: ObjectSet | None, where: str) -> dict[str, str]:
+    reference: ConfigMapEnvSource | SecretEnvSource
+    if source.config_map_ref is not None:
+        reference, kind, where = source.config_map_ref, "configmap", f"{where}.configMapRef"
+    elif source.secret_ref is not None:
+        reference, kind, where = source.secret_ref, "secret", f"{where}.secretRef"
+    else:
+        return {}
+    texts = _texts(objects, kind, reference.name, pod, optional=bool(reference.optional), where=where)
+    named = {(source.prefix or "") + key: value for key, value in (texts or {}).items()}
+    return {name: value for name, value in named.items() if is_variable_name(name)}
+
+
+def _texts(
+    objects: ObjectSet | None, kind: str, name: str, pod: Pod, *, optional: bool, where: str
+) -> dict[str, str] | None:
+    """Text of every key of an object; None when it is not there and need not be."""
+    if objects is None:
+        if optional:
+            return None
+        raise ContainerConfigError(
+            field=where, problem=f'{kind} "{pod.namespace}/{name}" cannot be read', fix=_FIX_STATIC
+        )
+    data = (objects.config_maps if kind == "configmap" else objects.secrets).get(name)
+    if data is None:
+        if optional:
+            return None
+        raise ContainerConfigError(field=where, problem=f'{kind} "{name}" not found')
+    if kind == "configmap":  # its binaryData never becomes a variable
+        return data.text
+    return {key: value.decode("utf-8", "replace") for key, value in data.as_bytes().items()}
+
+
+def _from_source(
+    source: EnvVarSource,
+    pod: Pod,
+    container: Container,
+    fields: FieldContext,
+    objects: ObjectSet | None,
+    where: str,
+) -> str | None:
+    if source.field_ref is not None:
+        return field_text(pod, source.field_ref, fields, field=f"{where}.fieldRef")
+    if source.resource_field_ref is not None:
+        return resource_text(
+            pod, container, source.resource_field_ref, fields, field=f"{where}.resourceFieldRef"
+        )
+    reference: ConfigMapKeySelector | SecretKeySelector
+    if source.config_map_key_ref is not None:
+        reference, kind, where = source.config_map_key_ref, "configmap", f"{where}.configMapKeyRef"
+    elif source.secret_key_ref is not None:
+        reference, kind, where = source.secret_key_ref, "secret", f"{where}.secretKeyRef"
+    else:
+        raise ContainerConfigError(
+            field=where,
+            problem="names no source that this agent can read",
+            fix="use fieldRef, resourceFieldRef, configMapKeyRef, secretKeyRef or fileKeyRef",
+        )
+    optional = bool(reference.optional)
+    texts = _texts(objects, kind, reference.name, pod, optional=optional, where=where)
+    if texts is None:
+        return None
+    if reference.key not in texts and not optional:
+        shown = {"configmap": "ConfigMap", "secret": "Secret"}[kind]
+        raise ContainerConfigError(
+            field=f"{where}.key",
+            problem=f"couldn't find key {reference.key} in {shown} {pod.namespace}/{reference.name}",
+        )
+    return texts.get(reference.key)

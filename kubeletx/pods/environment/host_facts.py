@@ -1,0 +1,77 @@
+"""What this machine can do, read once at start: huge pages, swap, recursive read-only mounts.
+
+The answers go into `NodeContext`. What cannot be read counts as not there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+_PAGES: Final = re.compile(r"hugepages-(\d+)kB")
+_RECURSIVE_READ_ONLY: Final = (5, 12)
+"""The kernel version that brought mount_setattr(2)."""
+
+
+class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of `NodeContext` that only the machine knows."""
+
+    hugepage_sizes: tuple[str, ...] = ()
+    swap_capacity_bytes: int = 0
+    swap_controller: bool = False
+    recursive_read_only: bool = False
+
+
+def read_host_facts(cgroup_version: int, root: Path = Path("/"), release: str | None = None) -> HostFacts:
+    """Facts of the machine. `root`: where /sys and /proc are. `release`: of the kernel."""
+    return HostFacts(
+        hugepage_sizes=_hugepage_sizes(root / "sys/kernel/mm/hugepages"),
+        swap_capacity_bytes=_swap_capacity(root / "proc/meminfo"),
+        swap_controller=_has_swap_controller(root, cgroup_version),
+        recursive_read_only=_version(release or os.uname().release) >= _RECURSIVE_READ_ONLY,
+    )
+
+
+def page_size_name(size_bytes: int) -> str:
+    """The kernel's name of a page size: 2097152 is 2MB."""
+    size, units = size_bytes, ["B", "KB", "MB", "GB"]
+    while size >= 1024 and len(units) > 1:
+        size, units = size // 1024, units[1:]
+    return f"{size}{units[0]}"
+
+
+def _hugepage_sizes(directory: Path) -> tuple[str, ...]:
+    try:
+        found = [int(match[1]) for one in directory.iterdir() if (match := _PAGES.fullmatch(one.name))]
+    except OSError:
+        return ()
+    return tuple(page_size_name(kib * 1024) for kib in sorted(found))
+
+
+def _swap_capacity(meminfo: Path) -> int:
+    try:
+        text = meminfo.read_text()
+    except OSError:
+        return 0
+    match = re.search(r"^SwapTotal:\s+(\d+) kB", text, re.MULTILINE)
+    return int(match[1]) * 1024 if match else 0
+
+
+def _has_swap_controller(root: Path, cgroup_version: int) -> bool:
+    cgroups = root / "sys/fs/cgroup"
+    if cgroup_version == 1:
+        return (cgroups / "memory/memory.memsw.limit_in_bytes").exists()
+    # The root cgroup has no memory.swap.max; the kernel shows it in every child with a memory controller.
+    try:
+        return any((one / "memory.swap.max").exists() for one in cgroups.iterdir() if one.is_dir())
+    except OSError:
+        return False
+
+
+def _version(release: str) -> tuple[int, int]:
+    match = re.match(r"(\d+)\.(\d+)", release)
+    return (int(match[1]), int(match[2])) if match else (0, 0)

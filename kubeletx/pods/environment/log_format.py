@@ -1,0 +1,106 @@
+"""Lines of container logs, as CRI runtimes write them. Pure.
+
+    2026-11-20T12:00:00.123456789Z stdout F text of a whole line
+    2026-11-20T12:00:00.123456789Z stderr P first part of a longer line
+
+F ends a line, P does not. Source: the CRI log format that the kubelet reads.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+MAX_LINE_BYTES: Final = 16 * 1024
+"""Longer lines are written in parts, as containerd does by default."""
+
+_TIME: Final = re.compile(rb"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
+
+
+class Record(NamedTuple):
+    """One line of a log file. `text` is without the newline that F stands for."""
+
+    time: bytes
+    stream: bytes
+    partial: bool
+    text: bytes
+
+    @property
+    def at_ns(self) -> int:
+        """Nanoseconds since the epoch; 0 if the time cannot be read."""
+        return parse_time(self.time)
+
+
+def parse_line(line: bytes) -> Record | None:
+    """The record of one line with or without its newline; None for what is no record."""
+    parts = line.rstrip(b"\n").split(b" ", 3)
+    if len(parts) < 3 or parts[1] not in {b"stdout", b"stderr"}:
+        return None
+    # The tag may carry more after a colon; only its first part says P or F.
+    tag = parts[2].split(b":", 1)[0]
+    if tag not in {b"P", b"F"}:
+        return None
+    return Record(parts[0], parts[1], tag == b"P", parts[3] if len(parts) == 4 else b"")
+
+
+def format_record(at_ns: int, stream: bytes, text: bytes, *, partial: bool) -> bytes:
+    """One line of a log file, newline included."""
+    return b"%s %s %s %s\n" % (format_time(at_ns), stream, b"P" if partial else b"F", text)
+
+
+def format_time(at_ns: int) -> bytes:
+    """RFC 3339 in UTC with nine digits after the point."""
+    seconds, nanos = divmod(at_ns, 10**9)
+    return time.strftime(f"%Y-%m-%dT%H:%M:%S.{nanos:09d}Z", time.gmtime(seconds)).encode()
+
+
+def parse_time(text: bytes) -> int:
+    """Nanoseconds since the epoch of an RFC 3339 time; 0 if it is none."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return 0
+    zone = b"+00:00" if match[4] == b"Z" else match[4]
+    try:
+        whole = datetime.fromisoformat((match[1] + b"T" + match[2] + zone).decode())
+    except ValueError:
+        return 0
+    seconds = round((whole - datetime.fromtimestamp(0, UTC)).total_seconds())
+    return seconds * 10**9 + int((match[3] or b"").ljust(9, b"0"))
+
+
+class LineSplitter:
+    """Turns a stream of raw bytes into log lines; keeps an unfinished line until its rest comes."""
+
+    def __init__(self, stream: bytes = b"stdout", *, pending: bytes = b"") -> None:
+        """`pending`: the unfinished line of an earlier splitter."""
+        self._stream = stream
+        self.pending = pending
+
+    def feed(self, data: bytes, at_ns: int) -> bytes:
+        """Log lines of everything that is complete with `data`; over-long lines come in parts."""
+        *whole, rest = (self.pending + data).split(b"\n")
+        lines = [line for text in whole for line in self._parts(text, at_ns, last=True)]
+        while len(rest) > MAX_LINE_BYTES:
+            head, rest = rest[:MAX_LINE_BYTES], rest[MAX_LINE_BYTES:]
+            lines.append(format_record(at_ns, self._stream, head, partial=True))
+        self.pending = rest
+        return b"".join(lines)
+
+    def finish(self, at_ns: int) -> bytes:
+        """The log line of what is left when the stream ended without a newline."""
+        rest, self.pending = self.pending, b""
+        return b"".join(self._parts(rest, at_ns, last=True)) if rest else b""
+
+    def _parts(self, text: bytes, at_ns: int, *, last: bool) -> list[bytes]:
+        starts = range(0, max(1, len(text)), MAX_LINE_BYTES)
+        return [
+            format_record(
+                at_ns,
+                self._stream,
+                text[start : start + MAX_LINE_BYTES],
+                partial=not (last and start == starts[-1]),
+            )
+            for start in starts
+        ]

@@ -1,0 +1,235 @@
+"""Reading container logs: what ``kubectl logs`` and ``kubeletx logs`` show.
+
+Lines are taken from the file that the unit writes; parts of a long line are joined again. Following goes on
+over rotation and ends when the unit has ended and everything was read. File work runs on the caller's
+threads, one chunk at a time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Protocol, TypeVar
+
+import msgspec
+
+from kubeletx.api import NotFound, Unavailable
+
+from .file_watch import FileWatcher
+from .log_format import Record, format_time, parse_line, parse_time
+from .log_tail import tail_offset
+
+T = TypeVar("T")
+
+_CHUNK: Final = 256 * 1024
+_STATE_SECONDS: Final = 1.0
+"""While following: how often to ask whether the unit still runs, if its file does not change."""
+
+
+class Blocking(Protocol):
+    """Runs a blocking function on a thread of the caller's."""
+
+    def __call__(self, function: Callable[..., T], /, *args: Any) -> Awaitable[T]:
+        """The function's result."""
+        ...
+
+
+class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What to show. Source: core/v1 PodLogOptions."""
+
+    follow: bool = False
+    timestamps: bool = False
+    tail_lines: int | None = None
+    """None: all of them."""
+    since: datetime | None = None
+    """Aware time; lines before it are left out."""
+    limit_bytes: int | None = None
+    """None: no limit. The last line may be cut."""
+    stream: str = "all"
+    """all, stdout or stderr."""
+
+
+class LogReader:
+    """Reads log files. One object serves any number of readers."""
+
+    def __init__(self, *, blocking: Blocking, watcher: FileWatcher | None = None) -> None:
+        """`watcher`: shared with others, or one of its own."""
+        self._blocking = blocking
+        self._watcher = watcher or FileWatcher()
+
+    async def read(
+        self, path: Path, options: LogOptions, *, is_running: Callable[[], bool] = lambda: False
+    ) -> AsyncIterator[bytes]:
+        """Pieces of text, in order. `is_running`: whether the unit may still write; for following only.
+
+        Raises NotFound when there is no log and the unit does not run, Unavailable when it cannot be read.
+        """
+        shown = _Output(options)
+        if shown.full:
+            return
+        directory = path.parent
+        if not options.follow:
+            async for piece in self._read_file(path, shown, options):
+                yield piece
+            return
+        with self._watcher.watch(directory) as changed:
+            follower = _Follower(path)
+            try:
+                while not shown.full:
+                    changed.clear()
+                    running = is_running()
+                    data = await self._call(follower.read_more, options)
+                    if data:
+                        if text := shown.format(data):
+                            yield text
+                    elif not running and await self._call(follower.is_at_end):
+                        if not follower.found:
+                            raise _not_found(path)
+                        if text := shown.format(follower.rest()):
+                            yield text
+                        return
+                    else:
+                        await self._watcher.wait(changed, _STATE_SECONDS)
+            finally:
+                follower.close()
+
+    async def _read_file(self, path: Path, shown: _Output, options: LogOptions) -> AsyncIterator[bytes]:
+        follower = _Follower(path)
+        try:
+            while not shown.full and (data := await self._call(follower.read_more, options)):
+                if text := shown.format(data):
+                    yield text
+            if not follower.found:
+                raise _not_found(path)
+            if text := shown.format(follower.rest()):
+                yield text
+        finally:
+            follower.close()
+
+    async def _call(self, function: Callable[..., T], *args: Any) -> T:
+        try:
+            return await self._blocking(function, *args)
+        except OSError as err:
+            raise Unavailable(f"cannot read log: {err.strerror} ({err.filename})") from err
+
+
+class _Follower:
+    """Reads one path, and what takes its place when the log is rotated."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: BinaryIO | None = None
+        self._rest = b""
+        self.found = False
+
+    def read_more(self, options: LogOptions) -> bytes:
+        """Whole lines that came since the last call; empty when there are none yet."""
+        if self._file is None and not self._open(options):
+            return b""
+        assert self._file is not None
+        data = self._file.read(_CHUNK)
+        if not data and self._was_replaced():
+            self.close()
+            if self._rest:  # the writer left the old file in the middle of a line
+                self._rest += b"\n"
+            # The new file is read from its start, whatever the tail was.
+            return self.read_more(LogOptions()) if self._open(LogOptions()) else b""
+        whole, newline, rest = (self._rest + data).rpartition(b"\n")
+        self._rest = rest
+        return whole + newline
+
+    def is_at_end(self) -> bool:
+        """Whether nothing more is to be read; another file in its place means there is."""
+        return self._file is None or not self._was_replaced()
+
+    def rest(self) -> bytes:
+        """A last line that has no newline (the writer died, or is in the middle of it)."""
+        rest, self._rest = self._rest, b""
+        return rest
+
+    def close(self) -> None:
+        """Free the descriptor."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open(self, options: LogOptions) -> bool:
+        try:
+            self._file = open(self._path, "rb", buffering=0)  # noqa: SIM115 - closed by close()
+        except FileNotFoundError:
+            return False
+        if options.tail_lines is not None and not self.found:
+            self._file.seek(tail_offset(self._file, options.tail_lines))
+        self.found = True
+        return True
+
+    def _was_replaced(self) -> bool:
+        assert self._file is not None
+        ours = os.fstat(self._file.fileno())
+        try:
+            there = os.stat(self._path)
+        except FileNotFoundError:
+            return False
+        if not os.path.samestat(ours, there):
+            return True
+        if there.st_size < self._file.tell():  # cut short in place
+            self._file.seek(0)
+            self._rest = b""
+        return False
+
+
+class _Output:
+    """Applies the options to records."""
+
+    def __init__(self, options: LogOptions) -> None:
+        self._timestamps = options.timestamps
+        self._stream = None if options.stream == "all" else options.stream.encode()
+        self._since_ns = 0 if options.since is None else _to_ns(options.since)
+        self._left = options.limit_bytes
+        self._line_start: dict[bytes, bool] = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether the byte limit is reached."""
+        return self._left is not None and self._left <= 0
+
+    def format(self, data: bytes) -> bytes:
+        """What is shown of these lines."""
+        pieces = [self._piece(line) for line in data.split(b"\n") if line]
+        text = b"".join(pieces)
+        if self._left is not None:
+            text = text[: max(0, self._left)]
+            self._left -= len(text)
+        return text
+
+    def _piece(self, line: bytes) -> bytes:
+        record = parse_line(line)
+        if record is None or (self._stream is not None and record.stream != self._stream):
+            return b""
+        if self._since_ns and record.at_ns < self._since_ns:
+            return b""
+        starts = self._line_start.get(record.stream, True)
+        self._line_start[record.stream] = not record.partial
+        prefix = _prefix(record) if self._timestamps and starts else b""
+        return prefix + record.text + (b"" if record.partial else b"\n")
+
+
+def _to_ns(moment: datetime) -> int:
+    since_epoch = moment - datetime.fromtimestamp(0, UTC)
+    return (since_epoch.days * 86_400 + since_epoch.seconds) * 10**9 + since_epoch.microseconds * 1000
+
+
+def _prefix(record: Record) -> bytes:
+    at_ns = parse_time(record.time)
+    return (format_time(at_ns) if at_ns else record.time) + b" "
+
+
+def _not_found(path: Path) -> NotFound:
+    return NotFound(f"there is no log at {path}")
+
+
+async def read_all(reader: LogReader, path: Path, options: LogOptions) -> bytes:
+    """The whole text at once, for small logs."""
+    return b"".join([piece async for piece in reader.read(path, options)])

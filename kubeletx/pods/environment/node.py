@@ -1,0 +1,93 @@
+"""`NodeContext`: everything about the node that the translation of a Pod depends on.
+
+Made once by the agent from its configuration and passed down; a changed node means a new value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from kubeletx.api import PodUid
+from kubeletx.kube.core import Pod
+from kubeletx.volumes import layout
+from kubeletx.volumes.pod_fields import FieldContext
+
+
+def read_host_file(path: Path) -> str:
+    """Text of a small file of the node. Bytes that are not UTF-8 are replaced."""
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The node as pods see it."""
+
+    agent_id: str
+    node_name: str
+    root_dir: Path
+    pod_logs_dir: Path = Path("/var/log/pods")
+    host_ips: tuple[str, ...] = ()
+    """Primary first, at most one for each family."""
+    cluster_dns: tuple[str, ...] = ()
+    cluster_domain: str = ""
+    resolv_conf: Path | None = Path("/etc/resolv.conf")
+    """None: pods get no name servers of the host (they are told to ask themselves)."""
+    hosts_file: Path = Path("/etc/hosts")
+    """Where the hosts file of host-network pods begins."""
+    allocatable: dict[str, int] = {}
+    """By resource name; CPU in millicores, all else in whole units."""
+    memory_capacity_bytes: int = 0
+    """Of the node; 0: not known, Burstable pods then get the middle of the oom range."""
+    swap_capacity_bytes: int = 0
+    memory_swap: str = "NoSwap"
+    """NoSwap or LimitedSwap. Only used where `swap_controller` is True."""
+    swap_controller: bool = False
+    """Whether cgroups of this node can limit swap."""
+    cgroup_version: int = 2
+    cgroup_driver: str = "cgroupfs"
+    """cgroupfs or systemd."""
+    cgroup_root: str = ""
+    """Cgroup below which all pods stand; empty is the root of the tree."""
+    cpu_cfs_quota: bool = True
+    cpu_cfs_quota_period_us: int = 100_000
+    single_process_oom_kill: bool = False
+    hugepage_sizes: tuple[str, ...] = ()
+    """Page sizes that the kernel offers, such as 2MB and 1GB; containers get 0 of each by default."""
+    pod_pids_limit: int = -1
+    seccomp_default: bool = False
+    seccomp_dir: Path | None = None
+    """Where Localhost profiles are; None: ``<root_dir>/seccomp``."""
+    allowed_unsafe_sysctls: tuple[str, ...] = ()
+    recursive_read_only: bool = False
+    """Whether the kernel can make read-only mounts recursive (5.12 and later); the runtime must do it too."""
+    read_file: Callable[[Path], str] = read_host_file
+    """The only way this package reads the host's files."""
+
+    @property
+    def seccomp_directory(self) -> Path:
+        """Where Localhost seccomp profiles are looked up."""
+        return self.seccomp_dir or self.root_dir / "seccomp"
+
+    def log_directory(self, pod: Pod) -> Path:
+        """Where the logs of the pod's containers are: ``<namespace>_<name>_<uid>``."""
+        parts = (
+            layout.check_name(pod.namespace, "metadata.namespace"),
+            layout.check_name(pod.name, "metadata.name"),
+            layout.check_name(pod.uid, "metadata.uid"),
+        )
+        return self.pod_logs_dir / "_".join(parts)
+
+    def pod_directory(self, uid: PodUid) -> Path:
+        """Where the pod's volumes and files are."""
+        return layout.pod_dir(self.root_dir, uid)
+
+    def fields(self, pod_ips: tuple[str, ...] = ()) -> FieldContext:
+        """What fieldRef and resourceFieldRef read."""
+        return FieldContext(
+            node_name=self.node_name,
+            host_ips=self.host_ips,
+            pod_ips=pod_ips,
+            allocatable=self.allocatable,
+        )

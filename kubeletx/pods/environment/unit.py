@@ -1,0 +1,143 @@
+"""Container or virtual machine of a Pod → `UnitSpec`.
+
+The caller brings what is not in the Pod: the image as its store knows it, the mounts that
+`kubeletx.volumes` prepared, the pod's addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from kubeletx.api import (
+    Device,
+    IdMapping,
+    ImageSpec,
+    ImageStatus,
+    LogMode,
+    Mount,
+    Process,
+    RuntimeName,
+    UnitId,
+    UnitSpec,
+)
+from kubeletx.kube.core import Container, Pod, VirtualMachine
+from kubeletx.volumes.cluster_objects import ObjectSet
+from kubeletx.volumes.env_file import read_env_file
+from kubeletx.volumes.expansion import expand
+
+from .env import as_variables, build_environment
+from .labels import unit_annotations, unit_labels
+from .machine import build_machine
+from .node import NodeContext
+from .raw_logs import RAW_SUFFIX
+from .resources import unit_resources
+from .security import process_security
+
+
+def build_unit_spec(
+    pod: Pod,
+    container: Container | VirtualMachine,
+    context: NodeContext,
+    *,
+    attempt: int,
+    image: ImageStatus | None,
+    runtime_name: RuntimeName,
+    mounts: Sequence[Mount] = (),
+    devices: Sequence[Device] = (),
+    pod_ips: Sequence[str] = (),
+    target_unit: UnitId | None = None,
+    environment: Mapping[str, str] | None = None,
+    objects: ObjectSet | None = None,
+    user_mappings: tuple[IdMapping, ...] | None = None,
+    log_mode: LogMode = LogMode.FILE,
+) -> UnitSpec:
+    """The unit to create. Raises InvalidPod with reason CreateContainerConfigError.
+
+    `attempt` is its restart count. `image`: None when the runtime keeps no images. `environment`: the
+    result of `unit_environment`, if the caller has it already.
+    """
+    if isinstance(container, VirtualMachine):
+        return UnitSpec(
+            name=container.name,
+            attempt=attempt,
+            image=_image(container, image),
+            detail=build_machine(pod, container),
+            resources=unit_resources(pod, container, context),
+            mounts=tuple(mounts),
+            log_path=log_path(container.name, attempt, log_mode),
+            labels=unit_labels(pod, container, context, runtime_name),
+            annotations=unit_annotations(pod, container, attempt),
+        )
+    values = environment
+    if values is None:
+        values = unit_environment(pod, container, context, pod_ips=pod_ips, objects=objects)
+    security = process_security(
+        pod, container, context, image=image, target_unit=target_unit, user_mappings=user_mappings
+    )
+    lifecycle = container.lifecycle
+    return UnitSpec(
+        name=container.name,
+        attempt=attempt,
+        image=_image(container, image),
+        detail=Process(
+            command=tuple(expand(word, values) for word in container.command),
+            args=tuple(expand(word, values) for word in container.args),
+            working_dir=container.working_dir or "",
+            stdin=container.stdin,
+            stdin_once=container.stdin_once,
+            tty=container.tty,
+            stop_signal=(lifecycle.stop_signal or "") if lifecycle is not None else "",
+            devices=tuple(devices),
+            security=security,
+        ),
+        environment=as_variables(values),
+        resources=unit_resources(pod, container, context),
+        mounts=_mapped(mounts, user_mappings),
+        log_path=log_path(container.name, attempt, log_mode),
+        labels=unit_labels(pod, container, context, runtime_name),
+        annotations=unit_annotations(pod, container, attempt),
+    )
+
+
+def unit_environment(
+    pod: Pod,
+    container: Container,
+    context: NodeContext,
+    *,
+    pod_ips: Sequence[str] = (),
+    objects: ObjectSet | None = None,
+    services: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """The container's environment; subPathExpr and $(NAME) in commands refer to it."""
+    ips = tuple(pod_ips) or (context.host_ips if pod.spec.host_network else ())
+
+    def read_file(volume: str, path: str) -> dict[str, str] | None:
+        return read_env_file(context.root_dir, pod.uid, volume, path)
+
+    return build_environment(
+        pod, container, context.fields(ips), objects=objects, services=services, read_file=read_file
+    )
+
+
+def log_path(container: str, attempt: int, log_mode: LogMode = LogMode.FILE) -> str:
+    """Where the runtime writes one attempt's log, relative to the sandbox's log directory.
+
+    The log itself is ``<container>/<attempt>.log``; a raw file stands beside it (see `raw_logs`).
+    """
+    suffix = RAW_SUFFIX if log_mode is LogMode.RAW_FILE else ".log"
+    return f"{container}/{attempt}{suffix}"
+
+
+def _mapped(mounts: Sequence[Mount], mappings: tuple[IdMapping, ...] | None) -> tuple[Mount, ...]:
+    """In a user namespace, files of the node belong to the same ids inside as outside."""
+    if mappings is None:
+        return tuple(mounts)
+    return tuple(
+        one if one.image else replace(one, user_mappings=mappings, group_mappings=mappings) for one in mounts
+    )
+
+
+def _image(container: Container | VirtualMachine, image: ImageStatus | None) -> ImageSpec:
+    return ImageSpec(requested=container.image, ref=image.ref if image is not None else "")

@@ -1,0 +1,205 @@
+"""Facts of one pod: the last look plus what the worker's own actions reported.
+
+`plan_pod(desired, facts, now)` and `build_status(desired, facts, now)` read nothing else. Facts are frozen;
+`apply` functions in this package return changed copies. Monotonic times are floats in seconds.
+"""
+
+from __future__ import annotations
+
+import enum
+from datetime import datetime
+
+import msgspec
+
+from kubeletx.api import ImageStatus, PodUid, RuntimeName, UnitId
+from kubeletx.kube.core import Pod, PodStatus
+from kubeletx.runtimes.snapshots import PodSnapshot
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all facts."""
+
+
+class Now(Fact, frozen=True, kw_only=True):
+    """One moment on both clocks. `wall` is aware UTC and may jump; `mono` only grows."""
+
+    wall: datetime
+    mono: float
+
+
+class Deletion(Fact, frozen=True, kw_only=True):
+    """The pod is to go. `grace_seconds` may only shrink (T4). `reason`/`message`: for the status, if the
+    end was not asked for by the source (Evicted, DeadlineExceeded, ...)."""
+
+    requested_at: float
+    grace_seconds: int
+    force: bool = False
+    reason: str = ""
+    message: str = ""
+
+
+class DesiredPod(Fact, frozen=True, kw_only=True):
+    """What a source wants. `problem`: the source's manifest is invalid now, the pod goes on as it was."""
+
+    uid: PodUid
+    pod: Pod
+    source: str
+    spec_hash: str
+    deletion: Deletion | None = None
+    problem: str = ""
+
+    @property
+    def ref(self) -> str:
+        """namespace/name, as logs show it."""
+        return f"{self.pod.metadata.namespace}/{self.pod.metadata.name}"
+
+
+class Failure(Fact, frozen=True, kw_only=True):
+    """An action failed. `reason` is the Waiting reason that users see; it is tried again at `retry_at`
+    (monotonic; None: not before something else changes). `delay_seconds`: the back-off step reached."""
+
+    reason: str
+    message: str
+    retry_at: float | None
+    delay_seconds: float = 0.0
+    count: int = 1
+
+
+class Waiting(Fact, frozen=True, kw_only=True):
+    """No runtime yet (DECISIONS 5): RuntimeNotFound, RuntimeCordoned, RuntimeNotReady."""
+
+    reason: str
+    message: str
+
+
+class Rejection(Fact, frozen=True, kw_only=True):
+    """Admission refused the pod; final (A2)."""
+
+    reason: str
+    message: str
+
+
+class HookState(enum.Enum):
+    """Where a unit's postStart hook stands. A unit is started once its hook is DONE or UNKNOWN."""
+
+    NONE = "none"
+    PENDING = "pending"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    """Begun before a crash of the agent; never rerun."""
+
+
+class Backoff(Fact, frozen=True, kw_only=True):
+    """Crash-loop entry of one container and hash (B1): the delay to keep after an exit."""
+
+    delay_seconds: float
+    updated_at: float
+
+
+class ProbeFacts(Fact, frozen=True, kw_only=True):
+    """Latest outcome of each probe of one unit. None: no probe, or no outcome yet.
+
+    First values (P2): readiness False, liveness True, startup None.
+    """
+
+    unit_id: UnitId
+    readiness: bool | None = None
+    liveness: bool | None = None
+    startup: bool | None = None
+    message: str = ""
+
+
+class UnitFacts(Fact, frozen=True, kw_only=True):
+    """What the worker knows of one container name beyond the runtime's lists."""
+
+    failure: Failure | None = None
+    """Why the last create or start did not succeed."""
+    image: ImageStatus | None = None
+    """The image in the bound store, once it is there."""
+    image_failure: Failure | None = None
+    backoff: Backoff | None = None
+    exited_at: float | None = None
+    """When the newest unit was first seen ended, on the monotonic clock."""
+    hook: HookState = HookState.NONE
+    hook_unit: UnitId | None = None
+    probes: ProbeFacts | None = None
+    killed: str = ""
+    """Why we stop the newest unit: "liveness", "startup", "hook", "spec", or empty."""
+    termination_messages: dict[UnitId, str] = {}
+    """What ended units left in their termination message file, or the end of their log (ST9)."""
+    restarts_before: int = 0
+    """Restart count known from the log directory when the runtime has forgotten older units."""
+
+
+class VolumeFacts(Fact, frozen=True, kw_only=True):
+    """`ready`: all volumes are prepared on the node."""
+
+    ready: bool = False
+    failure: Failure | None = None
+    released: bool = False
+
+
+class Outage(Fact, frozen=True, kw_only=True):
+    """The bound runtime does not answer; everything else stays as last seen (DECISIONS 24)."""
+
+    since: datetime
+    reason: str
+    message: str
+
+
+class PodFacts(Fact, frozen=True, kw_only=True):
+    """All that is known of one pod.
+
+    `unsettled_until`: a create timed out; no next attempt, and the pod is not clean, until a look that began
+    after this time (rule 8). `recovered`: found at start rather than created by this process.
+    `previous_status`: the last status, from this process or from the store.
+    """
+
+    runtime: RuntimeName | None = None
+    runtime_ready: bool = False
+    network_ready: bool = False
+    bind_wanted: bool = True
+    """Choosing a runtime may be tried (again): nothing was tried yet, or a runtime changed since."""
+    expects_address: bool = True
+    """The runtime gives a pod-network pod an address."""
+    image_before_sandbox: bool = False
+    grace_seconds: int = 30
+    """The pod's own grace period."""
+    crash_cap_seconds: float = 300.0
+    outage: Outage | None = None
+    snapshot: PodSnapshot | None = None
+    volumes: VolumeFacts = VolumeFacts()
+    units: dict[str, UnitFacts] = {}
+    sandbox_failure: Failure | None = None
+    stop_failure: Failure | None = None
+    waiting: Waiting | None = None
+    rejection: Rejection | None = None
+    admitted: bool = False
+    in_flight: frozenset[str] = frozenset()
+    """Keys of the actions under way."""
+    stopping: dict[str, float] = {}
+    """Container names with a stop in flight, and when its grace ends (monotonic)."""
+    changed_at: float | None = None
+    """When the last changing call ended; only a look that began later proves anything about it."""
+    unsettled_until: float | None = None
+    look_wanted_at: float | None = None
+    started_at: datetime | None = None
+    """status.startTime: when the node accepted the pod."""
+    deadline_at: float | None = None
+    """activeDeadlineSeconds on the monotonic clock."""
+    deadline_seconds: int | None = None
+    """The activeDeadlineSeconds that `deadline_at` was worked out from."""
+    finished_init: bool = False
+    directories_gone: bool = False
+    unbound: bool = False
+    recovered: bool = False
+    previous_status: PodStatus | None = None
+
+    def unit(self, name: str) -> UnitFacts:
+        """Facts of one container name; empty ones if nothing is known."""
+        return self.units.get(name, _NO_UNIT_FACTS)
+
+
+_NO_UNIT_FACTS = UnitFacts()

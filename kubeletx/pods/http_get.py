@@ -1,0 +1,228 @@
+"""One HTTP GET, as probes and hooks need it (P5, T3): a small HTTP/1.1 client on asyncio streams.
+
+A new connection for every request, never a proxy, certificates never verified. Redirects are followed on the
+same host, at most ten; one to another host ends the request with its 3xx answer. At most 10 KiB of the body
+are read. A client library would cost memory and connection pools that nothing here can use.
+
+The caller sets the deadline (`asyncio.timeout`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import ssl
+from functools import lru_cache
+from urllib.parse import quote, urljoin, urlsplit
+
+import msgspec
+
+from kubeletx.api import Unavailable
+
+BODY_LIMIT_BYTES = 10 * 1024
+HEAD_LIMIT_BYTES = 64 * 1024
+MAX_REDIRECTS = 10
+USER_AGENT = "kube-probe/1.36"
+"""The version is that of the Kubernetes API this agent follows."""
+
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})(?: .*)?")
+_FOLLOWED = (301, 302, 303, 307, 308)
+_PLAIN_HTTP = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG")
+"""How OpenSSL says that the server does not speak TLS."""
+
+
+class HttpGet(msgspec.Struct, frozen=True, kw_only=True):
+    """What to ask. `path` may carry a query. A header with an empty value removes the default one."""
+
+    host: str
+    port: int
+    path: str = "/"
+    scheme: str = "http"
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def url(self) -> str:
+        """The whole URL, for messages and redirects."""
+        path = self.path if self.path.startswith("/") else f"/{self.path}"
+        return f"{self.scheme}://{authority(self.host, self.port)}{path}"
+
+
+class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """`body`: at most the first 10 KiB."""
+
+    status: int
+    body: bytes = b""
+    location: str = ""
+
+
+class GetFailed(Unavailable):
+    """There was no complete answer. `is_plain_http`: HTTPS was asked, the server spoke HTTP."""
+
+    def __init__(self, message: str, *, is_plain_http: bool = False) -> None:
+        super().__init__(message)
+        self.is_plain_http = is_plain_http
+
+
+def authority(host: str, port: int) -> str:
+    """host:port, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def connect_text(error: OSError) -> str:
+    """Why a connection failed. asyncio's own text repeats the address instead of saying why."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    return error.strerror or str(error)
+
+
+async def get(request: HttpGet) -> HttpAnswer:
+    """Ask, following redirects on the same host. Raises GetFailed."""
+    for _ in range(MAX_REDIRECTS + 1):
+        answer = await _get_once(request)
+        onward = _onward(request, answer)
+        if onward is None:
+            return answer
+        request = onward
+    raise GetFailed(f'Get "{request.url}": stopped after {MAX_REDIRECTS} redirects')
+
+
+def _onward(request: HttpGet, answer: HttpAnswer) -> HttpGet | None:
+    """Where a redirect on the same host leads; None: this is the last answer."""
+    if answer.status not in _FOLLOWED or not answer.location:
+        return None
+    try:
+        target = urlsplit(urljoin(request.url, answer.location))
+        host, port = target.hostname or "", target.port
+    except ValueError as error:
+        raise GetFailed(f"cannot follow redirect to {answer.location!r}: {error}") from error
+    if host != request.host.lower() or target.scheme not in ("http", "https"):
+        return None
+    path = target.path or "/"
+    return HttpGet(
+        host=request.host,
+        port=port or (443 if target.scheme == "https" else 80),
+        path=f"{path}?{target.query}" if target.query else path,
+        scheme=target.scheme,
+        headers=request.headers,
+    )
+
+
+async def _get_once(request: HttpGet) -> HttpAnswer:
+    head = _head(request)
+    try:
+        reader, writer = await asyncio.open_connection(
+            request.host,
+            request.port,
+            limit=HEAD_LIMIT_BYTES,
+            ssl=_unverified() if request.scheme == "https" else None,
+        )
+    except ssl.SSLError as error:
+        is_plain = error.reason in _PLAIN_HTTP
+        raise GetFailed(f'Get "{request.url}": {error}', is_plain_http=is_plain) from error
+    except OSError as error:
+        raise GetFailed(f'Get "{request.url}": {connect_text(error)}') from error
+    try:
+        writer.write(head)
+        return await _read(reader)
+    except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
+        raise GetFailed(f'Get "{request.url}": {_text(error)}') from error
+    finally:
+        writer.transport.abort()
+
+
+def _head(request: HttpGet) -> bytes:
+    target = quote(urlsplit(request.url)._replace(scheme="", netloc="", fragment="").geturl(), safe=_KEPT)
+    headers = {
+        "host": ("Host", authority(request.host, request.port)),
+        "user-agent": ("User-Agent", USER_AGENT),
+        "accept": ("Accept", "*/*"),
+    }
+    more = []
+    for name, value in request.headers:
+        if name.lower() in headers:
+            headers[name.lower()] = (name, value)
+        else:
+            more.append((name, value))
+    lines = [f"GET {target or '/'} HTTP/1.1"]
+    lines += [
+        f"{name}: {value}" for name, value in (*headers.values(), *more) if value or (name, value) in more
+    ]
+    text = "\r\n".join((*lines, "Connection: close", "", ""))
+    if text.count("\n") != len(lines) + 2:
+        raise GetFailed(f'Get "{request.url}": a header holds a line break')
+    return text.encode("utf-8", "surrogateescape")
+
+
+_KEPT = "!#$%&'()*+,/:;=?@[]~"
+
+
+async def _read(reader: asyncio.StreamReader) -> HttpAnswer:
+    status = 100
+    headers: dict[bytes, bytes] = {}
+    while 100 <= status < 200:
+        status, headers = await _read_head(reader)
+    if status in (204, 304):
+        body = b""
+    elif headers.get(b"transfer-encoding", b"").lower().endswith(b"chunked"):
+        body = await _read_chunks(reader)
+    elif b"content-length" in headers:
+        body = await reader.readexactly(min(int(headers[b"content-length"]), BODY_LIMIT_BYTES))
+    else:
+        body = await _read_to_end(reader)
+    location = headers.get(b"location", b"").decode("utf-8", "replace")
+    return HttpAnswer(status=status, body=body, location=location)
+
+
+async def _read_head(reader: asyncio.StreamReader) -> tuple[int, dict[bytes, bytes]]:
+    line = (await reader.readuntil(b"\n")).rstrip(b"\r\n")
+    match = _STATUS_LINE.fullmatch(line)
+    if match is None:
+        raise ValueError(f"malformed HTTP response {line[:40]!r}")
+    headers: dict[bytes, bytes] = {}
+    size = len(line)
+    while line := (await reader.readuntil(b"\n")).rstrip(b"\r\n"):
+        size += len(line)
+        if size > HEAD_LIMIT_BYTES:
+            raise ValueError("the response's headers are too large")
+        name, _, value = line.partition(b":")
+        headers[name.strip().lower()] = value.strip()
+    return int(match[1]), headers
+
+
+async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
+    body = b""
+    while len(body) < BODY_LIMIT_BYTES:
+        size = int((await reader.readuntil(b"\n")).partition(b";")[0], 16)
+        if size == 0:
+            break
+        wanted = min(size, BODY_LIMIT_BYTES - len(body))
+        body += await reader.readexactly(wanted)
+        if wanted < size:
+            break
+        await reader.readuntil(b"\n")
+    return body
+
+
+async def _read_to_end(reader: asyncio.StreamReader) -> bytes:
+    body = b""
+    while len(body) < BODY_LIMIT_BYTES:
+        part = await reader.read(BODY_LIMIT_BYTES - len(body))
+        if not part:
+            break
+        body += part
+    return body
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, asyncio.IncompleteReadError):
+        return "the connection ended before the answer did"
+    return str(error) or type(error).__name__
+
+
+@lru_cache(maxsize=1)
+def _unverified() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

@@ -1,0 +1,98 @@
+"""Images of units: pull policy and events here, stores and pulls in `runtimes.images` (I1, B3).
+
+| policy        | image there      | image missing       |
+|---------------|------------------|---------------------|
+| IfNotPresent  | used             | pulled              |
+| Always        | asked for again  | pulled              |
+| Never         | used             | ErrImageNeverPull   |
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from kubeletx.api import ImageSpec, ImageStatus, KubeletxError, Unsupported
+from kubeletx.api.names import Event
+from kubeletx.kube.core import VirtualMachine
+from kubeletx.runtimes.handle import RuntimeHandle
+from kubeletx.runtimes.images.errors import IMAGE_PULL_BACK_OFF, PullBackOff, PullFailed
+from kubeletx.runtimes.images.references import parse
+from kubeletx.runtimes.images.store import ImageStore
+from kubeletx.runtimes.images.stores import ImageStores
+
+from . import changes
+from .changes import Change
+from .roles import spec_of
+from .steps.context import StepContext
+
+log = structlog.get_logger(__name__)
+
+
+class UnitImages:
+    """Implements `services.Images` over the stores of all runtimes."""
+
+    def __init__(self, stores: ImageStores) -> None:
+        self._stores = stores
+
+    async def ensure(self, step: StepContext, name: str) -> Change:
+        """Have the container's image in the bound store."""
+        container = spec_of(step.pod, name)
+        handle = step.handle
+        spec = ImageSpec(requested=container.image or "")
+        try:
+            store = await self._stores.of(handle)
+            if not isinstance(container, VirtualMachine):  # a machine's image may be a URL or a path
+                parse(spec.requested, f"image of container {name}")
+            present = await store.find(spec, via=handle)
+        except Unsupported:
+            return changes.image_present(name, ImageStatus(id="", ref=""))
+        except KubeletxError as error:
+            text = f'Failed to inspect image "{spec.requested}": {error}'
+            step.warning(Event.INSPECT_FAILED, text, container=name)
+            return _failed(step, name, error.reason or "ImageInspectError", str(error))
+        policy = container.image_pull_policy or "IfNotPresent"
+        if present is not None and policy != "Always":
+            text = f'Container image "{spec.requested}" already present on machine'
+            step.normal(Event.PULLED, text, container=name)
+            return changes.image_present(name, present)
+        if policy == "Never":
+            text = f'Container image "{spec.requested}" is not present with pull policy of Never'
+            step.warning(Event.ERR_IMAGE_NEVER_PULL, text, container=name)
+            return _failed(step, name, "ErrImageNeverPull", text)
+        return await self._pull(step, name, spec, store, handle)
+
+    async def _pull(
+        self, step: StepContext, name: str, spec: ImageSpec, store: ImageStore, handle: RuntimeHandle
+    ) -> Change:
+        image, began = spec.requested, step.now().mono
+        step.normal(Event.PULLING, f'Pulling image "{image}"', container=name)
+        try:
+            present = await store.pull(spec, via=handle, owner=step.uid)
+        except PullBackOff as error:
+            return _backs_off(step, name, str(error), error)
+        except PullFailed as error:
+            step.warning(Event.FAILED, f'Failed to pull image "{image}": {error}', container=name)
+            change = _failed(step, name, error.reason or "ErrImagePull", str(error), error.retry_at)
+            _backs_off(step, name, f'Back-off pulling image "{image}"', error)
+            return change
+        except KubeletxError as error:
+            step.warning(Event.FAILED, f'Failed to pull image "{image}": {error}', container=name)
+            return _failed(step, name, error.reason or "ErrImagePull", str(error))
+        elapsed = step.now().mono - began
+        step.services.counters.image_pull.add(elapsed)
+        text = f'Successfully pulled image "{image}" in {elapsed:.3f}s'
+        step.normal(Event.PULLED, text, container=name)
+        log.info("Pulled image", pod=step.desired.ref, image=image, elapsed_seconds=round(elapsed, 3))
+        return changes.image_present(name, present)
+
+
+def _failed(step: StepContext, name: str, reason: str, text: str, retry_at: float | None = None) -> Change:
+    """The container cannot start for want of its image: the event that says so with the waiting reason."""
+    step.warning(Event.FAILED, f"Error: {reason}", container=name)
+    return changes.image_failed(name, reason, text, retry_at)
+
+
+def _backs_off(step: StepContext, name: str, text: str, error: PullFailed) -> Change:
+    """The next pull waits. Told when the wait begins: nothing happens again before it ends."""
+    step.normal(Event.BACK_OFF, text, container=name)
+    return _failed(step, name, IMAGE_PULL_BACK_OFF, str(error), error.retry_at)

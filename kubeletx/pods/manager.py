@@ -1,0 +1,369 @@
+"""The pod manager: one worker per pod UID, fed by the sources, found again after a restart.
+
+    sources ─► PodSink ─► desired pods ─► workers ─► status board ─► reporters, admin, store
+    bindings, records, runtimes' lists ─► recovery ─► workers
+
+- One worker per UID; a new UID with the name of a living pod waits until that one is gone (W2).
+- Nothing is cleaned up before its source has said everything it has (DECISIONS 10): another, silent source
+  does not delay this. After the loss of the database, pods nobody claims are shown as orphaned and left alone
+  until somebody deletes them (DECISIONS 8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+
+import structlog
+from msgspec.structs import replace
+
+from kubeletx.api import InvalidPod, ObjectRef, PodUid, RuntimeEvent
+from kubeletx.api.names import Event
+from kubeletx.kube.core import Pod
+from kubeletx.kube.hashes import pod_hash
+from kubeletx.runtimes.bindings import Binding
+from kubeletx.runtimes.handle import RuntimeHandle
+from kubeletx.runtimes.snapshots import PodSnapshot
+
+from .environment.labels import grace_seconds as own_grace_seconds
+from .facts import Deletion, DesiredPod, PodFacts
+from .progress import has_ended
+from .recovery import FOUND_WITHOUT_HISTORY, Found, find_again, orphan_pod
+from .roles import all_units
+from .services import PodServices
+from .worker import PodWorker
+
+log = structlog.get_logger(__name__)
+
+FLUSH_SECONDS = 1.0
+
+
+class PodManager:
+    """Implements `PodSink` and the runtimes' listener. All methods but `run` are synchronous and quick."""
+
+    def __init__(self, services: PodServices, *, keeps_orphans: bool) -> None:
+        """`keeps_orphans`: the database was lost, so unclaimed pods are not stopped by themselves."""
+        self._services = services
+        self._keeps_orphans = keeps_orphans
+        self._workers: dict[PodUid, PodWorker] = {}
+        self._tasks: dict[PodUid, asyncio.Task[None]] = {}
+        self._names: dict[tuple[str, str], PodUid] = {}
+        self._queued: dict[tuple[str, str], dict[PodUid, DesiredPod]] = {}
+        self._unclaimed: set[PodUid] = set()
+        self._orphans: set[PodUid] = set()
+        self._synced: set[str] = set()
+        self._problems: dict[tuple[str, str], InvalidPod] = {}
+        self._problem_pods: dict[tuple[str, str], set[PodUid]] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._again: dict[PodUid, DesiredPod] = {}
+        self._gone = asyncio.Event()
+        self._synced_news = asyncio.Event()
+
+    # --- views --------------------------------------------------------------------------------------
+
+    @property
+    def workers(self) -> Mapping[PodUid, PodWorker]:
+        """Every pod that has a worker."""
+        return self._workers
+
+    @property
+    def problems(self) -> Mapping[tuple[str, str], InvalidPod]:
+        """(source, origin) of every manifest that cannot be used now, and why."""
+        return self._problems
+
+    def queued(self) -> Iterator[DesiredPod]:
+        """Pods that wait for an older one of the same name to end."""
+        for pods in self._queued.values():
+            yield from pods.values()
+
+    def find(self, namespace: str, name: str) -> PodWorker | None:
+        """The worker of the living pod with this name."""
+        uid = self._names.get((namespace, name))
+        return self._workers.get(uid) if uid is not None else None
+
+    def images(self) -> Iterator[str]:
+        """Image references of all pods, those that wait included: in use even while nothing runs."""
+        desired = (*(worker.desired for worker in self._workers.values()), *self.queued())
+        for pod in (one.pod for one in desired):
+            yield from (unit.image for unit in all_units(pod) if unit.image)
+            for volume in pod.spec.volumes:
+                if volume.image is not None and volume.image.reference:
+                    yield volume.image.reference
+
+    def is_orphan(self, uid: PodUid) -> bool:
+        """Whether no source has claimed the pod since the agent started."""
+        return uid in self._unclaimed
+
+    @property
+    def synced_sources(self) -> frozenset[str]:
+        """Sources that delivered everything they had at start."""
+        return frozenset(self._synced)
+
+    # --- PodSink ------------------------------------------------------------------------------------
+
+    def update(self, source: str, pod: Pod) -> None:
+        """See `PodSink.update`."""
+        desired = DesiredPod(uid=pod.uid, pod=pod, source=source, spec_hash=pod_hash(pod))
+        was_unclaimed = desired.uid in self._unclaimed
+        self._unclaimed.discard(desired.uid)
+        self._orphans.discard(desired.uid)
+        worker = self._workers.get(desired.uid)
+        if worker is not None:
+            if _is_going(worker):
+                self._again[desired.uid] = (
+                    desired  # a life that is ending is not revived; the next one begins
+                )
+            elif was_unclaimed or desired.spec_hash != worker.desired.spec_hash or worker.desired.problem:
+                self._services.records.note_pod(desired.uid, source, pod)
+                self._services.claimed(worker.facts.runtime, desired)
+                worker.set_desired(desired)
+            return
+        key = (pod.namespace, pod.name)
+        if key in self._names:
+            self._queued.setdefault(key, {})[desired.uid] = desired
+            self._supersede(self._names[key], source)
+            return
+        self._services.records.note_pod(desired.uid, source, pod)
+        self._services.counters.first_seen(desired.uid, self._services.clock.monotonic())
+        self._begin(desired, self._services.fresh_facts(desired))
+
+    def remove(self, source: str, uid: PodUid, grace_seconds: int | None = None, force: bool = False) -> None:
+        """See `PodSink.remove`."""
+        for key, queued in list(self._queued.items()):
+            if queued.pop(uid, None) is not None and not queued:
+                del self._queued[key]
+        self._again.pop(uid, None)
+        worker = self._workers.get(uid)
+        if worker is not None:
+            self._delete(worker, grace_seconds, force=force)
+
+    def synced(self, source: str) -> None:
+        """See `PodSink.synced`: what the source no longer has is stopped."""
+        if source in self._synced:
+            return
+        self._synced.add(source)
+        self._synced_news.set()
+        self._synced_news = asyncio.Event()
+        for uid in list(self._unclaimed):
+            worker = self._workers.get(uid)
+            if worker is None or worker.desired.source != source:
+                continue
+            if self._keeps_orphans or uid in self._orphans:
+                log.warning("Kept a pod that no source claims", pod=worker.desired.ref, pod_uid=uid)
+                continue
+            self._unclaimed.discard(uid)
+            log.info("Stopping a pod that its source no longer has", pod=worker.desired.ref, source=source)
+            self._delete(worker, None)
+
+    def invalid(self, source: str, origin: str, error: InvalidPod, uid: PodUid | None = None) -> None:
+        """See `PodSink.invalid`: one warning and one event for each text; the running pods show the error."""
+        key = (source, origin)
+        is_news = str(self._problems.get(key, "")) != str(error)
+        self._problems[key] = error
+        if is_news:
+            log.warning("Refused manifest", source=source, origin=origin, err=str(error))
+        worker = self._workers.get(uid) if uid is not None else None
+        if worker is None:
+            ref = ObjectRef(kind="Node", name=self._services.node_name, uid=self._services.node_name)
+        else:
+            pod = worker.desired.pod
+            ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(worker.uid))
+            self._problem_pods.setdefault(key, set()).add(worker.uid)
+            is_news = worker.desired.problem != str(error)
+            worker.set_desired(replace(worker.desired, problem=str(error)))
+        if is_news:
+            self._services.events.record(
+                ref, type="Warning", reason=Event.FAILED_VALIDATION, message=str(error)
+            )
+
+    def valid(self, source: str, origin: str) -> None:
+        """See `PodSink.valid`."""
+        if self._problems.pop((source, origin), None) is None:
+            return
+        for uid in self._problem_pods.pop((source, origin), ()):
+            worker = self._workers.get(uid)
+            if worker is not None and worker.desired.problem:
+                worker.set_desired(replace(worker.desired, problem=""))
+
+    # --- the runtimes' listener ---------------------------------------------------------------------
+
+    def runtime_changed(self, name: str) -> None:
+        """Readiness, cordon or existence changed: pods on it and pods that wait plan again."""
+        self._services.runtime_changed(name)
+        for worker in self._workers.values():
+            if worker.facts.runtime == name or worker.facts.runtime is None:
+                worker.runtime_changed()
+        self.adopt(name)
+
+    def pod_changed(self, name: str, uid: PodUid, event: RuntimeEvent | None) -> None:
+        """A runtime saw something of this pod."""
+        worker = self._workers.get(uid)
+        if worker is not None:
+            worker.look_again(event) if event is not None else worker.refresh()
+        elif event is None:
+            orphan = self._services.registry.find_orphan(name, uid)
+            if orphan is not None:
+                self._adopt(uid, *orphan)
+
+    # --- life ---------------------------------------------------------------------------------------
+
+    async def run(self, *, ready: asyncio.Event | None = None) -> None:
+        """Own all workers until cancelled; running pods are left running."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            for uid, worker in self._workers.items():
+                self._launch(uid, worker)
+            if ready is not None:
+                ready.set()
+            try:
+                await self._flush_records()
+            finally:
+                self._services.records.flush()
+                for task in self._tasks.values():
+                    task.cancel()
+
+    async def recover(self) -> int:
+        """Make a worker for every pod that is bound or found on a runtime; returns how many."""
+        records = await self._services.records.load()
+        found = find_again(self._services.registry, records)
+        for one in found:
+            self._resume(one)
+        return len(found)
+
+    def adopt(self, name: str) -> None:
+        """Pods found on a runtime that joined late, or that appeared without a binding."""
+        for uid, (handle, snapshot) in self._services.registry.orphans().items():
+            if uid not in self._workers and handle.name == name:
+                self._adopt(uid, handle, snapshot)
+
+    def _adopt(self, uid: PodUid, handle: RuntimeHandle, snapshot: PodSnapshot) -> None:
+        desired = orphan_pod(uid, snapshot)
+        if desired is None:
+            return
+        binding = Binding(
+            uid=uid,
+            runtime=handle.name,
+            kind=handle.kind,
+            namespace=desired.pod.namespace,
+            name=desired.pod.name,
+            source=desired.source,
+            bound_at=self._services.clock.now(),
+            why=FOUND_WITHOUT_HISTORY if self._keeps_orphans else "found again on its runtime",
+        )
+        self._services.registry.restore(binding)
+        log.warning("Found a pod without a binding", pod=desired.ref, pod_uid=uid, runtime=handle.name)
+        self._services.counters.orphaned_runtime_pods += 1
+        self._resume(Found(desired=desired, runtime=handle.name, binding=binding))
+
+    def _resume(self, found: Found) -> None:
+        desired = found.desired
+        self._unclaimed.add(desired.uid)
+        if found.is_without_history:
+            self._orphans.add(desired.uid)
+        self._services.admission.restore(
+            desired.pod, self._services.registry.find(found.runtime), desired.source
+        )
+        self._begin(desired, self._services.recovered_facts(found))
+        if desired.source in self._synced and not found.is_without_history:
+            self._unclaimed.discard(desired.uid)
+            self._delete(self._workers[desired.uid], None)
+
+    def _supersede(self, uid: PodUid, source: str) -> None:
+        """A pod that was found again makes way for another of its name from the very source it came from."""
+        worker = self._workers[uid]
+        if uid in self._unclaimed and worker.desired.source == source:
+            self._unclaimed.discard(uid)
+            self._orphans.discard(uid)
+            log.info("Stopping a pod that its source has replaced", pod=worker.desired.ref, source=source)
+            self._delete(worker, None)
+
+    def _begin(self, desired: DesiredPod, facts: PodFacts) -> None:
+        worker = PodWorker(desired, self._services, facts)
+        self._workers[desired.uid] = worker
+        self._names[(desired.pod.namespace, desired.pod.name)] = desired.uid
+        if self._group is not None:
+            self._launch(desired.uid, worker)
+
+    def _launch(self, uid: PodUid, worker: PodWorker) -> None:
+        assert self._group is not None
+        self._tasks[uid] = self._group.create_task(self._live(worker), name=f"pod {worker.desired.ref}")
+
+    async def _live(self, worker: PodWorker) -> None:
+        """A worker's whole life; a bug in it ends neither its siblings nor the agent."""
+        structlog.contextvars.bind_contextvars(pod_uid=worker.uid)
+        while not worker.is_done:
+            try:
+                await worker.run()
+            except asyncio.CancelledError:
+                raise
+            except Exception:
+                log.exception("Pod worker failed with a bug and starts again", pod=worker.desired.ref)
+                await self._services.clock.sleep(10)
+        self._end(worker)
+
+    def _end(self, worker: PodWorker) -> None:
+        uid, pod = worker.uid, worker.desired.pod
+        key = (pod.namespace, pod.name)
+        self._workers.pop(uid, None)
+        self._tasks.pop(uid, None)
+        self._unclaimed.discard(uid)
+        self._orphans.discard(uid)
+        if self._names.get(key) == uid:
+            del self._names[key]
+        self._services.forget(worker)
+        log.info("Removed pod", pod=worker.desired.ref, pod_uid=uid)
+        self._gone.set()
+        self._gone = asyncio.Event()
+        waiting = self._queued.pop(key, {})
+        again = self._again.pop(uid, None)
+        if again is not None:
+            self.update(again.source, again.pod)
+        for desired in waiting.values():
+            self._services.counters.restarted_pods += desired.source == worker.desired.source
+            self.update(desired.source, desired.pod)
+
+    def _delete(self, worker: PodWorker, grace_seconds: int | None, *, force: bool = False) -> None:
+        grace = own_grace_seconds(worker.desired.pod) if grace_seconds is None else grace_seconds
+        now = self._services.now().mono
+        worker.delete(Deletion(requested_at=now, grace_seconds=grace, force=force))
+
+    def _is_wanted(self, worker: PodWorker) -> bool:
+        """Whether a source claims the pod and it has not come to its end."""
+        is_claimed = worker.uid not in self._unclaimed and worker.desired.deletion is None
+        return is_claimed and not has_ended(worker.desired, worker.facts)
+
+    async def _flush_records(self) -> None:
+        while True:
+            await self._services.records.wait_dirty()
+            await self._services.clock.sleep(FLUSH_SECONDS)
+            self._services.records.flush()
+
+    def end_on(self, runtime: str, *, force: bool = False) -> dict[PodUid, str]:
+        """Begin the end of every pod on the runtime; UID to namespace/name. `force`: do not wait for it.
+
+        Pods that their source still wants come back as new ones: named ones wait, others are bound anew. What
+        has ended already, is being deleted, or is claimed by no source does not come back.
+        """
+        ended = {}
+        for uid, worker in list(self._workers.items()):
+            if worker.facts.runtime != runtime:
+                continue
+            ended[uid] = worker.desired.ref
+            if self._is_wanted(worker):
+                self._again[uid] = worker.desired
+            self._delete(worker, 0 if force else None, force=force)
+        return ended
+
+    async def wait_change(self) -> None:
+        """Return after the next pod has gone."""
+        await self._gone.wait()
+
+    async def wait_synced(self) -> None:
+        """Return after the next source has delivered everything."""
+        await self._synced_news.wait()
+
+
+def _is_going(worker: PodWorker) -> bool:
+    """Whether the pod's deletion was asked for; an end with a reason (deadline, eviction) is another thing."""
+    deletion = worker.desired.deletion
+    return deletion is not None and not deletion.reason

@@ -1,0 +1,53 @@
+"""Whether an ended container runs again (B4, L7).
+
+In this order: the container's own rules on exit codes, its own restart policy, the pod's. A container that
+the node stopped because it was unhealthy or outdated runs again unless the policy is Never, whatever its
+exit code was. Init containers under Always restart on failure only; sidecars carry Always themselves.
+Source: kubelet, component-helpers and kuberuntime's computePodActions; KEP-5307.
+"""
+
+from __future__ import annotations
+
+from kubeletx.kube.core import Container, ContainerRestartRuleOnExitCodes
+
+ALWAYS, ON_FAILURE, NEVER = "Always", "OnFailure", "Never"
+LOST_EXIT_CODE = 137
+"""Exit code of a container that ran and cannot be found any more."""
+
+_RESTARTING = ("Restart", "RestartAllContainers")
+
+
+def restart_policy_of(container: Container, pod_policy: str | None) -> str:
+    """The policy that holds for this container: its own, else the pod's, else Always."""
+    return container.restart_policy or pod_policy or ALWAYS
+
+
+def should_restart(
+    container: Container,
+    pod_policy: str | None,
+    exit_code: int,
+    *,
+    killed: bool = False,
+    is_init: bool = False,
+) -> bool:
+    """Whether the container that ended with `exit_code` is to run again.
+
+    `killed`: the node stopped it to have it restarted (liveness, start-up, hook, changed image).
+    `is_init`: an ordinary init container, which is done once it exited with 0.
+    """
+    if is_init and exit_code == 0 and not killed:
+        return False
+    for rule in container.restart_policy_rules:
+        if rule.action in _RESTARTING and _matches(rule.exit_codes, exit_code):
+            return True
+    policy = restart_policy_of(container, pod_policy)
+    if policy == ON_FAILURE:
+        return killed or exit_code != 0
+    return policy != NEVER
+
+
+def _matches(codes: ContainerRestartRuleOnExitCodes | None, exit_code: int) -> bool:
+    if codes is None:
+        return False
+    listed = exit_code in codes.values
+    return not listed if codes.operator == "NotIn" else listed

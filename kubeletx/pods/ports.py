@@ -1,0 +1,23 @@
+"""Ports of a container by number or name."""
+
+from __future__ import annotations
+
+from kubeletx.api import InvalidPod
+from kubeletx.kube.core import Container
+
+
+def resolve_port(container: Container, port: int | str) -> int:
+    """The number: as given, as digits, or that of the container's port with this name. Raises InvalidPod."""
+    number = port if isinstance(port, int) else _named(container, port)
+    if not 0 < number < 65536:
+        raise InvalidPod(field="port", problem=f"{port!r} is not a port from 1 to 65535")
+    return number
+
+
+def _named(container: Container, name: str) -> int:
+    for port in container.ports:
+        if port.name == name:
+            return port.container_port
+    if name.isascii() and name.isdigit():
+        return int(name)
+    raise InvalidPod(field="port", problem=f"container {container.name} has no port named {name!r}")

@@ -1,0 +1,19 @@
+"""Readiness, liveness and startup probes: how they ask, what the answers mean, when they run."""
+
+from .outcome import Answer, ProbeKind, Result, Tally, Timing, first_tally, is_on_hold, tally
+from .targets import ProbeTarget, targets_of
+from .worker import ProbeSet
+
+__all__ = [
+    "Answer",
+    "ProbeKind",
+    "ProbeSet",
+    "ProbeTarget",
+    "Result",
+    "Tally",
+    "Timing",
+    "first_tally",
+    "is_on_hold",
+    "tally",
+    "targets_of",
+]

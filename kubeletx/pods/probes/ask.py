@@ -1,0 +1,45 @@
+"""One probe attempt: hand it to the kind of handler that the probe names; retry what was no answer (P4)."""
+
+from __future__ import annotations
+
+from kubeletx.kube.core import Container, Probe
+
+from .exec import ExecDoor, ask_exec
+from .grpc import ask_grpc
+from .http import ask_http
+from .outcome import Answer, Result, Timing
+from .targets import ProbeTarget
+from .tcp import ask_tcp
+
+TRIES = 3
+
+
+async def ask(probe: Probe, target: ProbeTarget, door: ExecDoor) -> Answer:
+    """Ask up to three times until there is an answer. Never raises for the container's sake."""
+    answer = Answer(Result.UNKNOWN)
+    for _ in range(TRIES):
+        answer = await ask_once(probe, target.container, target, door)
+        if answer.result is not Result.UNKNOWN:
+            break
+    return answer
+
+
+async def ask_once(probe: Probe, container: Container, target: ProbeTarget, door: ExecDoor) -> Answer:
+    """Ask once. A network probe of a pod without an address gives no answer."""
+    seconds = Timing.of(probe).timeout_seconds
+    if probe.exec is not None:
+        return await ask_exec(probe.exec, target.unit_id, door, seconds)
+    if probe.http_get is not None:
+        if not (probe.http_get.host or target.pod_ip):
+            return _NO_ADDRESS
+        return await ask_http(probe.http_get, container, target.pod_ip, seconds)
+    if probe.tcp_socket is not None:
+        if not (probe.tcp_socket.host or target.pod_ip):
+            return _NO_ADDRESS
+        return await ask_tcp(probe.tcp_socket, container, target.pod_ip, seconds)
+    if probe.grpc is not None:
+        return await ask_grpc(probe.grpc, target.pod_ip, seconds) if target.pod_ip else _NO_ADDRESS
+    return Answer(Result.UNKNOWN, "the probe names no handler")
+
+
+_NO_ADDRESS = Answer(Result.SUSPENDED, "the pod has no address")

@@ -1,0 +1,53 @@
+"""Exec probes: a command inside the unit; exit code 0 passes (P6).
+
+A runtime that does not answer makes a probe neither pass nor fail. A time-out is the container's failure only
+if the runtime itself still answers: otherwise the whole runtime hangs, and no container is to blame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from kubeletx.api import KubeletxError, SupportsExec, TimedOut, Unavailable, UnitId
+from kubeletx.kube.core import ExecAction
+
+from .outcome import Answer, Result
+
+OUTPUT_LIMIT_BYTES = 10 * 1024
+MARGIN_SECONDS = 2.0
+"""How much longer than its time-out a command may take to be reported."""
+
+
+class ExecDoor(Protocol):
+    """How commands reach the units of one pod."""
+
+    def find(self) -> SupportsExec | None:
+        """The bound runtime's exec; None when it has none or is not connected."""
+        ...
+
+    async def answers(self) -> bool:
+        """Whether the runtime answers right now. Asked only after a time-out; has its own short deadline."""
+        ...
+
+
+async def ask_exec(action: ExecAction, unit_id: UnitId, door: ExecDoor, timeout_seconds: float) -> Answer:
+    """Run the command once."""
+    exec_ = door.find()
+    if exec_ is None:
+        return Answer(Result.SUSPENDED, "the runtime cannot run commands now")
+    try:
+        async with asyncio.timeout(timeout_seconds + MARGIN_SECONDS):
+            result = await exec_.exec_sync(unit_id, action.command, timeout_seconds)
+    except (TimedOut, TimeoutError):
+        if not await door.answers():
+            return Answer(Result.SUSPENDED, "the runtime does not answer")
+        return Answer(Result.FAILURE, f"command timed out after {timeout_seconds:g}s")
+    except Unavailable as error:
+        return Answer(Result.SUSPENDED, error.message)
+    except KubeletxError as error:
+        return Answer(Result.UNKNOWN, error.message)
+    output = (result.stdout + result.stderr)[:OUTPUT_LIMIT_BYTES].decode(errors="replace")
+    if result.exit_code == 0:
+        return Answer(Result.SUCCESS, output)
+    return Answer(Result.FAILURE, output or f"command exited with code {result.exit_code}")

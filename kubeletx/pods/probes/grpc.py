@@ -1,0 +1,55 @@
+"""gRPC probes: the standard health check says SERVING (P6). The libraries are imported on first use."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kubeletx.kube.core import GRPCAction
+
+from ..http_get import USER_AGENT, authority
+from .outcome import Answer, Result
+
+CHECK = "/grpc.health.v1.Health/Check"
+
+
+async def ask_grpc(action: GRPCAction, pod_ip: str, timeout_seconds: float) -> Answer:
+    """Ask once, without TLS."""
+    import grpc
+    import grpc.aio
+
+    from kubeletx.cri.stubs import health_v1_pb2 as pb
+
+    options = (
+        ("grpc.primary_user_agent", USER_AGENT),
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.use_local_subchannel_pool", 1),
+    )
+    async with grpc.aio.insecure_channel(authority(pod_ip, action.port), options=options) as channel:
+        check = channel.unary_unary(
+            CHECK,
+            request_serializer=pb.HealthCheckRequest.SerializeToString,
+            response_deserializer=pb.HealthCheckResponse.FromString,
+        )
+        try:
+            async with asyncio.timeout(timeout_seconds + 1):
+                answer = await check(
+                    pb.HealthCheckRequest(service=action.service or ""),
+                    timeout=timeout_seconds,
+                    wait_for_ready=False,
+                )
+        except TimeoutError:
+            return Answer(Result.FAILURE, f"no answer within {timeout_seconds:g}s")
+        except grpc.aio.AioRpcError as error:
+            return Answer(Result.FAILURE, _failure(error.code().name, error.details() or "", timeout_seconds))
+    if answer.status == pb.HealthCheckResponse.SERVING:
+        return Answer(Result.SUCCESS)
+    word = pb.HealthCheckResponse.ServingStatus.Name(answer.status)
+    return Answer(Result.FAILURE, f"service unhealthy (responded with {word!r})")
+
+
+def _failure(code: str, details: str, timeout_seconds: float) -> str:
+    if code == "UNIMPLEMENTED":
+        return "the server does not implement the gRPC health protocol (grpc.health.v1.Health)"
+    if code == "DEADLINE_EXCEEDED":
+        return f"no answer within {timeout_seconds:g}s"
+    return f"{code}: {details}"

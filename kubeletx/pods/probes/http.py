@@ -1,0 +1,45 @@
+"""HTTP probes: 200 to 399 passes, a redirect to another host passes with a warning (P5)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kubeletx.api import InvalidPod
+from kubeletx.kube.core import Container, HTTPGetAction
+
+from ..http_get import GetFailed, HttpGet, get
+from ..ports import resolve_port
+from .outcome import Answer, Result
+
+
+def request_of(action: HTTPGetAction, container: Container, pod_ip: str) -> HttpGet:
+    """The request that the action means. Raises InvalidPod for a port that is not there."""
+    return HttpGet(
+        host=action.host or pod_ip,
+        port=resolve_port(container, action.port),
+        path=action.path or "/",
+        scheme=(action.scheme or "HTTP").lower(),
+        headers=tuple((header.name, header.value) for header in action.http_headers),
+    )
+
+
+async def ask_http(
+    action: HTTPGetAction, container: Container, pod_ip: str, timeout_seconds: float
+) -> Answer:
+    """Ask once."""
+    try:
+        request = request_of(action, container, pod_ip)
+    except InvalidPod as error:
+        return Answer(Result.UNKNOWN, str(error))
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            answer = await get(request)
+    except TimeoutError:
+        return Answer(Result.FAILURE, f'Get "{request.url}": no answer within {timeout_seconds:g}s')
+    except GetFailed as error:
+        return Answer(Result.FAILURE, error.message)
+    if 300 <= answer.status < 400:
+        return Answer(Result.WARNING, f"HTTP probe ended at a redirect to {answer.location!r}")
+    if 200 <= answer.status < 300:
+        return Answer(Result.SUCCESS)
+    return Answer(Result.FAILURE, f"HTTP probe failed with statuscode: {answer.status}")

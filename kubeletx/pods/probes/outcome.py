@@ -1,0 +1,106 @@
+"""What answers of a probe mean: thresholds, first values, holds (P1 to P4). Pure.
+
+A probe has a value: ready or not, alive or not, started or not yet. Answers in a row of one kind change it:
+`success_threshold` successes make it True, `failure_threshold` failures False. An answer that could not be
+obtained (an error, a runtime that does not answer) counts as neither and ends no row.
+Source: kubelet, prober/worker.go.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from kubeletx.kube.core import Probe
+
+
+class ProbeKind(enum.Enum):
+    """Which question a probe answers. The values name it in messages."""
+
+    READINESS = "Readiness"
+    LIVENESS = "Liveness"
+    STARTUP = "Startup"
+
+
+class Result(enum.Enum):
+    """What one attempt gave."""
+
+    SUCCESS = "success"
+    WARNING = "warning"
+    """A success with something to tell."""
+    FAILURE = "failure"
+    UNKNOWN = "unknown"
+    """No answer could be obtained, and that is not the container's fault; worth another try."""
+    SUSPENDED = "suspended"
+    """The runtime does not answer: neither passed nor failed, nothing to tell, no other try."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """One attempt's result with its text for people."""
+
+    result: Result
+    message: str = ""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a success or a failure at all."""
+        return self.result not in (Result.UNKNOWN, Result.SUSPENDED)
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """A probe's numbers with the API's defaults (P1)."""
+
+    initial_delay_seconds: int = 0
+    period_seconds: int = 10
+    timeout_seconds: int = 1
+    success_threshold: int = 1
+    failure_threshold: int = 3
+
+    @classmethod
+    def of(cls, probe: Probe) -> Timing:
+        """The numbers of this probe."""
+        return cls(
+            initial_delay_seconds=max(probe.initial_delay_seconds or 0, 0),
+            period_seconds=max(probe.period_seconds or 10, 1),
+            timeout_seconds=max(probe.timeout_seconds or 1, 1),
+            success_threshold=max(probe.success_threshold or 1, 1),
+            failure_threshold=max(probe.failure_threshold or 3, 1),
+        )
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a probe stands. `value`: None while a startup probe has not decided. `is_decided`: a threshold
+    was reached, so that `value` is more than the first one. `row`: equal answers at the end, `last` each."""
+
+    value: bool | None
+    is_decided: bool = False
+    last: bool | None = None
+    row: int = 0
+
+
+def first_tally(kind: ProbeKind, before: bool | None = None) -> Tally:
+    """The first value (P2): readiness False, liveness True, startup not known. `before`: the value that
+    the same unit had before the agent restarted."""
+    if before is not None:
+        return Tally(value=before)
+    return Tally(value={ProbeKind.READINESS: False, ProbeKind.LIVENESS: True}.get(kind))
+
+
+def tally(before: Tally, answer: Answer, timing: Timing) -> Tally:
+    """The tally after one more answer."""
+    if not answer.counts:
+        return before
+    passed = answer.result is not Result.FAILURE
+    row = before.row + 1 if before.last is passed else 1
+    needed = timing.success_threshold if passed else timing.failure_threshold
+    if row < needed:
+        return Tally(value=before.value, is_decided=before.is_decided, last=passed, row=row)
+    return Tally(value=passed, is_decided=True, last=passed, row=row)
+
+
+def is_on_hold(kind: ProbeKind, now: Tally) -> bool:
+    """Whether the probe rests until another unit comes: it failed its unit, or startup is done."""
+    if kind is ProbeKind.STARTUP:
+        return now.is_decided
+    return kind is ProbeKind.LIVENESS and now.is_decided and now.value is False

@@ -1,0 +1,135 @@
+"""Which units are to be probed now. Pure: facts → targets."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from kubeletx.api import UnitId, UnitState, UnitSummary
+from kubeletx.kube.core import Container, Probe
+
+from ..facts import DesiredPod, HookState, PodFacts, ProbeFacts
+from ..progress import newest
+from ..roles import init_units, is_sidecar, regular_units
+from ..status_frame import at_ns, is_of_unit, previous_of
+from .outcome import ProbeKind
+
+
+class ProbeTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """One living unit with probes.
+
+    `field`: for events, such as spec.containers{web}. `is_resting`: held or parked, so that no probe asks.
+    `is_stopping`: only readiness goes on. `was_started`, `was_ready`: what was last said of this very unit
+    by an agent before this one; None otherwise.
+    """
+
+    container: Container
+    unit_id: UnitId
+    field: str = ""
+    pod_ip: str = ""
+    started_at: datetime | None = None
+    is_resting: bool = False
+    is_stopping: bool = False
+    was_started: bool | None = None
+    was_ready: bool | None = None
+    known: ProbeFacts | None = None
+    """What the facts have now; a probe set that knows more tells it again."""
+
+    @property
+    def name(self) -> str:
+        """The container's name."""
+        return self.container.name
+
+    def probe(self, kind: ProbeKind) -> Probe | None:
+        """The container's probe of this kind."""
+        match kind:
+            case ProbeKind.READINESS:
+                return self.container.readiness_probe
+            case ProbeKind.LIVENESS:
+                return self.container.liveness_probe
+            case ProbeKind.STARTUP:
+                return self.container.startup_probe
+
+
+def has_probes(container: Container) -> bool:
+    """Whether the container has any probe."""
+    return any((container.readiness_probe, container.liveness_probe, container.startup_probe))
+
+
+def targets_of(desired: DesiredPod, facts: PodFacts, *, is_stopping: bool) -> tuple[ProbeTarget, ...]:
+    """The living units of regular containers and sidecars that have probes and whose postStart is done.
+
+    `is_stopping`: the pod's goal is no longer to run (then only readiness goes on, P3).
+    """
+    pod = desired.pod
+    named = [("spec.initContainers", c) for c in init_units(pod) if is_sidecar(c)]
+    named += [("spec.containers", c) for c in regular_units(pod)]
+    pod_ip = _pod_ip(facts)
+    found = []
+    for field, container in named:
+        if not has_probes(container):
+            continue
+        place = f"{field}{{{container.name}}}"
+        target = _seen(facts, container) if facts.snapshot is not None else _stored(facts, container)
+        if target is not None:
+            found.append(
+                replace(
+                    target,
+                    field=place,
+                    pod_ip=pod_ip,
+                    is_stopping=is_stopping or container.name in facts.stopping,
+                    known=facts.unit(container.name).probes,
+                )
+            )
+    return tuple(found)
+
+
+def _seen(facts: PodFacts, container: Container) -> ProbeTarget | None:
+    """The target as the last look shows it."""
+    unit = newest(facts, container.name)
+    if unit is None or not unit.state.is_alive or _has_open_hook(facts, unit):
+        return None
+    status = facts.snapshot.status_of(unit.id) if facts.snapshot is not None else None
+    previous = previous_of(facts.previous_status, container.name)
+    is_known = facts.recovered and previous is not None and is_of_unit(previous, unit.id)
+    return ProbeTarget(
+        container=container,
+        unit_id=unit.id,
+        started_at=at_ns(status.started_at_ns if status is not None else unit.created_at_ns),
+        is_resting=unit.state is not UnitState.RUNNING,
+        was_started=previous.started if is_known and previous is not None else None,
+        was_ready=previous.ready if is_known and previous is not None else None,
+    )
+
+
+def _stored(facts: PodFacts, container: Container) -> ProbeTarget | None:
+    """The target as the stored status has it: the runtime has not answered since the agent started."""
+    previous = previous_of(facts.previous_status, container.name)
+    if previous is None or previous.state.running is None or not previous.container_id:
+        return None
+    return ProbeTarget(
+        container=container,
+        unit_id=UnitId(previous.container_id.partition("://")[2]),
+        started_at=previous.state.running.started_at,
+        was_started=previous.started,
+        was_ready=previous.ready,
+    )
+
+
+def _has_open_hook(facts: PodFacts, unit: UnitSummary) -> bool:
+    known = facts.unit(unit.name)
+    return known.hook_unit == unit.id and known.hook in (
+        HookState.PENDING,
+        HookState.RUNNING,
+        HookState.FAILED,
+    )
+
+
+def _pod_ip(facts: PodFacts) -> str:
+    seen = facts.snapshot.sandbox_status if facts.snapshot is not None else None
+    if seen is not None and seen.ips:
+        return seen.ips[0]
+    previous = facts.previous_status
+    return previous.pod_ip or "" if previous is not None else ""

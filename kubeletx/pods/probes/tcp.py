@@ -1,0 +1,32 @@
+"""TCP probes: a connection that opens passes (P6)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kubeletx.api import InvalidPod
+from kubeletx.kube.core import Container, TCPSocketAction
+
+from ..http_get import authority, connect_text
+from ..ports import resolve_port
+from .outcome import Answer, Result
+
+
+async def ask_tcp(
+    action: TCPSocketAction, container: Container, pod_ip: str, timeout_seconds: float
+) -> Answer:
+    """Connect once and close."""
+    host = action.host or pod_ip
+    try:
+        port = resolve_port(container, action.port)
+    except InvalidPod as error:
+        return Answer(Result.UNKNOWN, str(error))
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            _, writer = await asyncio.open_connection(host, port)
+    except TimeoutError:
+        return Answer(Result.FAILURE, f"connect to {authority(host, port)}: timed out")
+    except OSError as error:
+        return Answer(Result.FAILURE, f"connect to {authority(host, port)}: {connect_text(error)}")
+    writer.transport.abort()
+    return Answer(Result.SUCCESS)

@@ -1,0 +1,223 @@
+"""`ProbeSet`: the running probes of one pod.
+
+    sync(targets) ──► one task per (unit, kind of probe)
+
+    task:  [random part of a period, after a restart of the agent]
+           [initial delay, from the unit's start]
+           ┌► wait until the unit is neither held nor parked, and, unless this is the startup probe,
+           │  until the startup probe passed
+           │  ask ─► tally ─► value changed: on_result
+           └─ period      └─ liveness or startup failed, or startup passed: rest until another unit
+
+A unit that was held while it was asked is not blamed for its silence. When the pod is being stopped only
+readiness goes on. Each task costs one timer while it sleeps. Source: kubelet, prober/worker.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+from msgspec.structs import replace
+
+from kubeletx.api import Clock, EventSink, ObjectRef, UnitId
+from kubeletx.api.names import Event
+from kubeletx.kube.core import Probe
+
+from ..facts import ProbeFacts
+from .ask import ask as ask_probe
+from .exec import ExecDoor
+from .outcome import Answer, ProbeKind, Result, Tally, Timing, first_tally, is_on_hold, tally
+from .targets import ProbeTarget
+
+log = structlog.get_logger(__name__)
+
+OnResult = Callable[[str, ProbeFacts], None]
+"""(container name, values of its present unit); called when a value changes."""
+Ask = Callable[[Probe, ProbeTarget, ExecDoor], Awaitable[Answer]]
+
+
+class ProbeSet:
+    """Probes of one pod. `sync` is called with all present targets; `close` ends everything."""
+
+    def __init__(
+        self,
+        *,
+        ref: ObjectRef,
+        door: ExecDoor,
+        clock: Clock,
+        events: EventSink,
+        on_result: OnResult,
+        ask: Ask = ask_probe,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        """`ref`: the pod, for events. `draw`: a random number from 0 to 1."""
+        self._ref, self._door, self._clock, self._events = ref, door, clock, events
+        self._on_result, self._ask, self._draw = on_result, ask, draw
+        self._watches: dict[str, _Watch] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def sync(self, targets: Sequence[ProbeTarget]) -> None:
+        """Start, stop and inform probes to match; quick, safe to call at every turn of the worker."""
+        present = {target.name: target for target in targets}
+        for name, watch in list(self._watches.items()):
+            target = present.get(name)
+            if target is None or target.unit_id != watch.target.unit_id:
+                self._drop(name)
+        for target in targets:
+            watch = self._watches.setdefault(target.name, _Watch(target))
+            watch.update(target)
+            self._match(watch)
+            if watch.has_reported and target.known != watch.reported:
+                self._on_result(target.name, watch.reported)
+
+    async def close(self) -> None:
+        """End all probes; returns when their tasks have ended."""
+        for name in list(self._watches):
+            self._drop(name)
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+    @property
+    def running(self) -> int:
+        """How many probe tasks are alive."""
+        return sum(not task.done() for watch in self._watches.values() for task in watch.tasks.values())
+
+    def _drop(self, name: str) -> None:
+        for task in self._watches.pop(name).tasks.values():
+            self._end(task)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        if not task.done():
+            task.cancel()
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    def _match(self, watch: _Watch) -> None:
+        for kind in ProbeKind:
+            probe = watch.target.probe(kind)
+            is_wanted = probe is not None and (not watch.target.is_stopping or kind is ProbeKind.READINESS)
+            task = watch.tasks.get(kind)
+            if task is not None and not is_wanted:
+                self._end(task)
+            elif task is None and is_wanted and probe is not None:
+                watch.tasks[kind] = asyncio.create_task(
+                    self._run(watch, kind, probe),
+                    name=f"{kind.value.lower()} probe {self._ref.namespace}/{self._ref.name}/{watch.target.name}",
+                )
+
+    async def _run(self, watch: _Watch, kind: ProbeKind, probe: Probe) -> None:
+        timing = Timing.of(probe)
+        if kind is ProbeKind.STARTUP and watch.target.was_started:
+            self._take(watch, kind, Tally(value=True, is_decided=True))
+            return
+        await self._clock.sleep(self._first_delay(watch.target, timing))
+        while True:
+            await watch.may_ask(kind)
+            asked_at = self._clock.monotonic()
+            answer = await self._ask_safely(probe, watch)
+            if not watch.target.is_resting:
+                self._tell(watch.target, kind, answer)
+                self._take(watch, kind, tally(watch.tallies[kind], answer, timing))
+                if is_on_hold(kind, watch.tallies[kind]):
+                    return
+            await self._clock.sleep(asked_at + timing.period_seconds - self._clock.monotonic())
+
+    def _first_delay(self, target: ProbeTarget, timing: Timing) -> float:
+        delay = 0.0
+        if timing.initial_delay_seconds and target.started_at is not None:
+            age = (self._clock.now() - target.started_at).total_seconds()
+            delay = timing.initial_delay_seconds - min(max(age, 0.0), timing.initial_delay_seconds)
+        if target.was_ready is not None or target.was_started is not None:
+            delay = max(delay, self._draw() * timing.period_seconds)
+        return delay
+
+    async def _ask_safely(self, probe: Probe, watch: _Watch) -> Answer:
+        try:
+            return await self._ask(probe, watch.target, self._door)
+        except Exception as error:
+            log.exception("Probe failed with a bug", pod=self._pod, container=watch.target.name)
+            return Answer(Result.UNKNOWN, f"{type(error).__name__}: {error}")
+
+    def _take(self, watch: _Watch, kind: ProbeKind, now: Tally) -> None:
+        """Keep the tally; report the unit's values if they changed."""
+        watch.tallies[kind] = now
+        if kind is ProbeKind.STARTUP and now.value:
+            watch.started.set()
+        values = watch.values()
+        if values == watch.reported:
+            return
+        watch.reported, watch.has_reported = values, True
+        log.info(
+            "Changed probe value",
+            pod=self._pod,
+            container=watch.target.name,
+            probe=kind.value.lower(),
+            value=now.value,
+        )
+        self._on_result(watch.target.name, values)
+
+    def _tell(self, target: ProbeTarget, kind: ProbeKind, answer: Answer) -> None:
+        match answer.result:
+            case Result.FAILURE:
+                reason, text = Event.UNHEALTHY, f"{kind.value} probe failed: {answer.message}"
+            case Result.UNKNOWN:
+                reason, text = Event.UNHEALTHY, f"{kind.value} probe errored: {answer.message}"
+            case Result.WARNING:
+                reason, text = Event.PROBE_WARNING, f"{kind.value} probe warning: {answer.message}"
+            case _:
+                return
+        ref = replace(self._ref, field=target.field)
+        self._events.record(ref, type="Warning", reason=reason, message=text)
+
+    @property
+    def _pod(self) -> str:
+        return f"{self._ref.namespace}/{self._ref.name}"
+
+
+class _Watch:
+    """The probes of one unit."""
+
+    def __init__(self, target: ProbeTarget) -> None:
+        self.target = target
+        self.tasks: dict[ProbeKind, asyncio.Task[None]] = {}
+        self.tallies: dict[ProbeKind, Tally] = {kind: first_tally(kind) for kind in ProbeKind}
+        if target.was_ready is not None:
+            self.tallies[ProbeKind.READINESS] = first_tally(ProbeKind.READINESS, target.was_ready)
+        self.awake = asyncio.Event()
+        self.started = asyncio.Event()
+        if target.probe(ProbeKind.STARTUP) is None:
+            self.started.set()
+        self.reported = self.values()
+        self.has_reported = False
+
+    def update(self, target: ProbeTarget) -> None:
+        """The unit's present state."""
+        self.target = target
+        if target.is_resting:
+            self.awake.clear()
+        else:
+            self.awake.set()
+
+    async def may_ask(self, kind: ProbeKind) -> None:
+        """Return once the unit is awake and, unless this is the startup probe, started."""
+        while True:
+            if kind is not ProbeKind.STARTUP:
+                await self.started.wait()
+            await self.awake.wait()
+            if kind is ProbeKind.STARTUP or self.started.is_set():
+                return
+
+    def values(self) -> ProbeFacts:
+        """Values that a threshold decided; None for the others."""
+        return ProbeFacts(
+            unit_id=UnitId(self.target.unit_id),
+            readiness=self._decided(ProbeKind.READINESS),
+            liveness=self._decided(ProbeKind.LIVENESS),
+            startup=self._decided(ProbeKind.STARTUP),
+        )
+
+    def _decided(self, kind: ProbeKind) -> bool | None:
+        now = self.tallies[kind]
+        return now.value if now.is_decided else None

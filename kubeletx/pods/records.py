@@ -1,0 +1,141 @@
+"""History of pods in the state database: the last spec and status of each, written in batches.
+
+Losing this costs history only: restart counts the runtime has forgotten, last states, the start time. A pod
+whose source is silent after a restart, or whose runtime does not answer, is shown from here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+import structlog
+from sqlalchemy import Column, LargeBinary, MetaData, String, Table, delete, select
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.engine import Connection
+
+from kubeletx.api import PodUid, Unavailable
+from kubeletx.kube.core import Pod, PodStatus
+from kubeletx.store import Store
+
+log = structlog.get_logger(__name__)
+
+metadata = MetaData()
+_pods = Table(
+    "pods",
+    metadata,
+    Column("uid", String, primary_key=True),
+    Column("source", String, nullable=False),
+    Column("pod", LargeBinary, nullable=False),
+    Column("status", LargeBinary),
+)
+
+
+class PodRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What is remembered of one pod. `status` None: none was ever published."""
+
+    uid: PodUid
+    source: str
+    pod: Pod
+    status: PodStatus | None = None
+
+
+_encoder = msgspec.json.Encoder()
+_pod_decoder = msgspec.json.Decoder(Pod)
+_status_decoder = msgspec.json.Decoder(PodStatus)
+
+
+class PodRecords:
+    """Collects changes and hands them to the store now and then; `flush` is called by the manager."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._pods: dict[PodUid, tuple[str, Pod]] = {}
+        self._statuses: dict[PodUid, PodStatus] = {}
+        self._gone: set[PodUid] = set()
+        self._dirty = asyncio.Event()
+
+    def note_pod(self, uid: PodUid, source: str, pod: Pod) -> None:
+        """The newest spec."""
+        self._gone.discard(uid)
+        self._pods[uid] = (source, pod)
+        self._dirty.set()
+
+    def note_status(self, uid: PodUid, status: PodStatus) -> None:
+        """The newest status."""
+        self._statuses[uid] = status
+        self._dirty.set()
+
+    def forget(self, uid: PodUid) -> None:
+        """The pod is gone."""
+        self._pods.pop(uid, None)
+        self._statuses.pop(uid, None)
+        self._gone.add(uid)
+        self._dirty.set()
+
+    async def wait_dirty(self) -> None:
+        """Return once something waits for `flush`."""
+        await self._dirty.wait()
+
+    def flush(self) -> None:
+        """Queue everything noted since the last time as one piece of history."""
+        self._dirty.clear()
+        if not (self._pods or self._statuses or self._gone):
+            return
+        pods: list[dict[str, object]] = [
+            {"uid": uid, "source": source, "pod": _encoder.encode(pod)}
+            for uid, (source, pod) in self._pods.items()
+        ]
+        statuses = {uid: _encoder.encode(status) for uid, status in self._statuses.items()}
+        gone = list(self._gone)
+        self._pods, self._statuses, self._gone = {}, {}, set()
+        self._store.write_later(lambda connection: _write(connection, pods, statuses, gone))
+
+    async def load(self) -> dict[PodUid, PodRecord]:
+        """All records; rows that cannot be read any more are left out, all when the database cannot be read.
+
+        Pods are then found again from the runtimes' labels and their sources.
+        """
+        try:
+            return await self._store.read(_load)
+        except Unavailable as error:
+            log.warning("Failed to read the records of pods", err=str(error))
+            return {}
+
+
+def _write(
+    connection: Connection,
+    pods: list[dict[str, object]],
+    statuses: Mapping[PodUid, bytes],
+    gone: list[PodUid],
+) -> None:
+    if pods:
+        statement = insert(_pods)
+        connection.execute(
+            statement.on_conflict_do_update(
+                index_elements=["uid"],
+                set_={"source": statement.excluded.source, "pod": statement.excluded.pod},
+            ),
+            pods,
+        )
+    for uid, status in statuses.items():
+        connection.execute(_pods.update().where(_pods.c.uid == uid).values(status=status))
+    for uid in gone:
+        connection.execute(delete(_pods).where(_pods.c.uid == uid))
+
+
+def _load(connection: Connection) -> dict[PodUid, PodRecord]:
+    records = {}
+    for row in connection.execute(select(_pods)):
+        try:
+            record = PodRecord(
+                uid=PodUid(row.uid),
+                source=row.source,
+                pod=_pod_decoder.decode(row.pod),
+                status=_status_decoder.decode(row.status) if row.status else None,
+            )
+        except msgspec.MsgspecError:
+            continue
+        records[record.uid] = record
+    return records

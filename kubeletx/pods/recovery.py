@@ -1,0 +1,105 @@
+"""Finding pods again after a restart: bindings, then what the runtimes show; pure apart from reading both.
+
+A binding with a record resumes with the full spec. A binding without one (the history was lost), and a pod on a
+runtime without a binding (the database was lost), resume from the sandbox's own labels and annotations: enough
+to show it, to keep it, and to stop it with its own grace period (DECISIONS 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from kubeletx.api import PodUid, RuntimeName
+from kubeletx.api.names import POD_GRACE_SECONDS, POD_NAME, POD_NAMESPACE, POD_SOURCE, POD_SPEC_HASH
+from kubeletx.kube.core import ObjectMeta, Pod, PodSpec, PodStatus
+from kubeletx.kube.hashes import pod_hash
+from kubeletx.runtimes.bindings import Binding
+from kubeletx.runtimes.registry import RuntimeRegistry
+from kubeletx.runtimes.snapshots import PodSnapshot
+
+from .facts import DesiredPod
+from .records import PodRecord
+
+UNKNOWN_SOURCE = "unknown"
+FOUND_WITHOUT_HISTORY = "found again on its runtime after the database was lost"
+"""`Binding.why` of a pod that stays as an orphan, over restarts too, until a source claims it (DECISIONS 8)."""
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that was here before. `status`: the last one that was stored."""
+
+    desired: DesiredPod
+    runtime: RuntimeName
+    binding: Binding | None = None
+    status: PodStatus | None = None
+    has_record: bool = False
+
+    @property
+    def is_without_history(self) -> bool:
+        """Nothing but its runtime tells of it, because the database was lost."""
+        return not self.has_record and self.binding is not None and self.binding.why == FOUND_WITHOUT_HISTORY
+
+
+def find_again(registry: RuntimeRegistry, records: Mapping[PodUid, PodRecord]) -> list[Found]:
+    """Every bound pod of ours, in the order of its binding."""
+    found = []
+    for binding in registry.bindings().values():
+        if binding.owner != "pod":
+            continue
+        record = records.get(binding.uid)
+        if record is not None:
+            desired = DesiredPod(
+                uid=binding.uid,
+                pod=record.pod,
+                source=record.source,
+                spec_hash=pod_hash(record.pod),
+            )
+        else:
+            handle = registry.find(binding.runtime)
+            snapshot = handle.snapshot(binding.uid) if handle is not None else None
+            desired = orphan_pod(binding.uid, snapshot) or _from_binding(binding)
+        found.append(
+            Found(
+                desired=desired,
+                runtime=binding.runtime,
+                binding=binding,
+                status=record.status if record is not None else None,
+                has_record=record is not None,
+            )
+        )
+    return found
+
+
+def orphan_pod(uid: PodUid, snapshot: PodSnapshot | None) -> DesiredPod | None:
+    """What the sandbox's labels and annotations say of a pod; None without a sandbox."""
+    if snapshot is None or not snapshot.sandboxes:
+        return None
+    sandbox = snapshot.sandboxes[0]
+    notes = sandbox.annotations
+    grace = notes.get(POD_GRACE_SECONDS, "")
+    pod = Pod(
+        metadata=ObjectMeta(
+            name=sandbox.labels.get(POD_NAME, sandbox.name),
+            namespace=sandbox.labels.get(POD_NAMESPACE, sandbox.namespace),
+            uid=uid,
+        ),
+        spec=PodSpec(
+            termination_grace_period_seconds=int(grace) if grace.isdigit() else None,
+            restart_policy="Always",
+        ),
+    )
+    return DesiredPod(
+        uid=uid,
+        pod=pod,
+        source=notes.get(POD_SOURCE, UNKNOWN_SOURCE),
+        spec_hash=notes.get(POD_SPEC_HASH, ""),
+    )
+
+
+def _from_binding(binding: Binding) -> DesiredPod:
+    pod = Pod(
+        metadata=ObjectMeta(name=binding.name, namespace=binding.namespace, uid=binding.uid), spec=PodSpec()
+    )
+    return DesiredPod(uid=binding.uid, pod=pod, source=binding.source, spec_hash="")

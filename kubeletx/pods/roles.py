@@ -1,0 +1,68 @@
+"""Which units a pod consists of, and in which role. A virtual machine is the one regular unit of its pod."""
+
+from __future__ import annotations
+
+from kubeletx.kube.core import Container, EphemeralContainer, Pod, ResourceRequirements, VirtualMachine
+from kubeletx.kube.requests import is_sidecar as is_sidecar
+
+
+def init_units(pod: Pod) -> tuple[Container, ...]:
+    """Init containers in order, sidecars (restartPolicy Always) among them."""
+    return pod.spec.init_containers
+
+
+def regular_units(pod: Pod) -> tuple[Container, ...]:
+    """The pod's main containers in order; for a VM pod one that stands for the machine."""
+    machine = pod.spec.virtual_machine
+    if machine is None:
+        return pod.spec.containers
+    return (
+        Container(
+            name=machine.name.lower(),
+            image=machine.image,
+            image_pull_policy=machine.image_pull_policy,
+            resources=machine.resources or ResourceRequirements(),
+            volume_mounts=machine.volume_mounts,
+            volume_devices=machine.volume_devices,
+        ),
+    )
+
+
+def ephemeral_units(pod: Pod) -> tuple[EphemeralContainer, ...]:
+    """Debug containers: started once, never again (L8)."""
+    return pod.spec.ephemeral_containers
+
+
+def all_units(pod: Pod) -> tuple[Container | EphemeralContainer, ...]:
+    """Units of every role."""
+    return (*init_units(pod), *regular_units(pod), *ephemeral_units(pod))
+
+
+def find_unit(pod: Pod, name: str) -> Container | EphemeralContainer | None:
+    """The container of any role with this name."""
+    for unit in all_units(pod):
+        if unit.name == name:
+            return unit
+    return None
+
+
+def spec_of(pod: Pod, name: str) -> Container | EphemeralContainer | VirtualMachine:
+    """The container, or the machine, that a unit's name stands for."""
+    machine = pod.spec.virtual_machine
+    if machine is not None:
+        return machine
+    for container in (*init_units(pod), *pod.spec.containers, *ephemeral_units(pod)):
+        if container.name == name:
+            return container
+    raise KeyError(name)
+
+
+def field_of(pod: Pod, container: str) -> str:
+    """Where the container stands in the pod, as events name it."""
+    if any(c.name == container for c in init_units(pod)):
+        return f"spec.initContainers{{{container}}}"
+    if any(c.name == container for c in ephemeral_units(pod)):
+        return f"spec.ephemeralContainers{{{container}}}"
+    if pod.spec.virtual_machine is not None:
+        return f"spec.virtualMachine{{{container}}}"
+    return f"spec.containers{{{container}}}"

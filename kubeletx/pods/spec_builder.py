@@ -1,0 +1,157 @@
+"""`SpecBuilder`: what to ask a runtime for, with all that the pod needs of the node: directories, cgroup, volumes.
+
+    prepare ─► sandbox(attempt) ─► unit(name, attempt) ... ─► remove
+
+What was made ready is remembered for as long as the pod is the same; a process that starts anew makes it ready
+again, which changes nothing that a container could notice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kubeletx.api import IdMapping, PodUid, SandboxSpec, UnitId, UnitSpec, UnitState
+from kubeletx.kube.core import Container, EphemeralContainer, Pod, VirtualMachine
+from kubeletx.runtimes.handle import RuntimeHandle
+from kubeletx.runtimes.selection import HANDLER_MARK
+from kubeletx.volumes.prepared import PreparedVolumes
+
+from .environment import PodWarning, build_sandbox_spec, compose_unit, sandbox_warnings
+from .facts import DesiredPod, PodFacts
+from .roles import spec_of
+
+if TYPE_CHECKING:
+    from .collaborators import Collaborators
+
+
+class SpecBuilder:
+    """Specs of all pods. Raises what `VolumePreparer` and the builders in `environment` raise."""
+
+    def __init__(self, parts: Collaborators) -> None:
+        self._parts = parts
+        self._prepared: dict[PodUid, tuple[Pod, PreparedVolumes]] = {}
+        self._cgroup_parents: dict[PodUid, str] = {}
+        self._sandboxes: dict[PodUid, tuple[tuple[object, ...], SandboxSpec]] = {}
+
+    async def prepare(self, pod: Pod) -> dict[str, int]:
+        """Directories and volumes of the pod. Returns how often containers ran before, by their logs."""
+        before = await self._parts.directories.create(pod)
+        await self._volumes_of(pod, anew=True)
+        return before
+
+    async def sandbox(self, desired: DesiredPod, handle: RuntimeHandle, attempt: int) -> SandboxSpec:
+        """The sandbox to ask for; the same for the same pod, attempt and node, so the last one is kept."""
+        key = (attempt, desired.spec_hash, desired.source, handle.name)
+        known = self._sandboxes.get(desired.uid)
+        if known is not None and known[0] == key:
+            return known[1]
+        spec = build_sandbox_spec(
+            desired.pod,
+            self._parts.node,
+            user_mappings=await self._user_mappings(desired.pod),
+            attempt=attempt,
+            handler=self._handler(desired.pod),
+            runtime_name=handle.name,
+            runtime_kind=handle.kind,
+            workload_type=handle.workload_type,
+            source=desired.source,
+            spec_hash=desired.spec_hash,
+            cgroup_parent=await self._cgroup_parent(desired.pod),
+        )
+        self._sandboxes[desired.uid] = (key, spec)
+        return spec
+
+    async def unit(
+        self, pod: Pod, facts: PodFacts, handle: RuntimeHandle, name: str, attempt: int
+    ) -> UnitSpec:
+        """The unit to ask for, with everything of the node that it gets."""
+        container = spec_of(pod, name)
+        image = facts.unit(name).image
+        return await compose_unit(
+            pod,
+            _as_container(container),
+            self._parts.node,
+            volumes=self._parts.volumes,
+            prepared=await self._volumes_of(pod),
+            attempt=attempt,
+            image=image if image is not None and image.ref else None,
+            runtime_name=handle.name,
+            traits=handle.traits,
+            pod_ips=_pod_ips(facts),
+            target_unit=_target_unit(container, facts),
+            user_mappings=await self._user_mappings(pod),
+        )
+
+    def warnings(self, pod: Pod) -> tuple[PodWarning, ...]:
+        """What the pod's author should know about its name servers."""
+        return sandbox_warnings(pod, self._parts.node)
+
+    async def remove(self, pod: Pod) -> None:
+        """Remove cgroup, data directory and logs; the volumes are released already."""
+        self.forget(pod.uid)
+        if self._parts.cgroups is not None:
+            await self._parts.cgroups.remove(pod)
+        await self._parts.directories.remove(pod)
+
+    def forget(self, uid: PodUid) -> None:
+        """The pod is gone."""
+        self._prepared.pop(uid, None)
+        self._cgroup_parents.pop(uid, None)
+        self._sandboxes.pop(uid, None)
+
+    # --- private ------------------------------------------------------------------------------------
+
+    async def _volumes_of(self, pod: Pod, *, anew: bool = False) -> PreparedVolumes:
+        """The pod's volumes, ready; another spec (a pod that a source claimed) has volumes of its own."""
+        prepared_for, prepared = self._prepared.get(pod.uid, (None, None))
+        if anew or prepared is None or prepared_for is not pod:
+            prepared = await self._parts.volumes.prepare(pod)
+            self._prepared[pod.uid] = (pod, prepared)
+        return prepared
+
+    def _handler(self, pod: Pod) -> str:
+        """The runtime handler that the pod's class names: NAME--HANDLER, or a handler of this runtime."""
+        class_name = pod.spec.runtime_class_name
+        if not class_name:
+            return ""
+        return self._parts.classes.get(class_name, "").partition(HANDLER_MARK)[2]
+
+    async def _user_mappings(self, pod: Pod) -> tuple[IdMapping, ...] | None:
+        if pod.spec.host_users is not False:
+            return None
+        return await self._parts.user_mappings(pod)
+
+    async def _cgroup_parent(self, pod: Pod) -> str:
+        if self._parts.cgroups is None:
+            return ""
+        parent = self._cgroup_parents.get(pod.uid)
+        if parent is None:
+            parent = self._cgroup_parents[pod.uid] = await self._parts.cgroups.create(pod)
+        return parent
+
+
+def _pod_ips(facts: PodFacts) -> tuple[str, ...]:
+    status = facts.snapshot.sandbox_status if facts.snapshot is not None else None
+    return status.ips if status is not None else ()
+
+
+def _as_container(
+    container: Container | EphemeralContainer | VirtualMachine,
+) -> Container | VirtualMachine:
+    """An ephemeral container in the shape of an ordinary one: it has the same fields and one more."""
+    if not isinstance(container, EphemeralContainer):
+        return container
+    fields = {
+        name: getattr(container, name) for name in Container.__struct_fields__ if hasattr(container, name)
+    }
+    return Container(**fields)
+
+
+def _target_unit(container: object, facts: PodFacts) -> UnitId | None:
+    target = getattr(container, "target_container_name", None)
+    if not target or facts.snapshot is None:
+        return None
+    for unit in facts.snapshot.units:
+        if unit.name == target and unit.state is UnitState.RUNNING:
+            return unit.id
+    return None

@@ -1,0 +1,82 @@
+"""What the statuses of one pod's containers are built from, and small look-ups they share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import msgspec
+
+from kubeletx.api import RuntimeName, UnitId
+from kubeletx.kube.core import ContainerStatus, PodStatus
+
+from .facts import DesiredPod, Now, PodFacts
+from .roles import ephemeral_units, init_units, regular_units
+
+CONTAINER_CREATING = "ContainerCreating"
+POD_INITIALIZING = "PodInitializing"
+TERMINATION_MESSAGES_BYTES = 12 * 1024
+"""All termination messages of a pod together; each container gets an equal part (ST9)."""
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True):
+    """What the status of every container of one pod is built from.
+
+    `will_run`: the pod's goal is to run, so what ended may run again. `backend`: the word before ``://``
+    in container ids; None while the runtime has not told it. `message_bytes`: the most of a termination message that is kept.
+    """
+
+    desired: DesiredPod
+    facts: PodFacts
+    now: Now
+    backend: str | None
+    will_run: bool
+    default_reason: str
+    message_bytes: int
+
+
+def frame_of(
+    desired: DesiredPod, facts: PodFacts, now: Now, backends: Mapping[RuntimeName, str], *, will_run: bool
+) -> Frame:
+    """The frame for one pod. A runtime missing from `backends` is called as before, else by its own name."""
+    pod = desired.pod
+    number = len(init_units(pod)) + len(regular_units(pod)) + len(ephemeral_units(pod))
+    return Frame(
+        desired=desired,
+        facts=facts,
+        now=now,
+        backend=backends.get(facts.runtime) if facts.runtime is not None else None,
+        will_run=will_run,
+        default_reason=POD_INITIALIZING if init_units(pod) else CONTAINER_CREATING,
+        message_bytes=TERMINATION_MESSAGES_BYTES // max(number, 1),
+    )
+
+
+def previous_of(previous: PodStatus | None, name: str) -> ContainerStatus | None:
+    """What was last said about the container, in whatever role."""
+    if previous is None:
+        return None
+    for statuses in (
+        previous.container_statuses,
+        previous.init_container_statuses,
+        previous.ephemeral_container_statuses,
+    ):
+        for status in statuses:
+            if status.name == name:
+                return status
+    return None
+
+
+def is_of_unit(status: ContainerStatus | None, unit_id: UnitId) -> bool:
+    """Whether the status speaks of this very unit, not of an earlier run."""
+    return status is not None and bare_id(status.container_id) == unit_id
+
+
+def bare_id(container_id: str | None) -> str:
+    """The runtime's own id, without the word before ``://``."""
+    return (container_id or "").partition("://")[2]
+
+
+def at_ns(nanoseconds: int) -> datetime | None:
+    """Nanoseconds since the epoch as UTC; None for 0 (it has not happened)."""
+    return datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC) if nanoseconds > 0 else None

@@ -1,0 +1,82 @@
+"""Bind a pod to a runtime, and, as its last write, unbind it."""
+
+from __future__ import annotations
+
+import structlog
+
+from kubeletx.api import KubeletxError
+from kubeletx.api.names import Event
+from kubeletx.runtimes.bindings import Binding
+from kubeletx.runtimes.selection import Chosen, Rejected, Waits
+
+from .. import changes
+from ..changes import Change
+from .context import StepContext
+
+log = structlog.get_logger(__name__)
+
+
+async def bind(step: StepContext) -> Change:
+    """Choose late (DECISIONS 3-6), admit, and write the binding durably before anything else."""
+    pod = step.pod
+    choice = step.services.choose(pod)
+    match choice:
+        case Waits(reason=reason, message=message):
+            waiting = step.facts.waiting
+            if waiting is None or waiting.reason != reason:
+                step.warning(reason, message)
+            return changes.waits(reason, message)
+        case Rejected(reason=reason, message=message):
+            return _reject(step, reason, message)
+        case Chosen(runtime=name):
+            pass
+    handle = step.services.registry.get(name)
+    rejection = step.services.admission.admit(step.desired, handle)
+    if rejection is not None:
+        return _reject(step, rejection.reason, rejection.message)
+    now = step.now()
+    try:
+        await step.services.registry.bind(
+            Binding(
+                uid=step.uid,
+                runtime=name,
+                kind=handle.kind,
+                namespace=pod.namespace,
+                name=pod.name,
+                source=step.desired.source,
+                bound_at=now.wall,
+                why=choice.why,
+            )
+        )
+    except KubeletxError as error:
+        step.services.admission.release(step.uid)
+        log.warning("Failed to write the binding", pod=step.desired.ref, runtime=name, err=str(error))
+        return changes.bind_failed("BindingNotWritten", str(error))
+    step.normal(Event.RUNTIME_BOUND, f"Bound to runtime {name}: {choice.why}")
+    return changes.bound(name, now.wall)
+
+
+def _reject(step: StepContext, reason: str, message: str) -> Change:
+    log.info("Rejected pod", pod=step.desired.ref, pod_uid=step.uid, reason=reason, err=message)
+    step.warning(reason, message)
+    step.services.counters.admission_rejections += 1
+    return changes.rejected(reason, message)
+
+
+async def unbind(step: StepContext) -> Change:
+    """Forget the pod. What cannot be written now is written later; the pod does not wait for it.
+
+    A pod that ends by force while its runtime is away leaves a tombstone: what comes back is stopped first
+    (DECISIONS 11).
+    """
+    registry = step.services.registry
+    if step.facts.outage is not None and registry.bindings().get(step.uid) is not None:
+        try:
+            await registry.bury(step.uid)
+        except KubeletxError as error:
+            return changes.stop_failed("TombstoneNotWritten", str(error))
+        log.warning("Ended pod by force", pod=step.desired.ref, runtime=step.facts.runtime)
+    else:
+        await registry.unbind(step.uid)
+    step.services.admission.release(step.uid)
+    return changes.unbound

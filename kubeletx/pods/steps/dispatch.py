@@ -1,0 +1,52 @@
+"""From an action to the step that carries it out."""
+
+from __future__ import annotations
+
+from .. import actions as act
+from ..changes import Change
+from .bind import bind, unbind
+from .context import StepContext
+from .directories import remove_directories
+from .look import look
+from .post_start import run_post_start
+from .read_message import read_message
+from .sandbox import create_sandbox, remove_sandbox, stop_sandbox
+from .start_unit import start_unit
+from .stop_unit import remove_unit, stop_unit
+from .volumes import prepare_volumes, release_volumes
+
+
+async def carry_out(step: StepContext, action: act.Action) -> Change:
+    """Do it and say what it changed."""
+    match action:
+        case act.Bind():
+            return await bind(step)
+        case act.Look():
+            return await look(step)
+        case act.PrepareVolumes():
+            return await prepare_volumes(step)
+        case act.EnsureImage(name=name):
+            return await step.services.images.ensure(step, name)
+        case act.CreateSandbox(attempt=attempt):
+            return await create_sandbox(step, attempt)
+        case act.StartUnit():
+            return await start_unit(step, action)
+        case act.RunPostStart():
+            return await run_post_start(step, action)
+        case act.ReadMessage():
+            return await read_message(step, action)
+        case act.StopUnit():
+            return await stop_unit(step, action)
+        case act.RemoveUnit():
+            return await remove_unit(step, action)
+        case act.StopSandbox(sandbox_id=sandbox_id):
+            return await stop_sandbox(step, sandbox_id)
+        case act.RemoveSandbox(sandbox_id=sandbox_id):
+            return await remove_sandbox(step, sandbox_id)
+        case act.ReleaseVolumes():
+            return await release_volumes(step)
+        case act.RemoveDirectories():
+            return await remove_directories(step)
+        case act.Unbind():
+            return await unbind(step)
+    raise TypeError(f"no step for {type(action).__name__}")

@@ -1,0 +1,22 @@
+"""Ask the bound runtime about one pod."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kubeletx.api import KubeletxError
+
+from .. import changes
+from ..changes import Change
+from ..progress import is_blind
+from .context import StepContext
+
+
+async def look(step: StepContext) -> Change:
+    """The snapshot is kept by the runtime's handle; without an answer the look is wanted again."""
+    try:
+        snapshot = await step.handle.look(step.uid)
+    except KubeletxError:
+        return changes.look_failed
+    # A runtime that lists a thing and tells nothing of it is asked again, but not at once.
+    return changes.look_failed if is_blind(replace(step.facts, snapshot=snapshot)) else changes.nothing

@@ -1,0 +1,28 @@
+"""Run a container's postStart hook; the container counts as started once it is done (T1)."""
+
+from __future__ import annotations
+
+from kubeletx.api.names import Event
+from kubeletx.kube.core import Container
+
+from .. import changes
+from ..actions import RunPostStart
+from ..changes import Change
+from ..facts import HookState
+from ..roles import spec_of
+from .context import StepContext
+
+
+async def run_post_start(step: StepContext, action: RunPostStart) -> Change:
+    """Has no deadline of its own, as with the kubelet; a failure has the container killed."""
+    container = spec_of(step.pod, action.name)
+    if not isinstance(container, Container) or container.lifecycle is None:
+        return changes.hook_state(action.name, action.unit_id, HookState.DONE)
+    handler = container.lifecycle.post_start
+    if handler is None:
+        return changes.hook_state(action.name, action.unit_id, HookState.DONE)
+    error = await step.services.run_hook(step.worker, handler, container, action.unit_id, seconds=None)
+    if error:
+        step.warning(Event.FAILED_POST_START_HOOK, error, container=action.name)
+        return changes.hook_state(action.name, action.unit_id, HookState.FAILED, error)
+    return changes.hook_state(action.name, action.unit_id, HookState.DONE)

@@ -1,0 +1,29 @@
+"""Read an ended container's termination message."""
+
+from __future__ import annotations
+
+from kubeletx.api import KubeletxError
+from kubeletx.kube.core import Container
+
+from .. import changes
+from ..actions import ReadMessage
+from ..changes import Change
+from ..roles import spec_of
+from .context import StepContext
+
+
+async def read_message(step: StepContext, action: ReadMessage) -> Change:
+    """An empty message is remembered too, so that it is read once."""
+    message = ""
+    container = spec_of(step.pod, action.name)
+    snapshot = step.facts.snapshot
+    status = snapshot.status_of(action.unit_id) if snapshot is not None else None
+    if isinstance(container, Container):
+        failed = status is None or status.exit_code != 0
+        try:
+            message = await step.services.directories.read_message(
+                step.pod, container, action.attempt, failed=failed
+            )
+        except KubeletxError as error:
+            message = f"Error on reading termination message: {error}"
+    return changes.message_read(action.name, action.unit_id, message)

@@ -1,0 +1,84 @@
+"""Create, stop and remove a pod's sandbox."""
+
+from __future__ import annotations
+
+import structlog
+from msgspec.structs import replace
+
+from kubeletx.api import KubeletxError, NotFound, SandboxId
+from kubeletx.api.names import Event
+
+from .. import changes
+from ..changes import Change
+from ..facts import Now, PodFacts
+from .context import StepContext, after_error, is_silence, level_of
+
+log = structlog.get_logger(__name__)
+
+
+async def create_sandbox(step: StepContext, attempt: int) -> Change:
+    """Create the sandbox and learn its address."""
+    handle = step.handle
+    began = step.now()
+    step.services.counters.started_pods += 1
+    try:
+        spec = await step.services.specs.sandbox(step.desired, handle, attempt)
+        sandbox_id = await handle.create_sandbox(spec)
+        handle.note_sandbox(await handle.sandbox_status(sandbox_id))
+    except KubeletxError as error:
+        step.services.counters.started_pods_errors += 1
+        if not is_silence(error):
+            step.warning(Event.FAILED_CREATE_SANDBOX, f"Failed to create pod sandbox: {error}")
+        level_of(error, log)(
+            "Failed to create sandbox", pod=step.desired.ref, runtime=handle.name, err=str(error)
+        )
+        failed = changes.sandbox_failed(error.reason or "CreatePodSandboxError", str(error))
+        return after_error(error, step.now(), failed)
+    for warning in step.services.specs.warnings(step.pod):
+        step.warning(warning.reason, warning.message)
+    if attempt > 0:
+        step.normal(Event.SANDBOX_CHANGED, "Pod sandbox changed, it will be killed and re-created.")
+    log.info(
+        "Created sandbox",
+        pod=step.desired.ref,
+        runtime=handle.name,
+        sandbox_id=sandbox_id,
+        attempt=attempt,
+        elapsed_seconds=round(step.now().mono - began.mono, 3),
+    )
+    return changes.sandbox_made
+
+
+async def stop_sandbox(step: StepContext, sandbox_id: SandboxId) -> Change:
+    """Stop whatever lives in the sandbox and release its network."""
+    handle = step.handle
+    try:
+        await handle.stop_sandbox(sandbox_id)
+        handle.note_sandbox(await handle.sandbox_status(sandbox_id))
+    except NotFound:
+        return _look_wanted
+    except KubeletxError as error:
+        return _stop_failed(step, error, "KillPodSandboxError")
+    return changes.changed
+
+
+async def remove_sandbox(step: StepContext, sandbox_id: SandboxId) -> Change:
+    """Remove the sandbox with all its units."""
+    handle = step.handle
+    try:
+        await handle.remove_sandbox(sandbox_id)
+    except KubeletxError as error:
+        return _stop_failed(step, error, "KillPodSandboxError")
+    return changes.changed
+
+
+def _stop_failed(step: StepContext, error: KubeletxError, reason: str) -> Change:
+    if not is_silence(error):
+        step.warning(Event.FAILED_KILL_POD, f"error killing pod: {error}")
+    level_of(error, log)("Failed to stop sandbox", pod=step.desired.ref, err=str(error))
+    return changes.stop_failed(reason, str(error))
+
+
+def _look_wanted(facts: PodFacts, now: Now) -> PodFacts:
+    """The sandbox was gone already."""
+    return replace(facts, changed_at=now.mono, look_wanted_at=now.mono)

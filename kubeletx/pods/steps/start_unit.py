@@ -1,0 +1,70 @@
+"""Create and start one unit in the pod's sandbox."""
+
+from __future__ import annotations
+
+import structlog
+
+from kubeletx.api import InvalidPod, KubeletxError, UnitId
+from kubeletx.api.names import Event
+from kubeletx.kube.core import VirtualMachine
+
+from .. import changes
+from ..actions import StartUnit
+from ..changes import Change
+from ..roles import spec_of
+from .context import StepContext, after_error, is_silence, level_of
+
+log = structlog.get_logger(__name__)
+
+
+async def start_unit(step: StepContext, action: StartUnit) -> Change:
+    """Create with the attempt as key (a repeated call finds the first result), start, and look at it."""
+    handle, name = step.handle, action.name
+    container = spec_of(step.pod, name)
+    unit_id: UnitId | None = None
+    step.services.counters.started_containers += 1
+    try:
+        spec = await step.services.specs.unit(step.pod, step.facts, handle, name, action.attempt)
+        sandbox = await step.services.specs.sandbox(step.desired, handle, _sandbox_attempt(step))
+        unit_id = await handle.create_unit(action.sandbox_id, spec, sandbox)
+        step.normal(Event.CREATED, f"Created container: {name}", container=name)
+        await handle.start_unit(unit_id)
+        handle.note_unit(await handle.unit_status(unit_id))
+    except KubeletxError as error:
+        return await _failed(step, name, unit_id, error)
+    step.services.unit_started()
+    await step.services.directories.link_log(step.pod, name, action.attempt, unit_id)
+    step.normal(Event.STARTED, f"Started container {name}", container=name)
+    log.info("Started container", pod=step.desired.ref, container=name, runtime=handle.name)
+    lifecycle = None if isinstance(container, VirtualMachine) else container.lifecycle
+    has_hook = lifecycle is not None and lifecycle.post_start is not None
+    return changes.unit_started(name, unit_id, has_hook=has_hook)
+
+
+def _sandbox_attempt(step: StepContext) -> int:
+    snapshot = step.facts.snapshot
+    return snapshot.sandboxes[0].attempt if snapshot is not None and snapshot.sandboxes else 0
+
+
+async def _failed(step: StepContext, name: str, unit_id: UnitId | None, error: KubeletxError) -> Change:
+    step.services.counters.started_containers_errors += 1
+    created = unit_id is not None
+    reason = error.reason
+    if reason is None:
+        is_config = isinstance(error, InvalidPod)
+        reason = (
+            "CreateContainerConfigError"
+            if is_config
+            else ("RunContainerError" if created else "CreateContainerError")
+        )
+    if not is_silence(error):
+        step.warning(Event.FAILED, f"Error: {error}", container=name)
+    level_of(error, log)("Failed to start container", pod=step.desired.ref, container=name, err=str(error))
+    if unit_id is not None:
+        try:
+            step.handle.note_unit(await step.handle.unit_status(unit_id))
+        except KubeletxError as second:
+            return after_error(
+                second, step.now(), changes.unit_failed(name, reason, str(error), created=True)
+            )
+    return after_error(error, step.now(), changes.unit_failed(name, reason, str(error), created=created))

@@ -1,0 +1,96 @@
+"""Stop one unit (preStop hook, stop signal, kill), or remove a dead one."""
+
+from __future__ import annotations
+
+import structlog
+from msgspec.structs import replace
+
+from kubeletx.api import KubeletxError, NotFound
+from kubeletx.api.names import Event
+from kubeletx.kube.core import Container
+
+from .. import changes
+from ..actions import RemoveUnit, StopUnit
+from ..changes import Change
+from ..facts import Now, PodFacts
+from ..hooks import stop_seconds
+from ..roles import spec_of
+from .context import StepContext, is_silence, level_of
+
+log = structlog.get_logger(__name__)
+
+
+async def stop_unit(step: StepContext, action: StopUnit) -> Change:
+    """The preStop hook takes its time from the grace; a grace of 0 skips it."""
+    handle, name = step.handle, action.name
+    began = step.now().mono
+    step.normal(Event.KILLING, action.message or f"Stopping container {name}", container=name)
+    try:
+        if action.run_pre_stop and action.grace_seconds > 0:
+            await _run_pre_stop(step, action)
+        grace = stop_seconds(action.grace_seconds, step.now().mono - began)
+        await handle.stop_unit(action.unit_id, grace)
+        handle.note_unit(await handle.unit_status(action.unit_id))
+    except NotFound:
+        return _look_wanted
+    except KubeletxError as error:
+        if not is_silence(error):
+            step.warning(Event.FAILED_KILL_POD, f"error killing container {name}: {error}")
+        level_of(error, log)("Failed to stop container", pod=step.desired.ref, container=name, err=str(error))
+        return changes.stop_failed("KillContainerError", str(error))
+    log.info(
+        "Stopped container",
+        pod=step.desired.ref,
+        container=name,
+        reason=action.reason,
+        elapsed_seconds=round(step.now().mono - began, 3),
+    )
+    return changes.killed(name, "" if action.reason == "Killing" else action.reason)
+
+
+async def remove_unit(step: StepContext, action: RemoveUnit) -> Change:
+    """Remove a dead unit, what it wrote, and its log."""
+    try:
+        await step.handle.remove_unit(action.unit_id)
+        await step.services.directories.remove_log(step.pod, action.name, action.attempt)
+    except KubeletxError as error:
+        level_of(error, log)(
+            "Failed to remove container", pod=step.desired.ref, container=action.name, err=str(error)
+        )
+        return changes.stop_failed("RemoveContainerError", str(error))
+    return changes.changed
+
+
+async def _run_pre_stop(step: StepContext, action: StopUnit) -> None:
+    try:
+        container = spec_of(step.pod, action.name)
+    except KeyError:
+        return
+    if not isinstance(container, Container) or container.lifecycle is None:
+        return
+    handler = container.lifecycle.pre_stop
+    if handler is None:
+        return
+    if not await _begins_now(step, action):
+        return
+    error = await step.services.run_hook(
+        step.worker, handler, container, action.unit_id, seconds=float(action.grace_seconds)
+    )
+    if error:
+        step.warning(Event.FAILED_PRE_STOP_HOOK, error, container=action.name)
+
+
+async def _begins_now(step: StepContext, action: StopUnit) -> bool:
+    """A hook is not repeatable: one that began stays begun, whatever became of the stop or of the agent (rule 8)."""
+    snapshot = step.facts.snapshot
+    found = [u.attempt for u in snapshot.units if u.id == action.unit_id] if snapshot is not None else []
+    what = f"pre-stop-{action.name}-{found[0] if found else 0}"
+    try:
+        return await step.services.directories.begin_once(step.pod, what)
+    except KubeletxError:
+        return True
+
+
+def _look_wanted(facts: PodFacts, now: Now) -> PodFacts:
+    """The unit is gone altogether."""
+    return replace(facts, changed_at=now.mono, look_wanted_at=now.mono)

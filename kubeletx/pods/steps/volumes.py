@@ -1,0 +1,38 @@
+"""Prepare a pod's volumes before it starts, release them after it stopped."""
+
+from __future__ import annotations
+
+import structlog
+
+from kubeletx.api import KubeletxError
+from kubeletx.api.names import Event
+
+from .. import changes
+from ..changes import Change
+from .context import StepContext
+
+log = structlog.get_logger(__name__)
+
+
+async def prepare_volumes(step: StepContext) -> Change:
+    """Directories, files and mounts on the node; what the runtime brings into its guest comes later."""
+    pod = step.pod
+    try:
+        before = await step.services.specs.prepare(pod)
+    except KubeletxError as error:
+        step.warning(Event.FAILED_MOUNT, str(error))
+        return changes.volumes_failed(error.reason or Event.FAILED_MOUNT, str(error))
+    # A spec that came meanwhile (a source claimed a pod that was found again) has volumes of its own.
+    if step.pod is not pod:
+        return changes.nothing
+    return changes.together(changes.ran_before(before), changes.volumes_ready)
+
+
+async def release_volumes(step: StepContext) -> Change:
+    """Nothing of the pod's volumes stays, but what hostPath pointed to is left alone."""
+    try:
+        await step.services.volumes.release(step.uid)
+    except KubeletxError as error:
+        log.warning("Failed to release volumes", pod=step.desired.ref, err=str(error))
+        return changes.volumes_failed("FailedUnmount", str(error))
+    return changes.volumes_released

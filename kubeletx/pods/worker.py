@@ -1,0 +1,304 @@
+"""The pod worker: the one task that owns one pod's life here.
+
+    input (new spec, event, runtime changed, result) ─► facts ─► plan_pod ─► start what is not in flight
+          ▲                                                                        │
+          └──────────────── sleeps until an input or the plan's wake-up ◄──────────┘
+
+Decisions are serial, actions are not. The mailbox is bounded by its shape: the newest spec, a "look again"
+mark with its debts, results of the actions in flight. A deletion cancels waits, pulls, probes and hooks;
+create, start, stop and remove run to their deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+from msgspec.structs import replace
+
+from kubeletx.api import PodUid, RuntimeEvent, UnitState
+from kubeletx.kube.core import PodStatus
+
+from . import changes
+from .actions import Action, StopUnit
+from .changes import Change
+from .debts import Debts
+from .facts import Deletion, DesiredPod, Now, PodFacts, ProbeFacts
+from .plan import Goal, Notice, Plan, deadline_end, plan_pod
+from .progress import newest
+
+log = structlog.get_logger(__name__)
+
+
+FAREWELL_SECONDS = 3.0
+"""How long a stopping agent waits for the calls in flight."""
+
+
+class Surroundings(Protocol):
+    """What a worker needs of the world: the steps, the runtime's view, the status, time."""
+
+    def now(self) -> Now:
+        """The present moment."""
+        ...
+
+    def call_at(self, when: float, callback: Callable[[], object]) -> Callable[[], None]:
+        """A timer on the monotonic clock; returns its canceller."""
+        ...
+
+    def observe(self, facts: PodFacts, desired: DesiredPod) -> PodFacts:
+        """Facts with the runtime's present state and snapshot filled in."""
+        ...
+
+    async def act(self, action: Action, worker: PodWorker) -> Change:
+        """Carry out one action. Raises only on bugs."""
+        ...
+
+    def publish(self, desired: DesiredPod, facts: PodFacts, plan: Plan) -> PodStatus:
+        """Build the status, report it if it changed, and return it."""
+        ...
+
+    def notify(self, desired: DesiredPod, notice: Notice) -> None:
+        """Tell the pod's users why nothing happens."""
+        ...
+
+    def status_changes_at(self, desired: DesiredPod, facts: PodFacts) -> float | None:
+        """When the status changes by time alone; None: never."""
+        ...
+
+    def sync_probes(self, worker: PodWorker, goal: Goal) -> None:
+        """Start and stop probes to match the units that run."""
+        ...
+
+    def turned(self, worker: PodWorker, seconds: float) -> None:
+        """The worker made one round, which took this long."""
+        ...
+
+
+class PodWorker:
+    """One pod. `run` returns when the pod is gone; everything else is an input."""
+
+    def __init__(self, desired: DesiredPod, surroundings: Surroundings, facts: PodFacts) -> None:
+        self.desired = desired
+        self.facts = facts
+        self.plan: Plan | None = None
+        self.is_done = False
+        self._around = surroundings
+        self._woken = asyncio.Event()
+        self._woken.set()
+        self._debts = Debts()
+        self._tasks: dict[str, asyncio.Task[Change]] = {}
+        self._actions: dict[str, Action] = {}
+        self._stop_ends_at: dict[str, float] = {}
+        self._has_looked = False
+
+    @property
+    def uid(self) -> PodUid:
+        """The pod's UID."""
+        return self.desired.uid
+
+    # --- inputs -------------------------------------------------------------------------------------
+
+    def set_desired(self, desired: DesiredPod) -> None:
+        """The newest spec; a deletion that was asked for stays, and its grace only shrinks (T4)."""
+        before = self.desired.deletion
+        after = desired.deletion
+        if before is not None and not before.reason:
+            after = before if after is None or after.reason else _shorter(before, after)
+        elif before is not None and after is None:
+            after = before
+        if before is None and after is not None:
+            self._cancel_cancellable()
+        if desired.spec_hash != self.desired.spec_hash and self.facts.runtime is None:
+            self.facts = replace(self.facts, bind_wanted=True)
+        if desired.pod.metadata != self.desired.pod.metadata and self.facts.volumes.ready:
+            volumes = replace(self.facts.volumes, ready=False)  # downward API files follow labels
+            self.facts = replace(self.facts, volumes=volumes)
+        self.desired = replace(desired, deletion=after)
+        self._woken.set()
+
+    def delete(self, deletion: Deletion) -> None:
+        """The pod is to end (with a reason) or to go (without)."""
+        self.set_desired(replace(self.desired, deletion=deletion))
+
+    def look_again(self, event: RuntimeEvent | None = None) -> None:
+        """Something may have changed on the runtime."""
+        now = self._around.now().mono
+        if event is not None:
+            self._debts = self._debts.add(event, now)
+        if event is None or not self._is_changing():
+            self.facts = replace(self.facts, look_wanted_at=now)
+        self._woken.set()
+
+    def runtime_changed(self) -> None:
+        """A runtime's readiness, cordon or existence changed."""
+        if self.facts.runtime is None and self.facts.rejection is None:
+            self.facts = replace(self.facts, bind_wanted=True)
+        self._woken.set()
+
+    def probed(self, name: str, probes: ProbeFacts) -> None:
+        """A probe's value changed."""
+        self.facts = changes.probed(name, probes)(self.facts, self._around.now())
+        self._woken.set()
+
+    def refresh(self) -> None:
+        """Plan and publish anew without any other input."""
+        self._woken.set()
+
+    # --- the loop -----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Own the pod until it is gone. Cancelling leaves everything running as it is."""
+        cancel_timer: Callable[[], None] | None = None
+        self._woken.set()
+        try:
+            while not self.is_done:
+                await self._woken.wait()
+                self._woken.clear()
+                if cancel_timer is not None:
+                    cancel_timer()
+                    cancel_timer = None
+                began = time.perf_counter()
+                plan = self._turn()
+                self._around.turned(self, time.perf_counter() - began)
+                wake_at = _earlier(plan.wake_at, self._around.status_changes_at(self.desired, self.facts))
+                if wake_at is not None:
+                    cancel_timer = self._around.call_at(wake_at, self._woken.set)
+        finally:
+            if cancel_timer is not None:
+                cancel_timer()
+            await self._end_tasks()
+
+    def _turn(self) -> Plan:
+        """One round: facts, plan, start actions, publish."""
+        now = self._around.now()
+        self.facts = self._around.observe(self.facts, self.desired)
+        self.facts = _note_exits(self.facts, now)
+        self._settle_debts(now)
+        end = deadline_end(self.desired, self.facts, now)
+        if end is not None:
+            self._around.notify(self.desired, Notice(reason=end.reason, message=end.message, type="Normal"))
+            self.delete(end)
+        plan = plan_pod(self.desired, self._with_in_flight(), now)
+        if self.plan is None or plan.goal is not self.plan.goal:
+            log.debug("Planned pod", pod=self.desired.ref, goal=plan.goal.value, why=plan.why)
+        if plan.notice is not None and plan.notice != (self.plan.notice if self.plan else None):
+            self._around.notify(self.desired, plan.notice)
+        self.plan = plan
+        for action in plan.actions:
+            self._start(action)
+        self._around.sync_probes(self, plan.goal)
+        self.facts = replace(
+            self.facts,
+            previous_status=self._around.publish(self.desired, self._with_in_flight(), plan),
+        )
+        self.is_done = plan.finished
+        return plan
+
+    def _with_in_flight(self) -> PodFacts:
+        stopping = {
+            a.name: self._stop_ends_at[a.key]
+            for a in self._actions.values()
+            if isinstance(a, StopUnit) and a.key in self._stop_ends_at
+        }
+        self.facts = replace(self.facts, in_flight=frozenset(self._tasks), stopping=stopping)
+        return self.facts
+
+    def _start(self, action: Action) -> None:
+        now = self._around.now()
+        if isinstance(action, StopUnit):
+            self._stop_ends_at[action.key] = now.mono + action.grace_seconds
+        if action.key == "look":
+            self._has_looked = True
+            self.facts = replace(self.facts, look_wanted_at=None)
+        task = asyncio.create_task(self._carry_out(action), name=f"{action.key} {self.desired.ref}")
+        self._actions[action.key] = action
+        self._tasks[action.key] = task
+        # Not in the task itself: one that is cancelled before its first step never runs any of its code.
+        task.add_done_callback(lambda done: self._ended(action, done))
+
+    async def _carry_out(self, action: Action) -> Change:
+        try:
+            return await self._around.act(action, self)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            log.exception("Action failed with a bug", pod=self.desired.ref, action=action.key)
+            return changes.failed(action, "InternalError", f"{type(error).__name__}: {error}")
+
+    def _ended(self, action: Action, task: asyncio.Task[Change]) -> None:
+        """The action is no longer in flight; its change, unless it was cancelled, is in the facts."""
+        self._tasks.pop(action.key, None)
+        self._actions.pop(action.key, None)
+        self._stop_ends_at.pop(action.key, None)
+        if not task.cancelled():
+            self.facts = task.result()(self.facts, self._around.now())
+        self._woken.set()
+
+    def _settle_debts(self, now: Now) -> None:
+        """Drop the debts that are paid; see that a look comes for the others."""
+        if not self._debts.open:
+            return
+        self._debts = self._debts.after(self.facts.snapshot)
+        if not self._debts.open or self.facts.look_wanted_at is not None or "look" in self._tasks:
+            return
+        if self._has_looked:
+            self._has_looked = False
+            self._debts = self._debts.later()
+            if not self._debts.open:
+                return
+        self.facts = replace(self.facts, look_wanted_at=now.mono + self._debts.delay_seconds)
+
+    def _is_changing(self) -> bool:
+        return any(not a.cancellable and k != "look" for k, a in self._actions.items())
+
+    def _cancel_cancellable(self) -> None:
+        for key, action in list(self._actions.items()):
+            if action.cancellable and key in self._tasks:
+                self._tasks[key].cancel()
+
+    async def _end_tasks(self) -> None:
+        """Let changing calls come to their end for a moment, so that fewer results must be found again."""
+        self._cancel_cancellable()
+        tasks = list(self._tasks.values())
+        if not tasks:
+            return
+        _, late = await asyncio.wait(tasks, timeout=FAREWELL_SECONDS)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+
+
+def _earlier(one: float | None, other: float | None) -> float | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
+
+
+def _shorter(before: Deletion, after: Deletion) -> Deletion:
+    ends = min(
+        before.requested_at + before.grace_seconds,
+        after.requested_at + after.grace_seconds,
+    )
+    grace = max(round(ends - before.requested_at), 0)
+    if after.force and after.grace_seconds == 0:
+        grace = 0
+    return replace(before, grace_seconds=grace, force=before.force or after.force)
+
+
+def _note_exits(facts: PodFacts, now: Now) -> PodFacts:
+    """Remember when each newest unit was first seen ended, on the monotonic clock."""
+    if facts.snapshot is None:
+        return facts
+    for name in {u.name for u in facts.snapshot.units}:
+        unit = newest(facts, name)
+        if unit is None or unit.state is not UnitState.EXITED or facts.unit(name).exited_at is not None:
+            continue
+        status = facts.snapshot.status_of(unit.id)
+        finished_ns = status.finished_at_ns if status is not None else 0
+        ago = now.wall.timestamp() - finished_ns / 1e9 if finished_ns else 0.0
+        exited_at = now.mono - min(max(ago, 0.0), 3600.0)
+        facts = changes.unit_exited(name, exited_at)(facts, now)
+    return facts

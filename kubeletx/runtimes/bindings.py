@@ -1,0 +1,219 @@
+"""Bindings: the lasting fact "pod UID → runtime name" (rule 1), their table and their place in memory.
+
+A binding is written before anything else of the pod is done and deleted after everything else is gone. It never
+changes. Commits are grouped by the store, so a hundred pods that start together cost a few disk writes.
+
+Stopping never waits for the database (DECISIONS 9): a deletion that could not be written is repeated by `settle`,
+and so is a binding that was found again from labels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+import structlog
+from sqlalchemy import Column, MetaData, String, Table, delete, select
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.engine import Connection, RowMapping
+
+from kubeletx.api import Conflict, KubeletxError, NotFound, PodUid, RuntimeName, Unavailable
+from kubeletx.store import Store, read_rows
+
+log = structlog.get_logger(__name__)
+
+POD = "pod"
+FRONT = "front"
+"""Owners: a pod of our sources, or the CRI front on behalf of a stock kubelet."""
+
+METADATA = MetaData()
+BINDINGS = Table(
+    "bindings",
+    METADATA,
+    Column("uid", String, primary_key=True),
+    Column("runtime", String, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("owner", String, nullable=False),
+    Column("namespace", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("source", String, nullable=False),
+    Column("bound_at", String, nullable=False),
+    Column("why", String, nullable=False),
+)
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True):
+    """One pod's binding. `why`: how the runtime was chosen, for people."""
+
+    uid: PodUid
+    runtime: RuntimeName
+    kind: str
+    owner: str = POD
+    namespace: str = ""
+    name: str = ""
+    source: str = ""
+    bound_at: datetime
+    why: str = ""
+
+
+class Bindings:
+    """All bindings, in memory and on disk."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._by_uid: dict[PodUid, Binding] = {}
+        self._writing: dict[PodUid, asyncio.Future[None]] = {}
+        self._unsaved: set[PodUid] = set()
+        self._undeleted: set[PodUid] = set()
+        self._loaded = False
+
+    async def load(self) -> bool:
+        """Read what earlier runs wrote; False when the database cannot be read now.
+
+        Then bindings are found again from the runtimes' labels, and `settle` reads the rest later.
+        """
+        try:
+            rows = await self._store.read(_select_all)
+        except Unavailable as error:
+            if not self._loaded:
+                log.warning(
+                    "Failed to read the bindings; they are looked for on the runtimes", err=str(error)
+                )
+            return False
+        for binding in rows:
+            if binding.uid not in self._undeleted:
+                self._by_uid.setdefault(binding.uid, binding)
+        self._loaded = True
+        return True
+
+    @property
+    def all(self) -> Mapping[PodUid, Binding]:
+        """Every binding by pod UID; a live, read-only view."""
+        return MappingProxyType(self._by_uid)
+
+    def find(self, uid: PodUid) -> Binding | None:
+        """The pod's binding, or None."""
+        return self._by_uid.get(uid)
+
+    def get(self, uid: PodUid) -> Binding:
+        """The pod's binding. Raises NotFound."""
+        try:
+            return self._by_uid[uid]
+        except KeyError:
+            raise NotFound(f"pod {uid} is not bound to a runtime") from None
+
+    def of_runtime(self, runtime: str) -> tuple[Binding, ...]:
+        """Every binding to one runtime, oldest first."""
+        return tuple(b for b in self._by_uid.values() if b.runtime == runtime)
+
+    async def bind(self, binding: Binding) -> Binding:
+        """Write the binding; it is safely on disk when this returns.
+
+        The same pod and runtime again returns the first binding. Raises Conflict for another runtime, and
+        Unavailable when the database cannot be written: then the pod is not bound.
+        """
+        while (writing := self._writing.get(binding.uid)) is not None:
+            await asyncio.wait([writing])
+        if (old := self._by_uid.get(binding.uid)) is not None:
+            if old.runtime != binding.runtime:
+                raise Conflict(f"pod {binding.uid} is bound to runtime {old.runtime!r} already")
+            return old
+        task = asyncio.create_task(self._write(binding), name=f"bind-{binding.uid}")
+        self._writing[binding.uid] = task
+        task.add_done_callback(lambda done: self._written(binding.uid, done))
+        await asyncio.shield(task)  # a cancelled caller does not leave memory and disk different
+        return binding
+
+    async def unbind(self, uid: PodUid) -> None:
+        """Delete the binding, the pod's last write. Succeeds when there is none.
+
+        A database that cannot be written does not stop the pod from ending: `settle` deletes the row later.
+        """
+        if self._by_uid.pop(uid, None) is None:
+            return
+        self._unsaved.discard(uid)
+        self._undeleted.add(uid)
+        try:
+            await self._store.write(lambda connection: _delete(connection, uid))
+        except KubeletxError as error:
+            log.warning("Failed to delete a binding; trying again later", pod_uid=uid, err=str(error))
+            return
+        self._undeleted.discard(uid)
+
+    def restore(self, binding: Binding) -> bool:
+        """Take in a binding found again from a runtime's labels; False if the pod has one already.
+
+        It is written in the background: what runs is the better witness.
+        """
+        if binding.uid in self._by_uid:
+            return False
+        self._by_uid[binding.uid] = binding
+        self._undeleted.discard(binding.uid)
+        self._unsaved.add(binding.uid)
+        self._store.write_later(lambda connection: _insert(connection, binding))
+        return True
+
+    async def settle(self) -> None:
+        """Repeat what could not be written or read. Raises Unavailable when it still cannot."""
+        if not self._loaded:
+            await self.load()
+        unsaved = [self._by_uid[uid] for uid in self._unsaved if uid in self._by_uid]
+        undeleted = tuple(self._undeleted)
+        if not unsaved and not undeleted:
+            return
+
+        def work(connection: Connection) -> None:
+            for binding in unsaved:
+                _insert(connection, binding)
+            for uid in undeleted:
+                _delete(connection, uid)
+
+        await self._store.write(work)
+        self._unsaved.difference_update(binding.uid for binding in unsaved)
+        self._undeleted.difference_update(undeleted)
+
+    async def _write(self, binding: Binding) -> None:
+        was_undeleted = binding.uid in self._undeleted
+        self._undeleted.discard(binding.uid)  # or `settle` would delete the row that is written here
+        try:
+            await self._store.write(lambda connection: _insert(connection, binding))
+        except BaseException:
+            if was_undeleted:
+                self._undeleted.add(binding.uid)
+            raise
+        self._by_uid[binding.uid] = binding
+
+    def _written(self, uid: PodUid, task: asyncio.Future[None]) -> None:
+        self._writing.pop(uid, None)
+        if not task.cancelled():
+            task.exception()  # retrieved even if the caller was cancelled
+
+
+def _insert(connection: Connection, binding: Binding) -> None:
+    row = _to_row(binding)
+    statement = insert(BINDINGS).values(row)
+    connection.execute(statement.on_conflict_do_update(index_elements=["uid"], set_=row))
+
+
+def _delete(connection: Connection, uid: PodUid) -> None:
+    connection.execute(delete(BINDINGS).where(BINDINGS.c.uid == uid))
+
+
+def _select_all(connection: Connection) -> list[Binding]:
+    return read_rows(connection, select(BINDINGS).order_by(BINDINGS.c.bound_at, BINDINGS.c.uid), _from_row)
+
+
+def _to_row(binding: Binding) -> dict[str, Any]:
+    row = {name: getattr(binding, name) for name in binding.__struct_fields__}
+    row["bound_at"] = binding.bound_at.isoformat()
+    return row
+
+
+def _from_row(row: RowMapping) -> Binding:
+    values = dict(row)
+    values["bound_at"] = datetime.fromisoformat(row["bound_at"])
+    return Binding(**values)

@@ -1,0 +1,141 @@
+"""`CallGate`: every call to a runtime's plugin goes through here.
+
+It gives the call its deadline, holds it back when too many run, turns foreign exceptions into ours, and counts.
+The deadline includes the wait for a free place: a call that never got one was not made and raises Unavailable,
+one that was made and did not return raises TimedOut, since it may still happen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from kubeletx.api import Internal, KubeletxError, TimedOut, Unavailable
+
+from .limits import Limits
+from .turns import Turns
+
+T = TypeVar("T")
+
+BUCKETS: tuple[float, ...] = tuple(round(0.005 * 2.5**n, 6) for n in range(14))
+"""Upper bounds of `CallCount.buckets`, the kubelet's own for kubelet_runtime_operations_duration_seconds."""
+
+
+class CallClass(enum.Enum):
+    """Which limit a call counts against."""
+
+    BEGINNING = "beginning"
+    """Shares the places of CHANGING and waits behind its calls: pods that were begun are finished first."""
+    CHANGING = "changing"
+    STOPPING = "stopping"
+    QUERY = "query"
+    PROBE = "probe"
+    """Never waits and is made even while the runtime counts as unreachable."""
+
+
+@dataclass(slots=True)
+class CallCount:
+    """Counters of one method. `buckets[i]` counts calls that took up to `BUCKETS[i]` (not cumulative)."""
+
+    calls: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
+
+    def add(self, seconds: float) -> None:
+        """Count one finished call."""
+        self.seconds += seconds
+        for index, bound in enumerate(BUCKETS):
+            if seconds <= bound:
+                self.buckets[index] += 1
+                return
+        self.buckets[-1] += 1
+
+
+class CallGate:
+    """One per runtime. `refusal` says why no call may be made now, or None."""
+
+    def __init__(
+        self, name: str, limits: Limits, refusal: Callable[[], KubeletxError | None] = lambda: None
+    ) -> None:
+        self._name = name
+        self._refusal = refusal
+        changing = Turns(limits.changing)
+        self._turns = {
+            CallClass.BEGINNING: changing,
+            CallClass.CHANGING: changing,
+            CallClass.STOPPING: Turns(limits.stopping),
+            CallClass.QUERY: Turns(limits.querying),
+        }
+        self.counts: dict[str, CallCount] = {}
+
+    async def call(
+        self, method: str, call_class: CallClass, seconds: float, start: Callable[[], Awaitable[T]]
+    ) -> T:
+        """Make the call. Raises only KubeletxError, and CancelledError when the caller is cancelled."""
+        if call_class is CallClass.PROBE:
+            return await self._timed(method, seconds, seconds, start)
+        if (refusal := self._refusal()) is not None:
+            raise refusal
+        turns = self._turns[call_class]
+        began = time.monotonic()
+        if turns.is_free:
+            await turns.take()
+        else:
+            try:
+                async with asyncio.timeout(seconds):
+                    await turns.take(behind=call_class is CallClass.BEGINNING)
+            except TimeoutError:
+                raise Unavailable(
+                    f"runtime {self._name}: {method} was not made: too many calls hang ({seconds:g} s)"
+                ) from None
+        try:
+            if (refusal := self._refusal()) is not None:
+                raise refusal
+            return await self._timed(method, seconds, seconds - (time.monotonic() - began), start)
+        finally:
+            turns.give_back()
+
+    async def _timed(self, method: str, seconds: float, left: float, start: Callable[[], Awaitable[T]]) -> T:
+        count = self.counts.get(method)
+        if count is None:
+            count = self.counts[method] = CallCount()
+        count.calls += 1
+        began = time.perf_counter()
+        try:
+            async with asyncio.timeout(left) as deadline:
+                return await start()
+        except KubeletxError:
+            count.errors += 1
+            raise
+        except TimeoutError as error:
+            count.errors += 1
+            if deadline.expired():
+                raise TimedOut(
+                    f"runtime {self._name}: {method} did not return within {seconds:g} s"
+                ) from error
+            raise TimedOut(f"runtime {self._name}: {method}: {error or 'timed out'}") from error
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling() == 0:
+                # Nobody cancelled us: grpc.aio raises this when its channel is closed under a call.
+                count.errors += 1
+                raise Unavailable(f"runtime {self._name}: {method}: the connection was closed") from error
+            raise
+        except Exception as error:
+            count.errors += 1
+            raise translate(error, self._name, method) from error
+        finally:
+            count.add(time.perf_counter() - began)
+
+
+def translate(error: Exception, runtime: str, method: str) -> KubeletxError:
+    """Ours for an exception that the plugin should have translated."""
+    if isinstance(error, KubeletxError):
+        return error
+    text = f"runtime {runtime}: {method}: {type(error).__name__}: {error}"
+    return Unavailable(text) if isinstance(error, OSError | EOFError) else Internal(text)

@@ -1,0 +1,28 @@
+"""The real clock, of the agent and of every isolated plugin."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+
+class SystemClock:
+    """`kubeletx.api.Clock` on the operating system's clocks; timers run on the event loop."""
+
+    def now(self) -> datetime:
+        """Aware UTC wall-clock time."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Seconds that only grow; the event loop's own clock."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait on the monotonic clock."""
+        await asyncio.sleep(seconds)
+
+    def call_at(self, when: float, callback: Callable[[], object]) -> Callable[[], None]:
+        """Call back on the event loop at a monotonic time; returns the canceller."""
+        return asyncio.get_running_loop().call_at(when, callback).cancel

@@ -1,0 +1,99 @@
+"""The CNI network configuration: the first usable file of the configuration directory. Source: CNI spec 1.0.0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kubeletx.api import Unavailable
+
+_SUFFIXES = (".conflist", ".conf", ".json")
+
+
+class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One network: its plugins in the order of ADD. `origin`: the file."""
+
+    name: str
+    cni_version: str
+    plugins: tuple[dict[str, Any], ...]
+    disable_check: bool = False
+    origin: str = ""
+
+    def supports(self, version: str) -> bool:
+        """Whether the network speaks this version of the specification or a later one."""
+        return _numbers(self.cni_version) >= _numbers(version)
+
+
+def load_config(directory: Path) -> NetworkConfig:
+    """The first file in the order of names that can be used. Raises Unavailable naming the directory."""
+    problems: list[str] = []
+    try:
+        paths = sorted(path for path in directory.iterdir() if path.suffix in _SUFFIXES)
+    except OSError as error:
+        raise Unavailable(f"pod network: cannot read {directory}: {error.strerror}") from error
+    for path in paths:
+        try:
+            return parse_config(path.read_bytes(), str(path))
+        except (OSError, ValueError) as error:
+            problems.append(f"{path.name}: {error}")
+    found = f"no usable CNI configuration: {'; '.join(problems)}" if problems else "no CNI configuration"
+    raise Unavailable(f"pod network: {found} in {directory}; put a .conflist file there")
+
+
+def parse_config(data: bytes, origin: str = "") -> NetworkConfig:
+    """A .conflist, or a .conf with one plugin. Raises ValueError."""
+    raw = msgspec.json.decode(data, type=dict[str, Any])
+    listed = raw.get("plugins", [raw] if "type" in raw else [])
+    if not isinstance(listed, list) or not listed:
+        raise ValueError("it lists no plugins")
+    for number, plugin in enumerate(listed):
+        if not isinstance(plugin, dict) or not isinstance(plugin.get("type"), str) or "/" in plugin["type"]:
+            raise ValueError(f"plugins[{number}].type is missing or wrong")
+    name = raw.get("name")
+    if not isinstance(name, str) or not name:
+        raise ValueError("name is missing")
+    return NetworkConfig(
+        name=name,
+        cni_version=str(raw.get("cniVersion") or "0.1.0"),
+        plugins=tuple(listed),
+        disable_check=raw.get("disableCheck") in (True, "true"),
+        origin=origin,
+    )
+
+
+def plugin_input(
+    config: NetworkConfig,
+    plugin: dict[str, Any],
+    *,
+    capabilities: dict[str, Any],
+    previous: dict[str, Any] | None,
+) -> bytes:
+    """What the plugin reads on standard input. `capabilities`: what the runtime offers, by name."""
+    wanted = plugin.get("capabilities") or {}
+    offered = {name: value for name, value in capabilities.items() if wanted.get(name) and value}
+    data = {k: v for k, v in plugin.items() if k != "capabilities"}
+    data |= {"name": config.name, "cniVersion": config.cni_version}
+    if offered:
+        data["runtimeConfig"] = {**(plugin.get("runtimeConfig") or {}), **offered}
+    if previous is not None:
+        data["prevResult"] = previous
+    return msgspec.json.encode(data)
+
+
+def find_plugin(name: str, directories: Sequence[Path]) -> Path:
+    """The plugin's program. Raises Unavailable naming the directories."""
+    for directory in directories:
+        path = directory / name
+        if path.is_file():
+            return path
+    looked_at = ", ".join(str(d) for d in directories)
+    raise Unavailable(
+        f"pod network: CNI plugin {name!r} is not in {looked_at}; install it or set --cni-bin-dir"
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) if part.isdigit() else 0 for part in version.split("."))

@@ -1,0 +1,66 @@
+"""What was asked of the pod network, on disk before it is asked: the only way to give addresses back after a crash.
+
+One file per pod. An entry without a result is an ADD that was begun; `deleting` one that has to be deleted until
+that succeeds, whoever asked for it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from kubeletx.api import PodUid
+from kubeletx.store.files import remove_file, write_file
+
+from .config import NetworkConfig
+
+log = structlog.get_logger(__name__)
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One attachment, with the configuration it was made by: the files may be others tomorrow."""
+
+    uid: PodUid
+    name: str
+    namespace: str
+    netns: str
+    interface: str
+    ports: list[dict[str, Any]] = []
+    config: NetworkConfig
+    result: dict[str, Any] | None = None
+    deleting: bool = False
+
+
+class Journal:
+    """The entries below `directory`. `save` and `remove` block until they are on disk."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def load(self) -> dict[PodUid, Entry]:
+        """Everything on disk; a file that cannot be read is said and left where it is."""
+        entries: dict[PodUid, Entry] = {}
+        if not self._directory.is_dir():
+            return entries
+        for path in sorted(self._directory.glob("*.json")):
+            try:
+                entry = msgspec.json.decode(path.read_bytes(), type=Entry)
+            except (OSError, msgspec.DecodeError) as error:
+                log.warning("Failed to read a pod network record", path=str(path), err=str(error))
+                continue
+            entries[entry.uid] = entry
+        return entries
+
+    def save(self, entry: Entry) -> None:
+        """Write one entry."""
+        write_file(self._path(entry.uid), msgspec.json.encode(entry))
+
+    def remove(self, uid: PodUid) -> None:
+        """Forget one entry."""
+        remove_file(self._path(uid))
+
+    def _path(self, uid: PodUid) -> Path:
+        return self._directory / f"{uid}.json"

@@ -1,0 +1,263 @@
+"""`CniPodNetwork`: `kubeletx.api.PodNetwork` by executing CNI plugins.
+
+    add     journal "begun" → ADD of each plugin, in order → journal the result → hand it out
+    check   CHECK of each plugin (from CNI 0.4.0 on), and the network namespace is there
+    delete  journal "deleting" → DEL of each plugin, in reverse → forget; repeated until it succeeds
+
+All runtimes of the node share one instance, so one configuration and one address management.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from weakref import WeakValueDictionary
+
+import msgspec
+import structlog
+
+from kubeletx.api import Clock, Internal, KubeletxError, PodAddress, PodUid, TimedOut, Unavailable
+
+from ..programs import ProgramFailed, run_program
+from ..threads import ThreadDoor
+from ..waiting import Backoff
+from .config import NetworkConfig, find_plugin, load_config, plugin_input
+from .journal import Entry, Journal
+from .result import to_address
+
+log = structlog.get_logger(__name__)
+
+INTERFACE = "eth0"
+PLUGIN_SECONDS = 60.0
+AT_ONCE = 8
+_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*")
+
+
+class CniPodNetwork:
+    """`owner`: prefix of our container ids, so that two agents do not give back each other's addresses."""
+
+    def __init__(
+        self,
+        *,
+        conf_dir: Path,
+        bin_dirs: Sequence[Path],
+        state_dir: Path,
+        owner: str,
+        clock: Clock,
+        plugin_seconds: float = PLUGIN_SECONDS,
+    ) -> None:
+        self._conf_dir = conf_dir
+        self._bin_dirs = tuple(bin_dirs)
+        self._owner = owner
+        self._clock = clock
+        self._plugin_seconds = plugin_seconds
+        self._journal = Journal(state_dir)
+        self._entries: dict[PodUid, Entry] = self._journal.load()
+        self._locks: WeakValueDictionary[PodUid, asyncio.Lock] = WeakValueDictionary()
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._disk = ThreadDoor("pod-network", slots=AT_ONCE * 2)
+        self._delete_wanted = asyncio.Event()
+
+    @property
+    def attachments(self) -> Mapping[PodUid, Entry]:
+        """What is journaled; a live, read-only view."""
+        return MappingProxyType(self._entries)
+
+    # --- PodNetwork ---
+
+    async def add(
+        self, uid: PodUid, name: str, namespace: str, netns: str, ports: list[dict[str, Any]]
+    ) -> PodAddress:
+        """Attach `netns`; the same call again returns the first result. `ports`: CNI portMappings.
+
+        Raises Unavailable, TimedOut. What a failed try left is given back.
+        """
+        if _ID.fullmatch(uid) is None:
+            raise Internal(f"pod network: {uid!r} cannot be a CNI container id")
+        async with self._lock(uid):
+            old = self._entries.get(uid)
+            if old is not None:
+                if old.result is not None and old.netns == netns and not old.deleting:
+                    return to_address(old.result, netns=netns, interface=old.interface)
+                await self._delete(old)
+            config = await self._disk.run(load_config, self._conf_dir)
+            for plugin in config.plugins:  # before anything is begun: a missing one could not be undone
+                find_plugin(plugin["type"], self._bin_dirs)
+            entry = Entry(
+                uid=uid,
+                name=name,
+                namespace=namespace,
+                netns=netns,
+                interface=INTERFACE,
+                ports=ports,
+                config=config,
+            )
+            await self._save(entry)
+            try:
+                result = await self._add(entry)
+            except BaseException:
+                await self._give_back(entry)
+                raise
+            await self._save(msgspec.structs.replace(entry, result=result))
+            return to_address(result, netns=netns, interface=entry.interface)
+
+    async def check(self, uid: PodUid) -> bool:
+        """Whether the attachment is still in place."""
+        async with self._lock(uid):
+            entry = self._entries.get(uid)
+            if entry is None or entry.result is None or entry.deleting or not _exists(entry.netns):
+                return False
+            if entry.config.disable_check or not entry.config.supports("0.4.0"):
+                return True
+            try:
+                for plugin in entry.config.plugins:
+                    await self._run("CHECK", entry, plugin, entry.result)
+            except Unavailable as error:
+                log.debug("Checked pod network", pod_uid=uid, err=str(error))
+                return False
+            return True
+
+    async def delete(self, uid: PodUid) -> None:
+        """Detach and free the addresses; succeeds if it was never attached.
+
+        Raises when a plugin fails; the deletion is then repeated in the background as well.
+        """
+        async with self._lock(uid):
+            entry = self._entries.get(uid)
+            if entry is not None:
+                await self._delete(entry)
+
+    async def run(self) -> None:
+        """Repeat deletions that failed, until cancelled. Half-made attachments of an earlier run go too."""
+        for entry in list(self._entries.values()):
+            if entry.result is None and not entry.deleting:
+                self._entries[entry.uid] = msgspec.structs.replace(entry, deleting=True)
+                self._delete_wanted.set()
+        if any(entry.deleting for entry in self._entries.values()):
+            self._delete_wanted.set()
+        backoff = Backoff(1.0, 60.0)
+        while True:
+            await self._delete_wanted.wait()
+            self._delete_wanted.clear()
+            for uid in [entry.uid for entry in self._entries.values() if entry.deleting]:
+                try:
+                    await self.delete(uid)
+                except KubeletxError as error:
+                    log.debug("Failed to delete a pod network attachment", pod_uid=uid, err=str(error))
+            if any(entry.deleting for entry in self._entries.values()):
+                self._delete_wanted.set()
+                await self._clock.sleep(backoff.next())
+            else:
+                backoff.reset()
+
+    # --- private ---
+
+    def _lock(self, uid: PodUid) -> asyncio.Lock:
+        lock = self._locks.get(uid)
+        if lock is None:
+            lock = self._locks[uid] = asyncio.Lock()
+        return lock
+
+    async def _add(self, entry: Entry) -> dict[str, Any]:
+        await self._loopback(entry)
+        result: dict[str, Any] | None = None
+        for plugin in entry.config.plugins:
+            output = await self._run("ADD", entry, plugin, result)
+            try:
+                result = msgspec.json.decode(output, type=dict[str, Any])
+            except msgspec.DecodeError as error:
+                raise Internal(
+                    f"pod network: CNI plugin {plugin['type']!r} gave no result: {error}"
+                ) from error
+        assert result is not None
+        return result
+
+    async def _loopback(self, entry: Entry) -> None:
+        """Bring ``lo`` up, as every CNI runtime does; without the plugin it stays as it is."""
+        try:
+            find_plugin("loopback", self._bin_dirs)
+        except Unavailable:
+            return
+        config = NetworkConfig(name="lo", cni_version="0.3.1", plugins=({"type": "loopback"},))
+        lo = msgspec.structs.replace(entry, interface="lo", config=config, ports=[])
+        await self._run("ADD", lo, config.plugins[0], None)
+
+    async def _delete(self, entry: Entry) -> None:
+        entry = msgspec.structs.replace(entry, deleting=True)
+        await self._save(entry)
+        try:
+            for plugin in reversed(entry.config.plugins):
+                previous = entry.result if entry.config.supports("0.4.0") else None
+                await self._run("DEL", entry, plugin, previous)
+        except BaseException:
+            self._delete_wanted.set()
+            raise
+        await self._disk.run(self._journal.remove, entry.uid)
+        self._entries.pop(entry.uid, None)
+
+    async def _give_back(self, entry: Entry) -> None:
+        """After a failed ADD: what the plugins before the failing one took."""
+        try:
+            await asyncio.shield(asyncio.create_task(self._delete(entry), name=f"cni-del-{entry.uid}"))
+        except KubeletxError as error:
+            log.warning(
+                "Failed to undo a pod network attachment; trying again", pod_uid=entry.uid, err=str(error)
+            )
+
+    async def _save(self, entry: Entry) -> None:
+        try:
+            await self._disk.run(self._journal.save, entry)
+        except OSError as error:
+            raise Unavailable(f"pod network: cannot write its journal: {error.strerror}") from error
+        self._entries[entry.uid] = entry
+
+    async def _run(
+        self, command: str, entry: Entry, plugin: dict[str, Any], previous: dict[str, Any] | None
+    ) -> bytes:
+        program = find_plugin(plugin["type"], self._bin_dirs)
+        netns = entry.netns
+        if command == "DEL" and not _exists(netns):
+            netns = ""  # gone already: the plugin frees what it keeps outside
+        stdin = plugin_input(
+            entry.config, plugin, capabilities={"portMappings": entry.ports}, previous=previous
+        )
+        environment = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "CNI_COMMAND": command,
+            "CNI_CONTAINERID": f"{self._owner}-{entry.uid}",
+            "CNI_NETNS": netns,
+            "CNI_IFNAME": entry.interface,
+            "CNI_PATH": ":".join(str(d) for d in self._bin_dirs),
+            "CNI_ARGS": f"IgnoreUnknown=1;K8S_POD_NAMESPACE={entry.namespace};K8S_POD_NAME={entry.name};"
+            f"K8S_POD_INFRA_CONTAINER_ID={self._owner}-{entry.uid};K8S_POD_UID={entry.uid}",
+        }
+        what = f"pod network: CNI plugin {plugin['type']!r}: {command}"
+        try:
+            async with self._slots:
+                return await run_program(
+                    str(program), stdin=stdin, seconds=self._plugin_seconds, environment=environment
+                )
+        except TimeoutError as error:
+            raise TimedOut(f"{what} did not end within {self._plugin_seconds:g} s") from error
+        except ProgramFailed as error:
+            raise Unavailable(f"{what}: {_message(error)}") from error
+        except OSError as error:
+            raise Unavailable(f"{what}: {error.strerror}") from error
+
+
+def _exists(netns: str) -> bool:
+    return os.path.exists(netns)
+
+
+def _message(error: ProgramFailed) -> str:
+    """The plugin's own words: CNI errors are JSON on standard output."""
+    try:
+        said = msgspec.json.decode(error.output, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return str(error)
+    return "; ".join(str(said[key]) for key in ("msg", "details") if said.get(key)) or str(error)

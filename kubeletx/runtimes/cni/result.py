@@ -1,0 +1,37 @@
+"""CNI results into `PodAddress`. Pure. Source: CNI spec, results of 0.2.0 and of 0.3.0 and later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeletx.api import PodAddress
+
+
+def to_address(result: dict[str, Any], *, netns: str, interface: str) -> PodAddress:
+    """What the network gave the pod; addresses on other interfaces than the pod's are left out."""
+    interfaces = result.get("interfaces") or []
+    ips: list[str] = []
+    gateways: list[str] = []
+    for entry in _entries(result):
+        index = entry.get("interface")
+        if isinstance(index, int) and index < len(interfaces) and not interfaces[index].get("sandbox"):
+            continue
+        ips.append(entry["address"])
+        if gateway := entry.get("gateway"):
+            gateways.append(gateway)
+    mine = [i for i in interfaces if i.get("name") == interface and i.get("sandbox")]
+    return PodAddress(
+        ips=tuple(ips),
+        gateways=tuple(gateways),
+        interface=interface,
+        netns=netns,
+        mac=mine[0].get("mac", "") if mine else "",
+        result=result,
+    )
+
+
+def _entries(result: dict[str, Any]) -> list[dict[str, Any]]:
+    if "ips" in result:
+        return [entry for entry in result["ips"] if entry.get("address")]
+    old = [result.get("ip4"), result.get("ip6")]
+    return [{"address": e["ip"], "gateway": e.get("gateway")} for e in old if e and e.get("ip")]

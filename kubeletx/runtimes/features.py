@@ -1,0 +1,119 @@
+"""Which features a pod needs from its runtime: words of `kubeletx.api.FEATURES`. Pure.
+
+A pod needs a feature when its manifest asks for it; what the host can do without the runtime's help is no need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kubeletx.api import Traits, names
+from kubeletx.kube.core import Container, Pod, SecurityContext
+
+
+def needs_of(pod: Pod) -> frozenset[str]:
+    """Every feature word the pod needs."""
+    return frozenset(_pod_needs(pod))
+
+
+def missing(pod: Pod, traits: Traits) -> tuple[str, ...]:
+    """What the runtime cannot do and the pod needs, for people; empty when all is well."""
+    found = sorted(needs_of(pod) & set(traits.refuses))
+    if traits.remote:
+        found += _remote(pod)
+    if pod.spec.virtual_machine is not None and "machine" not in traits.details:
+        found.append("virtual machines")
+    if pod.spec.virtual_machine is None and set(traits.details) == {"machine"}:
+        found.append("containers")
+    return tuple(found)
+
+
+def reason_of(lacking: tuple[str, ...]) -> str:
+    """The rejection's reason: the kubelet's, where it has one for this very feature."""
+    return names.STRICT_GROUPS_UNSUPPORTED if lacking == ("strict-groups",) else names.RUNTIME_UNSUPPORTED
+
+
+def _pod_needs(pod: Pod) -> Iterator[str]:
+    spec = pod.spec
+    security = spec.security_context
+    yield "host-network" if spec.host_network else "pod-network"
+    if spec.host_pid:
+        yield "host-pid"
+    if spec.host_ipc:
+        yield "host-ipc"
+    if spec.host_users is False:
+        yield "user-namespace"
+    if any(volume.image is not None for volume in spec.volumes):
+        yield "image-volumes"
+    containers = (*spec.init_containers, *spec.containers, *spec.ephemeral_containers)
+    if len(containers) > 1:
+        yield "several-units"
+    if security is not None:
+        if security.run_as_user is not None or security.run_as_group is not None:
+            yield "run-as-user"
+        if security.sysctls:
+            yield "sysctls"
+        if security.supplemental_groups_policy == "Strict":
+            yield "strict-groups"
+        if security.se_linux_options is not None:
+            yield "selinux"
+        yield from _profiles(security.seccomp_profile, security.app_armor_profile)
+    for container in containers:
+        yield from _container_needs(container, spec.host_network)
+    if spec.virtual_machine is not None:
+        if spec.virtual_machine.volume_mounts:
+            yield "mounts"
+        if spec.virtual_machine.volume_devices:
+            yield "block-volumes"
+
+
+def _container_needs(container: Container, host_network: bool) -> Iterator[str]:
+    if not host_network and any(port.host_port for port in container.ports):
+        yield "host-ports"
+    if container.tty:
+        yield "tty"
+    if container.stdin:
+        yield "stdin"
+    if container.resources.limits:
+        yield "resources"
+    if container.resources.claims:
+        yield "devices"
+    if container.volume_devices:
+        yield "block-volumes"
+    if container.volume_mounts:
+        yield "mounts"
+    for mount in container.volume_mounts:
+        if mount.mount_propagation not in (None, "None"):
+            yield "mount-propagation"
+        if mount.recursive_read_only == "Enabled":
+            yield "recursive-read-only"
+    if container.security_context is not None:
+        yield from _security_needs(container.security_context)
+
+
+def _security_needs(security: SecurityContext) -> Iterator[str]:
+    if security.privileged:
+        yield "privileged"
+    if security.capabilities is not None and (security.capabilities.add or security.capabilities.drop):
+        yield "capabilities"
+    if security.run_as_user is not None or security.run_as_group is not None:
+        yield "run-as-user"
+    if security.read_only_root_filesystem:
+        yield "read-only-root"
+    if security.se_linux_options is not None:
+        yield "selinux"
+    yield from _profiles(security.seccomp_profile, security.app_armor_profile)
+
+
+def _profiles(seccomp: object | None, apparmor: object | None) -> Iterator[str]:
+    if getattr(seccomp, "type", "Unconfined") != "Unconfined":
+        yield "seccomp"
+    if getattr(apparmor, "type", "Unconfined") != "Unconfined":
+        yield "apparmor"
+
+
+def _remote(pod: Pod) -> list[str]:
+    """What a runtime on another machine cannot bring: the node's own network and directories."""
+    found = ["host-network on a remote runtime"] if pod.spec.host_network else []
+    found += [f"volume {volume.name!r} of this node on a remote runtime" for volume in pod.spec.volumes]
+    return found

@@ -1,0 +1,104 @@
+"""Whether a runtime can be used: `RuntimeState`, and the pure rule that follows its probes.
+
+                 probe fails twice, or none succeeds for 10 s
+    reachable ───────────────────────────────────────────────▶ unreachable
+              ◀───────────────────────────────────────────────
+                            one probe succeeds
+
+A runtime that answers is as ready as it says, at once. One that does not answer keeps what it said last until
+the outage is certain, so that one late answer changes nothing and an outage changes readiness once.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from kubeletx.api import RuntimeHealth
+
+FAILED_PROBES = 2
+SILENT_SECONDS = 10.0
+
+
+class RuntimeState(msgspec.Struct, frozen=True, kw_only=True):
+    """How one runtime stands now.
+
+    `ready`: reachable and its own health call says ready. `since`: when `ready` last changed. `reason` and
+    `message` say why it is not ready, or why its network is not; empty when all is well. `handlers`: those it
+    named last. `cordoned`: no new pods, by an operator's wish; it may be ready all the same.
+    """
+
+    ready: bool = False
+    network_ready: bool = False
+    reachable: bool = False
+    cordoned: bool = False
+    reason: str = "NotConnected"
+    message: str = "not connected yet"
+    since: datetime
+    handlers: tuple[str, ...] = ()
+
+
+class Silence(msgspec.Struct, frozen=True, kw_only=True):
+    """A probe without an answer."""
+
+    reason: str
+    message: str
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """`RuntimeState` and what the rule must remember. `heard_at`: monotonic time of the last answer."""
+
+    state: RuntimeState
+    failures: int = 0
+    heard_at: float | None = None
+
+
+def step(health: Health, outcome: RuntimeHealth | Silence, *, wall: datetime, mono: float) -> Health:
+    """Health after one probe."""
+    if isinstance(outcome, Silence):
+        return _after_silence(health, outcome, wall=wall, mono=mono)
+    old = health.state
+    ready = outcome.runtime_ready
+    reason, message = _why(outcome)
+    state = RuntimeState(
+        ready=ready,
+        network_ready=outcome.network_ready,
+        reachable=True,
+        cordoned=old.cordoned,
+        reason=reason,
+        message=message,
+        since=old.since if old.ready == ready else wall,
+        handlers=outcome.handlers,
+    )
+    return Health(state=state, failures=0, heard_at=mono)
+
+
+def cordon(health: Health, cordoned: bool) -> Health:
+    """Health with the operator's wish set."""
+    return msgspec.structs.replace(health, state=msgspec.structs.replace(health.state, cordoned=cordoned))
+
+
+def _after_silence(health: Health, silence: Silence, *, wall: datetime, mono: float) -> Health:
+    old = health.state
+    failures = health.failures + 1
+    silent_for = mono - health.heard_at if health.heard_at is not None else SILENT_SECONDS
+    if old.reachable and failures < FAILED_PROBES and silent_for < SILENT_SECONDS:
+        return msgspec.structs.replace(health, failures=failures)
+    state = msgspec.structs.replace(
+        old,
+        ready=False,
+        network_ready=False,
+        reachable=False,
+        reason=silence.reason,
+        message=silence.message,
+        since=wall if old.ready else old.since,
+    )
+    return Health(state=state, failures=failures, heard_at=health.heard_at)
+
+
+def _why(outcome: RuntimeHealth) -> tuple[str, str]:
+    if outcome.runtime_ready and outcome.network_ready:
+        return "", ""
+    reason = "RuntimeNotReady" if not outcome.runtime_ready else "NetworkNotReady"
+    return reason, outcome.message or f"the runtime reports {reason}"

@@ -1,0 +1,76 @@
+"""`RuntimeHost`: the host's side of the seam, one object per runtime (see `kubeletx.api.Host`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import msgspec
+
+from kubeletx.api import Clock, EventSink, PodNetwork, RuntimeName
+
+from .threads import ThreadDoor
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class HostParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What every runtime's host shares. `root`: the agent's root directory."""
+
+    agent_id: str
+    node_name: str
+    root: Path
+    clock: Clock
+    events: EventSink
+    pod_network: PodNetwork | None = None
+
+
+class RuntimeHost:
+    """Implements `kubeletx.api.Host` for the runtime `name`."""
+
+    def __init__(self, name: RuntimeName, parts: HostParts) -> None:
+        self._name = name
+        self._parts = parts
+        self._threads = ThreadDoor(name)
+
+    @property
+    def agent_id(self) -> str:
+        """Identity of this agent."""
+        return self._parts.agent_id
+
+    @property
+    def node_name(self) -> str:
+        """The node's name."""
+        return self._parts.node_name
+
+    @property
+    def state_directory(self) -> Path:
+        """``<root>/runtimes/<name>``, made on first use with mode 0700."""
+        path = self._parts.root / "runtimes" / self._name
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return path
+
+    @property
+    def clock(self) -> Clock:
+        """The injected clock."""
+        return self._parts.clock
+
+    @property
+    def events(self) -> EventSink:
+        """Events for users."""
+        return self._parts.events
+
+    @property
+    def pod_network(self) -> PodNetwork | None:
+        """The node's CNI network, or None."""
+        return self._parts.pod_network
+
+    async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a blocking call on this runtime's own threads; Unavailable at once when all hang."""
+        return await self._threads.run(function, *args, **kwargs)
+
+    def close(self) -> None:
+        """Let idle threads end."""
+        self._threads.close()

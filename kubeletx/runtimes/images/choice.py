@@ -1,0 +1,104 @@
+"""Which images to delete. Pure. Source: kubelet, pkg/kubelet/images/image_gc_manager.go.
+
+Only images that we pulled ourselves are ever chosen, and never one that is pinned, in use, or younger than the
+minimum age. The one unused for longest goes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from kubeletx.api import ImageStatus, UnitSummary
+
+from .records import ImageRecord
+from .references import is_same
+from .settings import CollectionSettings
+
+
+class DiskUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """One filesystem as statvfs sees it."""
+
+    capacity_bytes: int
+    available_bytes: int
+
+
+def bytes_to_free(usage: DiskUsage, settings: CollectionSettings) -> int:
+    """How much to free to reach the low threshold; 0 below the high one."""
+    if usage.capacity_bytes <= 0:
+        return 0
+    used_percent = 100 - usage.available_bytes * 100 // usage.capacity_bytes
+    if used_percent < settings.high_percent:
+        return 0
+    return max(0, usage.capacity_bytes * (100 - settings.low_percent) // 100 - usage.available_bytes)
+
+
+def used_images(
+    images: Iterable[ImageStatus], units: Iterable[UnitSummary], wanted: Iterable[str]
+) -> frozenset[str]:
+    """Ids of the images that any unit stands on, whoever made it, or that a pod of this node wants.
+
+    `wanted`: references as pods write them.
+    """
+    words = set(wanted)
+    for unit in units:
+        words.update(word for word in (unit.image, unit.image_id) if word)
+    return frozenset(image.id for image in images if _is_named(image, words))
+
+
+def deletable(
+    images: Iterable[ImageStatus],
+    *,
+    used: frozenset[str],
+    records: Mapping[str, ImageRecord],
+    min_age: timedelta,
+    now: datetime,
+) -> list[ImageStatus]:
+    """Unused images of ours that may go, the one unused for longest first."""
+    free = [
+        image
+        for image in images
+        if image.id not in used
+        and not image.pinned
+        and (record := records.get(image.id)) is not None
+        and _age(record.pulled_at, now) >= min_age
+        and _age(record.used_at, now) >= min_age
+    ]
+    return sorted(free, key=lambda i: (records[i.id].used_at, records[i.id].pulled_at, i.id))
+
+
+def choose(candidates: Sequence[ImageStatus], wanted_bytes: int) -> list[ImageStatus]:
+    """As many of the first candidates as are needed to free `wanted_bytes`."""
+    chosen: list[ImageStatus] = []
+    freed = 0
+    for image in candidates:
+        if freed >= wanted_bytes:
+            break
+        chosen.append(image)
+        freed += image.size_bytes
+    return chosen
+
+
+def too_old(
+    candidates: Iterable[ImageStatus],
+    records: Mapping[str, ImageRecord],
+    *,
+    max_age: timedelta,
+    now: datetime,
+) -> list[ImageStatus]:
+    """Candidates that nobody used for `max_age`."""
+    return [image for image in candidates if _age(records[image.id].used_at, now) > max_age]
+
+
+def _age(since: datetime, now: datetime) -> timedelta:
+    """Never negative: a clock that jumped back makes nothing old."""
+    return max(timedelta(0), now - since)
+
+
+def _is_named(image: ImageStatus, words: set[str]) -> bool:
+    names = (image.id, image.ref, *image.tags, *image.digests)
+    if any(name in words for name in names):
+        return True
+    return any(is_same(tag, word) for tag in (*image.tags, *image.digests) for word in words)

@@ -1,0 +1,193 @@
+"""The node's registry credentials: its docker config, and the credential helpers that it names.
+
+The config is read where the kubelet looks for it; the first file that exists and can be read counts. It is read
+again when it changed. A helper is a program ``docker-credential-NAME`` that gets the server's name and answers with
+a secret; it has a deadline, and a failing one is logged and passed over. Nothing here is ever logged or printed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from kubeletx.api import ImageAuth
+
+from ..programs import ProgramFailed, run_program
+from .keyring import Entry, helper_server, matching, registry_of
+
+log = structlog.get_logger(__name__)
+
+HELPER_SECONDS = 10.0
+_HELPER_CACHE_SECONDS = 60.0
+_NO_CREDENTIALS = "credentials not found"
+
+
+class DockerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What we read of a docker config; an old ``.dockercfg`` is the content of `auths` alone."""
+
+    auths: dict[str, dict[str, Any]] = {}
+    cred_helpers: dict[str, str] = {}
+    creds_store: str = ""
+
+    def __repr__(self) -> str:
+        return f"DockerConfig(servers={sorted(self.auths)}, ...)"
+
+
+def default_paths(root: Path, environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
+    """Where the kubelet looks: its root directory, the working directory, the home and ``/``."""
+    home = Path(environment.get("HOME") or "/root")
+    places = (root, Path(), home / ".docker", Path("/.docker"))
+    old_places = (root, Path(), home, Path("/"))
+    return (*(p / "config.json" for p in places), *(p / ".dockercfg" for p in old_places))
+
+
+class NodeCredentials:
+    """Implements `store.Credentials`. `paths` in order of preference."""
+
+    def __init__(self, paths: Sequence[Path], *, helper_seconds: float = HELPER_SECONDS) -> None:
+        self._paths = tuple(paths)
+        self._helper_seconds = helper_seconds
+        self._stamp: tuple[object, ...] | None = None
+        self._config = DockerConfig()
+        self._entries: tuple[Entry, ...] = ()
+        self._answers: dict[tuple[str, str], tuple[float, ImageAuth | None]] = {}
+
+    async def lookup(self, image: str) -> Sequence[ImageAuth]:
+        """Credentials that may serve the image, best first: helpers named for its registry, entries, the store."""
+        self._reload()
+        config = self._config
+        found: list[ImageAuth] = []
+        if server := helper_server(config.cred_helpers, image):
+            found += await self._ask(config.cred_helpers[server], server)
+        found += [_auth(entry) for entry in matching(self._entries, image)]
+        if not found and config.creds_store:
+            found += await self._ask(config.creds_store, registry_of(image))
+        return found
+
+    # --- files ---
+
+    def _reload(self) -> None:
+        for path in self._paths:
+            try:
+                status = path.stat()
+                stamp = (path, status.st_mtime_ns, status.st_size, status.st_ino)
+                if stamp == self._stamp:
+                    return
+                config = parse_config(path.read_bytes(), is_old=path.name == ".dockercfg")
+            except OSError:
+                continue
+            except (ValueError, msgspec.ValidationError) as error:
+                self._complain(path, error)
+                continue
+            self._stamp, self._config, self._entries = stamp, config, entries_of(config)
+            self._answers.clear()
+            return
+        self._stamp, self._config, self._entries = None, DockerConfig(), ()
+
+    def _complain(self, path: Path, error: Exception) -> None:
+        stamp = ("bad", path)
+        if self._stamp != stamp:
+            self._stamp = stamp
+            log.warning(
+                "Ignored registry credentials that cannot be read", path=str(path), err=type(error).__name__
+            )
+
+    # --- helpers ---
+
+    async def _ask(self, helper: str, server: str) -> list[ImageAuth]:
+        now = asyncio.get_running_loop().time()
+        cached = self._answers.get((helper, server))
+        if cached is None or now - cached[0] > _HELPER_CACHE_SECONDS:
+            cached = now, await self._run_helper(helper, server)
+            self._answers[helper, server] = cached
+        return [cached[1]] if cached[1] is not None else []
+
+    async def _run_helper(self, helper: str, server: str) -> ImageAuth | None:
+        program = shutil.which(f"docker-credential-{helper}")
+        if program is None:
+            log.warning("Did not find credential helper", helper=f"docker-credential-{helper}", server=server)
+            return None
+        try:
+            output = await run_program(program, "get", stdin=server.encode(), seconds=self._helper_seconds)
+            answer = msgspec.json.decode(output, type=HelperAnswer)
+        except (OSError, TimeoutError, ProgramFailed, msgspec.ValidationError, msgspec.DecodeError) as error:
+            if _NO_CREDENTIALS not in str(error):
+                log.warning(
+                    "Failed to ask credential helper", helper=helper, server=server, err=_reason(error)
+                )
+            return None
+        if answer.username == "<token>":
+            return ImageAuth(identity_token=answer.secret)
+        return ImageAuth(username=answer.username, password=answer.secret)
+
+
+class HelperAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a credential helper prints."""
+
+    username: str = msgspec.field(name="Username")
+    secret: str = msgspec.field(name="Secret")
+
+    def __repr__(self) -> str:
+        return "HelperAnswer(...)"
+
+
+def parse_config(data: bytes, *, is_old: bool) -> DockerConfig:
+    """A docker config file. Raises ValueError."""
+    raw = msgspec.json.decode(data)
+    if is_old:
+        raw = {"auths": raw}
+    return msgspec.convert(raw, DockerConfig)
+
+
+def entries_of(config: DockerConfig) -> tuple[Entry, ...]:
+    """The entries that hold a secret; one that cannot be decoded is passed over."""
+    found: list[Entry] = []
+    for server, fields in config.auths.items():
+        username, password = str(fields.get("username") or ""), str(fields.get("password") or "")
+        auth = str(fields.get("auth") or "")
+        if auth and not username:
+            try:
+                username, _, password = base64.b64decode(auth, validate=True).decode().partition(":")
+            except (binascii.Error, ValueError):
+                log.warning("Ignored a registry credential that is not base64", server=server)
+                continue
+            password = password.rstrip("\0")
+        entry = Entry(
+            server=server,
+            username=username,
+            password=password,
+            identity_token=str(fields.get("identitytoken") or ""),
+            registry_token=str(fields.get("registrytoken") or ""),
+        )
+        if entry.username or entry.identity_token or entry.registry_token:
+            found.append(entry)
+    return tuple(found)
+
+
+def pull_secret_auths(data: bytes, image: str, *, is_old: bool = False) -> tuple[ImageAuth, ...]:
+    """Credentials of a pull secret (``.dockerconfigjson``, or the old ``.dockercfg``) that fit the image."""
+    return tuple(_auth(entry) for entry in matching(entries_of(parse_config(data, is_old=is_old)), image))
+
+
+def _auth(entry: Entry) -> ImageAuth:
+    """Without the server, as the kubelet sends it: the entry was chosen for this image, and containerd would
+    take the server for a URL (``127.0.0.1:5000`` is none) and pass over the credential on a mirror."""
+    return ImageAuth(
+        username=entry.username,
+        password=entry.password,
+        identity_token=entry.identity_token,
+        registry_token=entry.registry_token,
+    )
+
+
+def _reason(error: Exception) -> str:
+    return "no answer in time" if isinstance(error, TimeoutError) else (str(error) or type(error).__name__)

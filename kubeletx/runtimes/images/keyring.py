@@ -1,0 +1,92 @@
+"""Which registry credentials fit an image. Pure. Source: kubelet, pkg/credentialprovider/keyring.go.
+
+A docker config names registries by URL or host, with an optional path, and its hosts may hold globs. Every
+matching entry is a candidate, the longest path first; an image of the default registry also takes the entry of
+index.docker.io.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from kubeletx.api import InvalidPod
+
+from . import references
+
+_DEFAULT_KEYS = ("index.docker.io", "docker.io", "registry-1.docker.io")
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One registry of a docker config. Masks its secrets. `helper`: a program to ask instead."""
+
+    server: str
+    username: str = ""
+    password: str = ""
+    auth: str = ""
+    identity_token: str = ""
+    registry_token: str = ""
+    helper: str = ""
+
+    def __repr__(self) -> str:
+        return f"Entry(server={self.server!r}, helper={self.helper!r}, ...)"
+
+
+def key_of(server: str) -> str:
+    """Host and path of a config's key, without scheme and without a leading /v1/ or /v2/."""
+    text = server.removeprefix("https://").removeprefix("http://")
+    host, slash, path = text.partition("/")
+    if path in ("v1", "v2"):
+        path = ""
+    elif path.startswith(("v1/", "v2/")):
+        path = path[3:]
+    return f"{host}/{path}" if slash and path else host
+
+
+def matching(entries: Iterable[Entry], image: str) -> tuple[Entry, ...]:
+    """The entries that fit the image, best first."""
+    repository = _repository(image)
+    by_key: dict[str, list[Entry]] = {}
+    for entry in entries:
+        by_key.setdefault(key_of(entry.server), []).append(entry)
+    found = [e for key in sorted(by_key, reverse=True) if _fits(key, repository) for e in by_key[key]]
+    if not found and repository.startswith(f"{references.DOCKER_HUB}/"):
+        found = [entry for key in _DEFAULT_KEYS for entry in by_key.get(key, ())]
+    return tuple(found)
+
+
+def helper_server(helpers: Mapping[str, str], image: str) -> str:
+    """The server of ``credHelpers`` whose helper is to be asked for the image, or an empty string."""
+    entries = [Entry(server=server) for server in helpers]
+    found = matching(entries, image)
+    return found[0].server if found else ""
+
+
+def registry_of(image: str) -> str:
+    """The registry's host as credential helpers know it."""
+    host = _repository(image).partition("/")[0]
+    return "https://index.docker.io/v1/" if host == references.DOCKER_HUB else host
+
+
+def _repository(image: str) -> str:
+    try:
+        return references.parse(image).repository
+    except InvalidPod:
+        return image
+
+
+def _fits(key: str, repository: str) -> bool:
+    host, slash, path = key.partition("/")
+    image_host, _, image_path = repository.partition("/")
+    if slash and not image_path.startswith(path):
+        return False
+    name, _, port = host.partition(":")
+    image_name, _, image_port = image_host.partition(":")
+    if port != image_port:
+        return False
+    parts, image_parts = name.split("."), image_name.split(".")
+    return len(parts) == len(image_parts) and all(
+        fnmatch.fnmatchcase(mine, pattern) for pattern, mine in zip(parts, image_parts, strict=True)
+    )

@@ -1,0 +1,68 @@
+"""How often and how many at once: `TokenBucket` and `PullBackoffs`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kubeletx.api import Clock
+
+
+class TokenBucket:
+    """`qps` per second on average, `burst` at once. `qps` 0: no limit."""
+
+    def __init__(self, clock: Clock, qps: float, burst: int) -> None:
+        self._clock = clock
+        self._qps = qps
+        self._burst = max(1, burst)
+        self._tokens = float(self._burst)
+        self._filled_at = clock.monotonic()
+
+    async def take(self) -> None:
+        """Wait for a token, in order of the calls."""
+        if self._qps <= 0:
+            return
+        now = self._clock.monotonic()
+        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._qps)
+        self._filled_at = now
+        self._tokens -= 1
+        if self._tokens < 0:
+            await self._clock.sleep(-self._tokens / self._qps)
+
+
+class Delay(msgspec.Struct, frozen=True, kw_only=True):
+    """Back-off of one image. `until`: monotonic."""
+
+    seconds: float
+    until: float
+    message: str
+
+
+class PullBackoffs:
+    """Growing delays per image; forgotten after a success, or when idle for twice the cap."""
+
+    def __init__(self, first: float, cap: float) -> None:
+        self._first = first
+        self._cap = cap
+        self._delays: dict[str, Delay] = {}
+
+    def find(self, image: str, now: float) -> Delay | None:
+        """The delay that is running now."""
+        delay = self._delays.get(image)
+        return delay if delay is not None and now < delay.until else None
+
+    def fail(self, image: str, now: float, message: str) -> Delay:
+        """A pull failed: the delay until the next."""
+        old = self._delays.get(image)
+        if old is None or now - old.until > 2 * self._cap:
+            seconds = self._first
+        else:
+            seconds = min(self._cap, old.seconds * 2)
+        delay = Delay(seconds=seconds, until=now + seconds, message=message)
+        self._delays[image] = delay
+        for name in [n for n, d in self._delays.items() if now - d.until > 2 * self._cap]:
+            del self._delays[name]
+        return delay
+
+    def succeed(self, image: str) -> None:
+        """Start afresh."""
+        self._delays.pop(image, None)

@@ -1,0 +1,119 @@
+"""What no look at a store can tell: which images we pulled ourselves, and when each was last used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+import structlog
+from sqlalchemy import Column, MetaData, String, Table, delete, select
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.engine import Connection, RowMapping
+
+from kubeletx.api import StoreId, Unavailable
+from kubeletx.store import Store, read_rows
+
+log = structlog.get_logger(__name__)
+
+METADATA = MetaData()
+IMAGES = Table(
+    "image_records",
+    METADATA,
+    Column("store", String, primary_key=True),
+    Column("image", String, primary_key=True),
+    Column("requested", String, nullable=False),
+    Column("pulled_at", String, nullable=False),
+    Column("used_at", String, nullable=False),
+)
+
+
+class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An image of ours. `image`: the store's id; `requested`: the reference it was pulled by."""
+
+    store: StoreId
+    image: str
+    requested: str
+    pulled_at: datetime
+    used_at: datetime
+
+
+class ImageRecords:
+    """All records, in memory and on disk. Losing them costs the right to collect, nothing else."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._records: dict[tuple[StoreId, str], ImageRecord] = {}
+
+    async def load(self) -> None:
+        """Read what earlier runs wrote; none when the database cannot be read now."""
+        try:
+            records = await self._store.read(_select_all)
+        except Unavailable as error:
+            log.warning("Failed to read the image records", err=str(error))
+            return
+        for record in records:
+            self._records.setdefault((record.store, record.image), record)
+
+    def find(self, store: StoreId, image: str) -> ImageRecord | None:
+        """The record of an image that we pulled; None for anybody else's."""
+        return self._records.get((store, image))
+
+    def of_store(self, store: StoreId) -> dict[str, ImageRecord]:
+        """Records of one store by image id."""
+        return {record.image: record for record in self._records.values() if record.store == store}
+
+    def pulled(self, store: StoreId, image: str, requested: str, now: datetime) -> None:
+        """We brought this image in."""
+        old = self.find(store, image)
+        self._put(
+            ImageRecord(
+                store=store,
+                image=image,
+                requested=requested,
+                pulled_at=old.pulled_at if old is not None else now,
+                used_at=now,
+            )
+        )
+
+    def used(self, store: StoreId, images: Iterable[str], now: datetime) -> None:
+        """These were in use just now; others' images are not recorded."""
+        for image in images:
+            if (record := self.find(store, image)) is not None:
+                self._put(msgspec.structs.replace(record, used_at=now))
+
+    def removed(self, store: StoreId, image: str) -> None:
+        """The image is gone."""
+        if self._records.pop((store, image), None) is not None:
+            match = (IMAGES.c.store == store) & (IMAGES.c.image == image)
+            self._store.write_later(lambda connection: connection.execute(delete(IMAGES).where(match)))
+
+    def _put(self, record: ImageRecord) -> None:
+        self._records[record.store, record.image] = record
+        self._store.write_later(lambda connection: _insert(connection, record))
+
+
+def _insert(connection: Connection, record: ImageRecord) -> None:
+    row = {
+        "store": record.store,
+        "image": record.image,
+        "requested": record.requested,
+        "pulled_at": record.pulled_at.isoformat(),
+        "used_at": record.used_at.isoformat(),
+    }
+    statement = insert(IMAGES).values(row)
+    connection.execute(statement.on_conflict_do_update(index_elements=["store", "image"], set_=row))
+
+
+def _select_all(connection: Connection) -> list[ImageRecord]:
+    return read_rows(connection, select(IMAGES), _from_row)
+
+
+def _from_row(row: RowMapping) -> ImageRecord:
+    return ImageRecord(
+        store=StoreId(row["store"]),
+        image=row["image"],
+        requested=row["requested"],
+        pulled_at=datetime.fromisoformat(row["pulled_at"]),
+        used_at=datetime.fromisoformat(row["used_at"]),
+    )

@@ -1,0 +1,237 @@
+"""`ImageStore`: one store of images and everybody who uses it (DECISIONS 20).
+
+Several runtimes may share a store; any of them can answer for it. A pull goes through the runtime whose pod wants
+the image, and is shared by all pods of the store that want the same one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+import structlog
+
+from kubeletx.api import (
+    Clock,
+    ImageAuth,
+    ImageSpec,
+    ImageStatus,
+    Internal,
+    KubeletxError,
+    PullProgress,
+    RuntimeName,
+    SandboxSpec,
+    StoreId,
+    StoreInfo,
+    SupportsImages,
+    Unavailable,
+)
+
+from ..calls import translate
+from ..handle import RuntimeHandle
+from .errors import ERR_IMAGE_PULL, PullBackOff, PullFailed
+from .flights import Flight, Flights, OnProgress
+from .limits import PullBackoffs, TokenBucket
+from .records import ImageRecords
+from .settings import PullSettings
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+
+class Credentials(Protocol):
+    """The node's registry credentials."""
+
+    async def lookup(self, image: str) -> Sequence[ImageAuth]:
+        """Those that may serve the image, best first; empty: pull without."""
+        ...
+
+
+class PullCounts:
+    """Counters of one store's pulls."""
+
+    def __init__(self) -> None:
+        self.pulls = 0
+        self.errors = 0
+        self.seconds = 0.0
+
+
+class ImageStore:
+    """Made by `ImageStores`. `members`: the runtimes that use it, in the order listed."""
+
+    def __init__(
+        self,
+        store_id: StoreId,
+        *,
+        clock: Clock,
+        records: ImageRecords,
+        credentials: Credentials,
+        settings: PullSettings,
+    ) -> None:
+        self.id = store_id
+        self.members: dict[RuntimeName, RuntimeHandle] = {}
+        self.counts = PullCounts()
+        self._clock = clock
+        self._records = records
+        self._credentials = credentials
+        self._flights = Flights()
+        self._backoffs = PullBackoffs(settings.backoff_seconds, settings.backoff_cap_seconds)
+        self._bucket = TokenBucket(clock, settings.qps, settings.burst)
+        self._slots = asyncio.Semaphore(settings.at_once) if settings.at_once is not None else None
+
+    def __repr__(self) -> str:
+        return f"ImageStore({self.id}, {', '.join(self.members)})"
+
+    # --- presence ---
+
+    async def find(self, image: ImageSpec, via: RuntimeHandle | None = None) -> ImageStatus | None:
+        """The image as the store knows it, or None."""
+        return await self._ask("find_image", lambda service: service.find_image(image), via)
+
+    async def list(self) -> Sequence[ImageStatus]:
+        """Everything in the store, other agents' images included."""
+        return await self._ask("list_images", lambda service: service.list_images())
+
+    async def info(self) -> StoreInfo:
+        """Identity and filesystems."""
+        return await self._ask("store_info", lambda service: service.store_info())
+
+    async def remove(self, image: ImageStatus) -> None:
+        """Remove the image with all its tags; succeeds if it is gone."""
+        spec = ImageSpec(requested=image.tags[0] if image.tags else image.id, ref=image.ref or image.id)
+        await self._ask("remove_image", lambda service: service.remove_image(spec))
+        self._records.removed(self.id, image.id)
+
+    # --- pulls ---
+
+    @property
+    def pulls(self) -> Mapping[str, Flight]:
+        """The pulls that run now, by image."""
+        return self._flights.all
+
+    async def pull(
+        self,
+        image: ImageSpec,
+        *,
+        via: RuntimeHandle,
+        auths: Sequence[ImageAuth] = (),
+        sandbox: SandboxSpec | None = None,
+        on_progress: OnProgress | None = None,
+        force: bool = False,
+        owner: str = "",
+    ) -> ImageStatus:
+        """Fetch the image, or join the pull that fetches it already.
+
+        `auths`: the pod's own credentials, tried before the node's. `force`: an operator asks, no back-off.
+        `owner`: whose failures count for the back-off (the pod's UID: a pod that is made anew tries at once).
+        Raises PullFailed, and PullBackOff while the owner's last failure is too recent. Has no deadline; the
+        pull is cancelled when nobody waits for it any more.
+        """
+        key = f"{image.requested}|{image.handler}" if image.handler else image.requested
+        owned = f"{owner}|{key}"
+        now = self._clock.monotonic()
+        if (
+            not force
+            and key not in self._flights.all
+            and (delay := self._backoffs.find(owned, now)) is not None
+        ):
+            raise PullBackOff(
+                f'Back-off pulling image "{image.requested}": {delay.message}', retry_at=delay.until
+            )
+        try:
+            status = await self._flights.join(
+                key, now, lambda flight: self._fetch(image, via, auths, sandbox, flight), on_progress
+            )
+        except _FetchFailed as failed:
+            delay = self._backoffs.fail(owned, self._clock.monotonic(), failed.error.message)
+            raise PullFailed(
+                failed.error.message, retry_at=delay.until, reason=failed.error.reason or ERR_IMAGE_PULL
+            ) from failed.error
+        self._backoffs.succeed(owned)
+        return status
+
+    async def close(self) -> None:
+        """Cancel the pulls that run."""
+        await self._flights.close()
+
+    # --- private ---
+
+    async def _fetch(
+        self,
+        image: ImageSpec,
+        via: RuntimeHandle,
+        auths: Sequence[ImageAuth],
+        sandbox: SandboxSpec | None,
+        flight: Flight,
+    ) -> ImageStatus:
+        async with self._slots if self._slots is not None else contextlib.nullcontext():
+            await self._bucket.take()
+            began = self._clock.monotonic()
+            self.counts.pulls += 1
+            try:
+                before = await self.find(image, via)
+                await self._pull_with_any(image, via, auths, sandbox, flight.report)
+                status = await self.find(image, via)
+                if status is None:
+                    raise Internal(f"image {image.requested!r} is not in the store after its pull")
+            except KubeletxError as error:
+                self.counts.errors += 1
+                raise _FetchFailed(error) from error
+            finally:
+                self.counts.seconds += self._clock.monotonic() - began
+        if before is None or before.id != status.id:
+            self._records.pulled(self.id, status.id, image.requested, self._clock.now())
+        return status
+
+    async def _pull_with_any(
+        self,
+        image: ImageSpec,
+        via: RuntimeHandle,
+        auths: Sequence[ImageAuth],
+        sandbox: SandboxSpec | None,
+        report: Callable[[PullProgress], None],
+    ) -> None:
+        """Try each credential until one works; without any, pull anonymously."""
+        service = _service(via)
+        candidates = (*auths, *await self._credentials.lookup(image.requested))
+        failures: list[KubeletxError] = []
+        for auth in candidates or (None,):
+            try:
+                await service.pull_image(image, auth, sandbox, report)
+                return
+            except KubeletxError as error:
+                failures.append(error)
+            except Exception as error:
+                raise translate(error, via.name, "pull_image") from error
+        raise failures[-1]
+
+    async def _ask(
+        self, method: str, call: Callable[[SupportsImages], Awaitable[T]], via: RuntimeHandle | None = None
+    ) -> T:
+        handle = via if via is not None else self._any_member()
+        service = _service(handle)
+        return await handle.ask(method, lambda: call(service))
+
+    def _any_member(self) -> RuntimeHandle:
+        for handle in self.members.values():
+            if handle.state.reachable:
+                return handle
+        names = ", ".join(self.members) or "none"
+        raise Unavailable(f"image store {self.id} does not answer; its runtimes: {names}")
+
+
+class _FetchFailed(Exception):
+    """A pull failed, for all who wait for it; each of them has a back-off of its own."""
+
+    def __init__(self, error: KubeletxError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+def _service(handle: RuntimeHandle) -> SupportsImages:
+    service = handle.capability(SupportsImages)
+    if service is None:
+        raise Unavailable(f"runtime {handle.name} keeps no images, or was not reached yet")
+    return service

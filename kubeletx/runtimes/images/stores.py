@@ -1,0 +1,127 @@
+"""`ImageStores`: which runtime uses which store, and every store of the node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from kubeletx.api import (
+    Clock,
+    KubeletxError,
+    PodUid,
+    RuntimeEvent,
+    RuntimeName,
+    StoreId,
+    SupportsImages,
+    Unsupported,
+)
+
+from ..handle import RuntimeHandle
+from ..registry import RuntimeRegistry
+from .records import ImageRecords
+from .settings import PullSettings
+from .store import Credentials, ImageStore
+
+log = structlog.get_logger(__name__)
+
+
+class ImageStores:
+    """Made once by the agent. A store is known once one of its runtimes was reached."""
+
+    def __init__(
+        self,
+        registry: RuntimeRegistry,
+        *,
+        clock: Clock,
+        records: ImageRecords,
+        credentials: Credentials,
+        settings: PullSettings,
+    ) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._records = records
+        self._credentials = credentials
+        self._settings = settings
+        self._stores: dict[StoreId, ImageStore] = {}
+        self._of_runtime: dict[RuntimeName, tuple[RuntimeHandle, int, ImageStore]] = {}
+        registry.subscribe(self)
+
+    async def of(self, handle: RuntimeHandle) -> ImageStore:
+        """The runtime's store; a dictionary look-up once it is known.
+
+        Raises Unsupported for a runtime without images, Unavailable for one that was never reached.
+        """
+        known = self._of_runtime.get(handle.name)
+        if known is not None and known[0] is handle and known[1] == handle.opened:
+            return known[2]
+        service = handle.capability(SupportsImages)
+        if service is None:
+            if known is not None and known[0] is handle:
+                return known[2]
+            handle.require_reachable()
+            raise Unsupported(f"runtime {handle.name} keeps no images")
+        opened = handle.opened
+        try:
+            info = await handle.ask("store_info", service.store_info)
+        except KubeletxError:
+            if known is not None and known[0] is handle:
+                return known[2]
+            raise
+        store = self._stores.get(info.id)
+        if store is None:
+            store = self._stores[info.id] = ImageStore(
+                info.id,
+                clock=self._clock,
+                records=self._records,
+                credentials=self._credentials,
+                settings=self._settings,
+            )
+        if known is not None and known[2] is not store:
+            known[2].members.pop(handle.name, None)
+        self._of_runtime[handle.name] = (handle, opened, store)
+        self._order_members(store)
+        return store
+
+    async def all(self) -> tuple[tuple[ImageStore, ...], tuple[RuntimeName, ...]]:
+        """Every store, in the order of its first runtime, and the runtimes that did not answer (rule 7)."""
+        handles = [h for h in self._registry.handles() if h.traits is None or h.traits.images]
+        results = await asyncio.gather(*(self.of(handle) for handle in handles), return_exceptions=True)
+        stores: dict[StoreId, ImageStore] = {}
+        missing: list[RuntimeName] = []
+        for handle, result in zip(handles, results, strict=True):
+            match result:
+                case ImageStore():
+                    stores.setdefault(result.id, result)
+                case Unsupported():
+                    pass
+                case KubeletxError():
+                    missing.append(handle.name)
+                case BaseException():
+                    raise result
+        return tuple(stores.values()), tuple(missing)
+
+    async def close(self) -> None:
+        """Cancel every pull."""
+        await asyncio.gather(*(store.close() for store in self._stores.values()))
+
+    # --- RuntimeListener ---
+
+    def runtime_changed(self, name: RuntimeName) -> None:
+        """A removed runtime no longer answers for its store."""
+        known = self._of_runtime.get(name)
+        if known is not None and self._registry.find(name) is not known[0]:
+            del self._of_runtime[name]
+            self._order_members(known[2])
+
+    def pod_changed(self, name: RuntimeName, uid: PodUid, event: RuntimeEvent | None) -> None:
+        """Nothing to do."""
+
+    def _order_members(self, store: ImageStore) -> None:
+        members: Sequence[RuntimeHandle] = self._registry.handles()
+        store.members = {
+            handle.name: handle
+            for handle in members
+            if (known := self._of_runtime.get(handle.name)) is not None and known[2] is store
+        }

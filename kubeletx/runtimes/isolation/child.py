@@ -1,0 +1,166 @@
+"""The child process: ``python -m kubeletx.runtimes.isolation.child FD``.
+
+Serves one runtime on the socket FD until the other side closes it, then ends; it also ends with the agent, whatever
+way that ends. What the runtime started goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, MutableMapping
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import msgspec
+import structlog
+
+from kubeletx.api import (
+    CAPABILITIES,
+    Clock,
+    Endpoint,
+    EventSink,
+    Internal,
+    ObjectRef,
+    PodNetwork,
+    Runtime,
+)
+
+from ..clock import SystemClock
+from ..threads import ThreadDoor
+from .control import CONTROL, EVENTS, LOG, NETWORK, RUNTIME, Control, EventNote, Init, LogNote, Opened
+from .peer import Peer
+from .remote import Served, remote_class
+from .wire import find_object
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_PR_SET_PDEATHSIG = 1
+
+
+class ChildEvents:
+    """Events go to the agent."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    def record(self, ref: ObjectRef, *, type: str, reason: str, message: str) -> None:
+        """Hand it over."""
+        self._peer.note(EVENTS, "record", (EventNote(ref=ref, type=type, reason=reason, message=message),))
+
+
+class ChildHost:
+    """Implements `kubeletx.api.Host` in the child."""
+
+    def __init__(self, init: Init, peer: Peer) -> None:
+        self.agent_id = init.agent_id
+        self.node_name = init.node_name
+        self.state_directory = Path(init.state_directory)
+        self.clock: Clock = SystemClock()
+        self.events: EventSink = ChildEvents(peer)
+        self.pod_network: PodNetwork | None = None
+        if init.has_network:
+            self.pod_network = remote_class(PodNetwork)(lambda: peer, NETWORK)
+        self._threads = ThreadDoor(init.endpoint.name)
+
+    async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a blocking call on this process's own threads."""
+        return await self._threads.run(function, *args, **kwargs)
+
+
+class ChildControl:
+    """Implements `Control`."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._runtime: Runtime | None = None
+        self.peer: Peer | None = None
+
+    async def init(self, init: Init) -> None:
+        """Make the runtime."""
+        assert self.peer is not None
+        sys.path[:] = [*sys.path, *(path for path in init.sys_path if path not in sys.path)]
+        settings: Any = None
+        if init.settings_type:
+            settings = msgspec.convert(init.settings, find_object(init.settings_type))
+        factory: Callable[[Endpoint, Any, ChildHost], Runtime] = find_object(init.factory)
+        self._runtime = factory(init.endpoint, settings, ChildHost(init, self.peer))
+        self._served.put(RUNTIME, self._runtime, Runtime)
+
+    async def open(self) -> Opened:
+        """Open the runtime and serve its capabilities."""
+        runtime = self._made()
+        await runtime.open()
+        names = []
+        for protocol in CAPABILITIES:
+            found: Any = runtime.capability(protocol)
+            if found is not None:
+                names.append(protocol.__name__)
+                self._served.put(protocol.__name__, found, protocol)
+        return Opened(traits=runtime.traits(), capabilities=tuple(names))
+
+    async def close(self) -> None:
+        """Close the runtime."""
+        await self._made().close()
+
+    async def ping(self) -> None:
+        """The loop turns."""
+
+    def _made(self) -> Runtime:
+        if self._runtime is None:
+            raise Internal("the runtime was not made yet")
+        return self._runtime
+
+
+class ChildServer:
+    """Implements `peer.Server`."""
+
+    def __init__(self, served: Served) -> None:
+        self.serve = served.serve
+
+    def note(self, target: str, method: str, args: msgspec.Raw) -> None:
+        """The agent tells nothing."""
+
+
+async def serve(descriptor: int) -> None:
+    """Until the agent closes the socket."""
+    reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=descriptor))
+    served = Served()
+    control = ChildControl(served)
+    peer = Peer("the agent", reader, writer, ChildServer(served))
+    control.peer = peer
+    served.put(CONTROL, control, Control)
+    _forward_logs(peer)
+    await peer.run()
+
+
+def _forward_logs(peer: Peer) -> None:
+    def forward(_logger: Any, level: str, entry: MutableMapping[str, Any]) -> str:
+        event = str(entry.pop("event", ""))
+        fields = {name: str(value) for name, value in entry.items()}
+        peer.note(LOG, "write", (LogNote(level=level, event=event, fields=fields),))
+        raise structlog.DropEvent
+
+    structlog.configure(
+        processors=[structlog.contextvars.merge_contextvars, structlog.processors.format_exc_info, forward]
+    )
+
+
+def main() -> None:
+    """Entry point."""
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if os.getppid() == parent:  # otherwise the agent ended before we asked to be told
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(serve(int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

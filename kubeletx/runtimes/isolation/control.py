@@ -1,0 +1,73 @@
+"""What parent and child say to each other besides the contract: how the child starts, and the host's side."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+from kubeletx.api import Endpoint, ObjectRef, Traits
+
+CONTROL = "control"
+RUNTIME = "runtime"
+NETWORK = "network"
+EVENTS = "events"
+LOG = "log"
+
+
+class Init(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything the child needs to make the runtime. `factory`, `settings_type`: module:name."""
+
+    factory: str
+    endpoint: Endpoint
+    settings_type: str
+    settings: Any
+    agent_id: str
+    node_name: str
+    state_directory: str
+    has_network: bool
+    sys_path: list[str]
+
+
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    """What the runtime declared after its `open`. `capabilities`: names of the Supports... classes."""
+
+    traits: Traits
+    capabilities: tuple[str, ...]
+
+
+class Control(Protocol):
+    """The child's own methods."""
+
+    async def init(self, init: Init) -> None:
+        """Make the runtime; the first call."""
+        ...
+
+    async def open(self) -> Opened:
+        """Open the runtime, or open it again."""
+        ...
+
+    async def close(self) -> None:
+        """Close the runtime; the child ends afterwards."""
+        ...
+
+    async def ping(self) -> None:
+        """Whether the child's event loop turns."""
+        ...
+
+
+class EventNote(msgspec.Struct, frozen=True, kw_only=True):
+    """One event for users."""
+
+    ref: ObjectRef
+    type: str
+    reason: str
+    message: str
+
+
+class LogNote(msgspec.Struct, frozen=True, kw_only=True):
+    """One log line of the child."""
+
+    level: str
+    event: str
+    fields: dict[str, str]

@@ -1,0 +1,265 @@
+"""`IsolatedRuntime`: a `kubeletx.api.Runtime` whose plugin runs in a child process.
+
+`open` starts the child if there is none, or if it no longer answers; the host calls `open` again after every
+outage, with back-off. A child that ends soon after its start is started again ever more slowly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+import msgspec
+import structlog
+
+from kubeletx.api import (
+    Endpoint,
+    Host,
+    InvalidConfig,
+    KubeletxError,
+    PodNetwork,
+    Runtime,
+    RuntimeFactory,
+    RuntimeHealth,
+    RuntimeVersion,
+    SandboxId,
+    SandboxSpec,
+    SandboxStatus,
+    SandboxSummary,
+    Traits,
+    Unavailable,
+    UnitId,
+    UnitSpec,
+    UnitStatus,
+    UnitSummary,
+)
+
+from ..waiting import Backoff
+from .control import EVENTS, LOG, NETWORK, RUNTIME, EventNote, Init, LogNote
+from .peer import Emit, Peer
+from .process import ChildProcess
+from .remote import Served, remote_class
+from .wire import decode, name_of
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+PING_SECONDS = 2.0
+CLOSE_SECONDS = 3.0
+STABLE_SECONDS = 30.0
+
+
+class IsolatedRuntime:
+    """`factory` and `settings` as for a runtime in process; both must be importable by name."""
+
+    def __init__(self, factory: RuntimeFactory, endpoint: Endpoint, settings: Any, host: Host) -> None:
+        """Raises InvalidConfig when another process could not find the factory."""
+        self._endpoint = endpoint
+        self._host = host
+        self._init = _init_of(factory, endpoint, settings, host)
+        self._child: ChildProcess | None = None
+        self._backoff = Backoff(1.0, 60.0)
+        self._not_before = 0.0
+        self._traits = Traits()
+        self._capabilities: dict[str, Any] = {}
+        self._remote = cast("Runtime", remote_class(Runtime)(self._peer, RUNTIME))
+        self._server = HostServer(endpoint.name, host)
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id; None while there is none."""
+        return self._child.pid if self._child is not None and self._child.is_alive else None
+
+    # --- life ---
+
+    async def open(self) -> None:
+        """Have a child that answers, and open the runtime in it."""
+        child = await self._answering_child()
+        opened = await child.control.open()
+        self._traits = opened.traits
+        self._capabilities = dict.fromkeys(opened.capabilities)
+
+    async def close(self) -> None:
+        """Close the runtime and end the child."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await child.control.close()
+        except (KubeletxError, TimeoutError) as error:
+            log.debug("Failed to close an isolated runtime", runtime=self._endpoint.name, err=str(error))
+        finally:
+            await child.stop(CLOSE_SECONDS)
+
+    def traits(self) -> Traits:
+        """What the runtime declared at its last opening."""
+        return self._traits
+
+    def capability(self, protocol: type[T]) -> T | None:
+        """An object that asks the child, if the runtime has the capability."""
+        name = protocol.__name__
+        if name not in self._capabilities:
+            return None
+        if self._capabilities[name] is None:
+            self._capabilities[name] = remote_class(cast("type", protocol))(self._peer, name)
+        return cast("T", self._capabilities[name])
+
+    # --- the contract ---
+
+    async def version(self) -> RuntimeVersion:
+        """As the plugin says."""
+        return await self._remote.version()
+
+    async def health(self) -> RuntimeHealth:
+        """As the plugin says."""
+        return await self._remote.health()
+
+    async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
+        """As the plugin does."""
+        return await self._remote.create_sandbox(spec)
+
+    async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
+        """As the plugin does."""
+        await self._remote.stop_sandbox(sandbox_id)
+
+    async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
+        """As the plugin does."""
+        await self._remote.remove_sandbox(sandbox_id)
+
+    async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
+        """As the plugin says."""
+        return await self._remote.list_sandboxes(match)
+
+    async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
+        """As the plugin says."""
+        return await self._remote.sandbox_status(sandbox_id)
+
+    async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
+        """As the plugin does."""
+        return await self._remote.create_unit(sandbox_id, spec, sandbox)
+
+    async def start_unit(self, unit_id: UnitId) -> None:
+        """As the plugin does."""
+        await self._remote.start_unit(unit_id)
+
+    async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
+        """As the plugin does."""
+        await self._remote.stop_unit(unit_id, grace_seconds)
+
+    async def remove_unit(self, unit_id: UnitId) -> None:
+        """As the plugin does."""
+        await self._remote.remove_unit(unit_id)
+
+    async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
+        """As the plugin says."""
+        return await self._remote.list_units(match)
+
+    async def unit_status(self, unit_id: UnitId) -> UnitStatus:
+        """As the plugin says."""
+        return await self._remote.unit_status(unit_id)
+
+    # --- private ---
+
+    def _peer(self) -> Peer:
+        if self._child is None or not self._child.is_alive:
+            raise Unavailable(f"runtime {self._endpoint.name}: its process is not running")
+        return self._child.peer
+
+    async def _answering_child(self) -> ChildProcess:
+        child = self._child
+        if child is not None and child.is_alive and await _answers(child):
+            return child
+        if child is not None:
+            await self._give_up(child)
+        now = asyncio.get_running_loop().time()
+        if now < self._not_before:
+            raise Unavailable(
+                f"runtime {self._endpoint.name}: its process ended; started again in {self._not_before - now:.0f} s"
+            )
+        child = await ChildProcess.start(self._endpoint.name, self._server)
+        try:
+            await child.control.init(self._init)
+        except BaseException:
+            await child.stop(0)
+            self._wait()
+            raise
+        self._child = child
+        log.info("Started process of runtime", runtime=self._endpoint.name, pid=child.pid)
+        return child
+
+    def _wait(self) -> None:
+        """The next start has to wait, from now on: a slow start is no pause."""
+        self._not_before = asyncio.get_running_loop().time() + self._backoff.next()
+
+    async def _give_up(self, child: ChildProcess) -> None:
+        self._child = None
+        lived_seconds = asyncio.get_running_loop().time() - child.started_at
+        log.warning("Lost process of runtime", runtime=self._endpoint.name, pid=child.pid)
+        try:
+            await child.stop(0)
+        finally:
+            if lived_seconds > STABLE_SECONDS:
+                self._backoff.reset()
+            else:
+                self._wait()
+
+
+class HostServer:
+    """Answers the child: the pod network by calls, events and log lines as notes."""
+
+    def __init__(self, name: str, host: Host) -> None:
+        self._name = name
+        self._host = host
+        self._served = Served()
+        if host.pod_network is not None:
+            self._served.put(NETWORK, host.pod_network, PodNetwork)
+
+    async def serve(self, target: str, method: str, args: msgspec.Raw, emit: Emit) -> Any:
+        """A call of the child."""
+        return await self._served.serve(target, method, args, emit)
+
+    def note(self, target: str, method: str, args: msgspec.Raw) -> None:
+        """An event or a log line of the child."""
+        if target == EVENTS:
+            (event,) = decode(args, tuple[EventNote])
+            self._host.events.record(event.ref, type=event.type, reason=event.reason, message=event.message)
+        elif target == LOG:
+            (line,) = decode(args, tuple[LogNote])
+            fields = {**line.fields, "runtime": self._name}
+            getattr(log, line.level, log.info)(line.event, **fields)
+
+
+async def _answers(child: ChildProcess) -> bool:
+    try:
+        async with asyncio.timeout(PING_SECONDS):
+            await child.control.ping()
+    except (KubeletxError, TimeoutError):
+        return False
+    return True
+
+
+def _init_of(factory: RuntimeFactory, endpoint: Endpoint, settings: Any, host: Host) -> Init:
+    try:
+        factory_name = name_of(factory)
+        settings_type = name_of(type(settings)) if settings is not None else ""
+    except LookupError as error:
+        raise InvalidConfig(
+            obj=endpoint.origin,
+            field=f"runtime {endpoint.name}",
+            problem=f"isolation=process is not possible: {error}",
+            fix="register a class or function of a module, or leave isolation out",
+        ) from error
+    return Init(
+        factory=factory_name,
+        endpoint=endpoint,
+        settings_type=settings_type,
+        settings=msgspec.to_builtins(settings),
+        agent_id=host.agent_id,
+        node_name=host.node_name,
+        state_directory=str(host.state_directory),
+        has_network=host.pod_network is not None,
+        sys_path=[path for path in sys.path if path],
+    )

@@ -1,0 +1,157 @@
+"""Objects that are on the other side, and objects of this side that the other one may call.
+
+`remote_class` makes a class with the methods of a protocol; each forwards to the peer. `Served` is the opposite:
+named objects and the protocol they are served by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import cache
+from typing import Any, Protocol
+
+import msgspec
+
+from kubeletx.api import NotFound, Session, StreamUrl
+
+from .peer import Emit, Peer
+from .wire import Shape, Signature, Streamed, decode, signatures
+
+_SESSION = "session:"
+
+PeerOf = Callable[[], Peer]
+"""The peer to use now; raises Unavailable while there is none."""
+
+
+class RemoteObject(Protocol):
+    """How the classes of `remote_class` are made."""
+
+    def __init__(self, peer_of: PeerOf, target: str) -> None: ...
+
+
+@cache
+def remote_class(protocol: type) -> Callable[[PeerOf, str], Any]:
+    """A class whose objects answer for `protocol` by asking the other side."""
+
+    def __init__(self: Any, peer_of: PeerOf, target: str) -> None:
+        self._peer_of, self._target = peer_of, target
+
+    members: dict[str, Any] = {"__init__": __init__}
+    for name, signature in signatures(protocol).items():
+        make = _stream_method if signature.shape is Shape.STREAM else _call_method
+        members[name] = make(name, signature)
+    return type(f"Remote{protocol.__name__}", (), members)
+
+
+class Served:
+    """Objects by name, for the other side."""
+
+    def __init__(self) -> None:
+        self._objects: dict[str, tuple[Any, type]] = {}
+        self._numbers = itertools.count(1)
+
+    def put(self, target: str, thing: Any, protocol: type) -> None:
+        """Serve `thing` under a name."""
+        self._objects[target] = (thing, protocol)
+
+    def drop(self, target: str) -> None:
+        """Serve it no more."""
+        self._objects.pop(target, None)
+
+    async def serve(self, target: str, method: str, args: msgspec.Raw, emit: Emit) -> Any:
+        """Call the object's method."""
+        if target.startswith(_SESSION) and method == "close" and target not in self._objects:
+            return None  # closing twice is allowed
+        try:
+            thing, protocol = self._objects[target]
+            signature = signatures(protocol)[method]
+        except KeyError:
+            raise NotFound(f"no {target}.{method} in this process") from None
+        values = decode(args, signature.arguments)
+        function = getattr(thing, method)
+        if signature.shape is Shape.STREAM:
+            await _pump(function(*values), emit)
+            return None
+        if signature.progress is not None:
+            result = await _with_progress(function, values, emit)
+        else:
+            result = await function(*values)
+        if protocol is Session and method == "close":
+            self.drop(target)
+        return self._streamed(result) if signature.result is Streamed else result
+
+    def _streamed(self, result: Any) -> Streamed:
+        if isinstance(result, StreamUrl):
+            return Streamed(url=result.url)
+        target = f"{_SESSION}{next(self._numbers)}"
+        self.put(target, result, Session)
+        return Streamed(session=target)
+
+
+async def _pump(items: AsyncIterator[Any], emit: Emit) -> None:
+    try:
+        async for item in items:
+            await emit(item)
+    finally:
+        close = getattr(items, "aclose", None)
+        if close is not None:
+            await close()
+
+
+async def _with_progress(function: Callable[..., Awaitable[Any]], values: tuple[Any, ...], emit: Emit) -> Any:
+    """Reports are latest-wins: a slow listener does not slow the work."""
+    latest: list[Any] = []
+    wake = asyncio.Event()
+
+    def report(progress: Any) -> None:
+        latest[:] = [progress]
+        wake.set()
+
+    async def forward() -> None:
+        while True:
+            await wake.wait()
+            wake.clear()
+            while latest:
+                await emit(latest.pop())
+
+    task = asyncio.create_task(forward(), name="progress")
+    try:
+        result = await function(*values, report)
+        while latest:
+            await emit(latest.pop())
+        return result
+    finally:
+        task.cancel()
+
+
+def _call_method(name: str, signature: Signature) -> Any:
+    async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        peer: Peer = self._peer_of()
+        progress = kwargs.pop("progress", None)
+        if signature.progress is not None and len(args) > len(signature.parameters):
+            *args_, progress = args
+            args = tuple(args_)
+        values = _in_order(signature, args, kwargs)
+        listener = (signature.progress, progress) if progress is not None else None
+        result = await peer.call(self._target, name, values, signature.result, progress=listener)
+        if not isinstance(result, Streamed):
+            return result
+        return StreamUrl(result.url) if result.url else remote_class(Session)(lambda: peer, result.session)
+
+    call.__name__ = name
+    return call
+
+
+def _stream_method(name: str, signature: Signature) -> Any:
+    def stream(self: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        peer: Peer = self._peer_of()
+        return peer.stream(self._target, name, _in_order(signature, args, kwargs), signature.result)
+
+    stream.__name__ = name
+    return stream
+
+
+def _in_order(signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    return (*args, *(kwargs[name] for name in signature.parameters[len(args) :]))

@@ -1,0 +1,217 @@
+"""What goes over the socket: frames, and the signatures of the contract's methods.
+
+A frame is a length (4 bytes, big endian) and one msgpack value. Arguments and results are encoded by the types
+that the protocols declare, so nothing is written down twice.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import sys
+import types
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from kubeletx.api import Internal, KubeletxError, Session, StreamUrl
+
+LARGEST_FRAME = 256 * 1024 * 1024
+WINDOW = 32
+"""Items of one stream that may be under way."""
+
+
+class Call(msgspec.Struct, frozen=True, tag="call", array_like=True):
+    """Do something and answer."""
+
+    id: int
+    target: str
+    method: str
+    args: msgspec.Raw
+
+
+class Note(msgspec.Struct, frozen=True, tag="note", array_like=True):
+    """Do something; nobody waits."""
+
+    target: str
+    method: str
+    args: msgspec.Raw
+
+
+class Answer(msgspec.Struct, frozen=True, tag="answer", array_like=True):
+    """The result of a call; for a stream, its end."""
+
+    id: int
+    value: msgspec.Raw
+
+
+class Failure(msgspec.Struct, frozen=True, tag="failure", array_like=True):
+    """The call raised. `classes`: module:name of the error's class and its bases. `state`: its attributes."""
+
+    id: int
+    classes: tuple[str, ...]
+    state: dict[str, Any]
+
+
+class Item(msgspec.Struct, frozen=True, tag="item", array_like=True):
+    """One item of a stream, or one report of progress."""
+
+    id: int
+    value: msgspec.Raw
+
+
+class Credit(msgspec.Struct, frozen=True, tag="credit", array_like=True):
+    """The reader of a stream is ready for more items."""
+
+    id: int
+    count: int
+
+
+class Cancel(msgspec.Struct, frozen=True, tag="cancel", array_like=True):
+    """Nobody waits for the call any more."""
+
+    id: int
+
+
+Frame = Call | Note | Answer | Failure | Item | Credit | Cancel
+
+
+class Streamed(msgspec.Struct, frozen=True):
+    """A `StreamUrl`, or the target's name of a `Session` on the other side."""
+
+    url: str = ""
+    session: str = ""
+
+
+class Shape(enum.Enum):
+    """How a method is called."""
+
+    CALL = "call"
+    STREAM = "stream"
+
+
+class Signature(msgspec.Struct, frozen=True, kw_only=True):
+    """One method. `result`: type of the result or of each item. `progress`: type of the reports, if any."""
+
+    shape: Shape
+    parameters: tuple[str, ...]
+    arguments: Any
+    result: Any
+    progress: Any = None
+
+
+@cache
+def signatures(protocol: type) -> Mapping[str, Signature]:
+    """The methods of a protocol that go over the wire: coroutines and async iterators."""
+    found: dict[str, Signature] = {}
+    for name, function in vars(protocol).items():
+        if name.startswith("_") or not inspect.isfunction(function):
+            continue
+        hints = get_type_hints(function)
+        result = hints.pop("return")
+        progress = hints.pop("progress", None)
+        is_stream = get_origin(result) is AsyncIterator
+        if not is_stream and not inspect.iscoroutinefunction(function):
+            continue
+        types_ = tuple(hints.values())
+        found[name] = Signature(
+            shape=Shape.STREAM if is_stream else Shape.CALL,
+            parameters=tuple(hints),
+            arguments=tuple[types_] if types_ else tuple[()],  # type: ignore[valid-type]
+            result=get_args(result)[0] if is_stream else _wire_type(result),
+            progress=_reported(progress),
+        )
+    return found
+
+
+def encode(value: Any) -> msgspec.Raw:
+    """Any contract value as msgpack."""
+    return msgspec.Raw(msgspec.msgpack.encode(value, enc_hook=_plain))
+
+
+def decode(data: msgspec.Raw, type_: Any) -> Any:
+    """The value. Raises Internal when the other side broke the protocol."""
+    try:
+        return msgspec.msgpack.decode(data, type=type_)
+    except msgspec.DecodeError as error:
+        raise Internal(f"the plugin's process sent something else than {type_}: {error}") from error
+
+
+def failure_of(call_id: int, error: KubeletxError) -> Failure:
+    """The error, for the other side."""
+    classes = tuple(
+        f"{cls.__module__}:{cls.__qualname__}"
+        for cls in type(error).__mro__
+        if issubclass(cls, KubeletxError)
+    )
+    state = {k: v for k, v in vars(error).items() if isinstance(v, str | int | float | bool | bytes | None)}
+    return Failure(call_id, classes, state)
+
+
+def error_of(failure: Failure) -> KubeletxError:
+    """The error as it was raised, or as its nearest base class that this side knows."""
+    for name in failure.classes:
+        cls = _known_class(name)
+        if cls is not None:
+            error = cls.__new__(cls)
+            Exception.__init__(error, failure.state.get("message", ""))
+            error.__dict__.update({"reason": None, "message": "", **failure.state})
+            return error
+    return Internal(str(failure.state.get("message", "an error without a class")))
+
+
+def find_object(name: str) -> Any:
+    """What ``module:qualified.name`` stands for, importing the module."""
+    import importlib
+
+    module, _, path = name.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in path.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def name_of(thing: Any) -> str:
+    """The name by which another process finds a class or function. Raises LookupError if there is none."""
+    name = f"{getattr(thing, '__module__', '')}:{getattr(thing, '__qualname__', '')}"
+    try:
+        found = find_object(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise LookupError(f"{thing!r} cannot be imported by name") from error
+    if found is not thing:
+        raise LookupError(f"{thing!r} is not what {name} stands for")
+    return name
+
+
+def _known_class(name: str) -> type[KubeletxError] | None:
+    module, _, path = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return found if isinstance(found, type) and issubclass(found, KubeletxError) else None
+
+
+def _wire_type(result: Any) -> Any:
+    return Streamed if set(_options(result)) & {Session, StreamUrl} else result
+
+
+def _reported(progress: Any) -> Any:
+    for option in _options(progress):
+        if get_origin(option) is Callable or "Callable" in str(get_origin(option)):
+            return get_args(option)[0][0]
+    return None
+
+
+def _options(type_: Any) -> tuple[Any, ...]:
+    return get_args(type_) if get_origin(type_) in (Union, types.UnionType) else (type_,)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(f"{type(value).__name__} is no contract value")

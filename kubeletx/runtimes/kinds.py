@@ -1,0 +1,218 @@
+"""The table of runtime kinds that plugins registered, and which of them serves an endpoint (DECISIONS 1).
+
+A kind can serve an endpoint when it declares the workload type and the URL's scheme. Of those, the endpoint's
+kind is the one named by ``plugin=``, else the one called like the endpoint, else the only default claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from kubeletx.api import CONTAINER, VM, AlreadyExists, InvalidConfig, RegisterRuntime, RuntimeFactory
+
+from .problems import raise_all
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """One registered kind; the fields are those of `RegisterRuntime`. `plugin`: who registered it."""
+
+    name: str
+    factory: RuntimeFactory
+    workload_types: tuple[str, ...]
+    schemes: tuple[str, ...]
+    default_claim: bool = False
+    settings: type[Any] | None = None
+    parameters: tuple[str, ...] = ()
+    plugin: str = ""
+
+    def serves(self, workload_type: str, scheme: str) -> bool:
+        """Whether it declares both; ``qemu`` also stands for ``qemu+ssh`` and the like."""
+        return workload_type in self.workload_types and (
+            scheme in self.schemes or scheme.partition("+")[0] in self.schemes
+        )
+
+
+class KindTable:
+    """All kinds by name, in the order of their registration (which decides nothing)."""
+
+    def __init__(self, kinds: Iterable[Kind] = ()) -> None:
+        self._kinds: dict[str, Kind] = {}
+        for kind in kinds:
+            self.add(kind)
+
+    def __iter__(self) -> Iterator[Kind]:
+        return iter(self._kinds.values())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._kinds
+
+    def add(self, kind: Kind) -> None:
+        """Register one kind. Raises AlreadyExists for a name that is taken."""
+        if (other := self._kinds.get(kind.name)) is not None:
+            raise AlreadyExists(
+                f"runtime kind {kind.name!r} of plugin {kind.plugin or '?'} is registered already by plugin "
+                f"{other.plugin or '?'}; uninstall one of them"
+            )
+        self._kinds[kind.name] = kind
+
+    def registrar(self, plugin: str = "") -> RegisterRuntime:
+        """The function to hand to the hook of `plugin`."""
+
+        def register(
+            kind: str,
+            factory: RuntimeFactory,
+            *,
+            workload_types: tuple[str, ...],
+            schemes: tuple[str, ...],
+            default_claim: bool = False,
+            settings: type[Any] | None = None,
+            parameters: tuple[str, ...] = (),
+        ) -> None:
+            self.add(
+                Kind(
+                    name=kind,
+                    factory=factory,
+                    workload_types=tuple(workload_types),
+                    schemes=tuple(schemes),
+                    default_claim=default_claim,
+                    settings=settings,
+                    parameters=tuple(parameters),
+                    plugin=plugin,
+                )
+            )
+
+        return register
+
+    def get(self, name: str) -> Kind:
+        """The kind. Raises InvalidConfig naming the registered ones."""
+        try:
+            return self._kinds[name]
+        except KeyError:
+            raise InvalidConfig(
+                field="plugin",
+                problem=f"no plugin registers kind {name!r}",
+                fix=f"install that plugin or use one of: {', '.join(sorted(self._kinds)) or 'none installed'}",
+            ) from None
+
+    def workload_types(self) -> tuple[str, ...]:
+        """The known workload types: container, vm, and what plugins declare; sorted."""
+        declared = {word for kind in self for word in kind.workload_types}
+        return tuple(sorted(declared | {CONTAINER, VM}))
+
+    def resolve(
+        self, *, name: str, workload_type: str, url: str, wanted: str = "", field: str = "url"
+    ) -> Kind:
+        """The kind that serves the endpoint `name`; `wanted` is the value of ``plugin=``.
+
+        Raises InvalidConfig naming `field`, the kinds in question and what to write.
+        """
+        scheme = url.partition("://")[0]
+        if wanted:
+            kind = self._named(wanted, field)
+            if not kind.serves(workload_type, scheme):
+                raise InvalidConfig(
+                    field=field,
+                    problem=f"kind {wanted!r} does not serve {workload_type} over {scheme}://",
+                    fix=f"it serves {', '.join(kind.workload_types)} over {', '.join(kind.schemes)}",
+                )
+            return kind
+        able = [kind for kind in self if kind.serves(workload_type, scheme)]
+        for kind in able:
+            if kind.name == name:
+                return kind
+        claims = sorted((kind for kind in able if kind.default_claim), key=lambda kind: kind.name)
+        if len(claims) == 1:
+            return claims[0]
+        raise _no_claim(field, workload_type, scheme, able, claims)
+
+    def check_parameters(self, kind: Kind, names: Iterable[str], field: str) -> None:
+        """Refuse URL parameters that the kind does not declare."""
+        for name in names:
+            if name not in kind.parameters:
+                known = ", ".join((*kind.parameters, "plugin", "isolation"))
+                raise InvalidConfig(
+                    field=field,
+                    problem=f"kind {kind.name!r} has no URL parameter {name!r}",
+                    fix=f"known parameters: {known}",
+                )
+
+    def decode_settings(self, sections: Mapping[str, Any], origin: str = "") -> dict[str, Any]:
+        """Each kind's own settings by kind name, from ``kubeletx.plugins`` of the configuration.
+
+        A kind that declares settings gets its defaults when its section is missing. Raises one InvalidConfig
+        that names every bad section. `origin`: the file the sections came from.
+        """
+        errors: list[InvalidConfig] = []
+        decoded: dict[str, Any] = {}
+        for name in sections:
+            if name not in self._kinds or self._kinds[name].settings is None:
+                errors.append(_bad_section(origin, name, *self._why_not(name)))
+        for kind in self:
+            if kind.settings is None:
+                continue
+            try:
+                decoded[kind.name] = _decode(kind.settings, sections.get(kind.name) or {})
+            except msgspec.ValidationError as error:
+                errors.append(_bad_section(origin, kind.name, str(error), "correct the value"))
+        raise_all(errors)
+        return decoded
+
+    def _why_not(self, name: str) -> tuple[str, str]:
+        if name in self._kinds:
+            return f"kind {name!r} has no settings", "remove the section"
+        known = ", ".join(sorted(kind.name for kind in self if kind.settings is not None)) or "none"
+        return f"no plugin registers kind {name!r}", f"install it or remove the section; known: {known}"
+
+    def _named(self, wanted: str, field: str) -> Kind:
+        kind = self._kinds.get(wanted)
+        if kind is None:
+            known = ", ".join(sorted(self._kinds)) or "none installed"
+            raise InvalidConfig(
+                field=field,
+                problem=f"plugin={wanted} names no registered kind",
+                fix=f"install that plugin or use one of: {known}",
+            )
+        return kind
+
+
+def _no_claim(
+    field: str, workload_type: str, scheme: str, able: list[Kind], claims: list[Kind]
+) -> InvalidConfig:
+    what = f"{workload_type} over {scheme}://"
+    if claims:
+        names = ", ".join(kind.name for kind in claims)
+        return InvalidConfig(
+            field=field,
+            problem=f"several plugins claim {what}: {names}",
+            fix=f"add plugin=KIND to the URL's parameters, such as ?plugin={claims[0].name}",
+        )
+    if able:
+        names = ", ".join(sorted(kind.name for kind in able))
+        return InvalidConfig(
+            field=field,
+            problem=f"no plugin claims {what} by itself; these can serve it: {names}",
+            fix=f"add plugin=KIND to the URL's parameters, such as ?plugin={sorted(k.name for k in able)[0]}",
+        )
+    return InvalidConfig(
+        field=field,
+        problem=f"no installed plugin serves {what}",
+        fix="install one that does, or correct the workload type or the URL; `kubeletx plugins` lists them",
+    )
+
+
+def _decode(settings: type[Any], section: Any) -> Any:
+    known = {field.encode_name for field in msgspec.structs.fields(settings)}
+    if isinstance(section, Mapping):
+        for name in section:
+            if name not in known:
+                raise msgspec.ValidationError(
+                    f"unknown field {name!r}; known: {', '.join(sorted(known)) or 'none'}"
+                )
+    return msgspec.convert(section, settings)
+
+
+def _bad_section(origin: str, name: str, problem: str, fix: str) -> InvalidConfig:
+    return InvalidConfig(obj=origin, field=f"kubeletx.plugins.{name}", problem=problem, fix=fix)

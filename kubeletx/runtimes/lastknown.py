@@ -1,0 +1,342 @@
+"""`SnapshotTable`: what one runtime last said about each pod, without any I/O.
+
+Three things change it: a look at one pod, a list of everything, and notes of our own actions. A look or list
+counts only for what happened before it began: what was noted or removed since then stays noted or removed, and
+an older look never replaces a newer one. Nothing is dropped because a runtime did not answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+import msgspec
+
+from kubeletx.api import (
+    PodUid,
+    SandboxId,
+    SandboxState,
+    SandboxStatus,
+    SandboxSummary,
+    UnitId,
+    UnitState,
+    UnitStatus,
+    UnitSummary,
+)
+
+from .snapshots import PodSnapshot
+
+_REMEMBER_GONE_SECONDS = 300.0
+
+
+class SnapshotTable:
+    """All snapshots of one runtime, and which pod each sandbox and unit id belongs to."""
+
+    def __init__(self) -> None:
+        self._pods: dict[PodUid, PodSnapshot] = {}
+        self._owners: dict[str, PodUid] = {}
+        self._began: dict[PodUid, float] = {}
+        self._noted: dict[str, float] = {}
+        self._gone: dict[str, float] = {}
+        self._stale: set[str] = set()
+        self._listed_at = 0.0
+
+    def looked_at(self, uid: PodUid) -> float:
+        """When the newest look or list that covers the pod began; 0 before the first."""
+        return max(self._began.get(uid, 0.0), self._listed_at)
+
+    @property
+    def pods(self) -> Mapping[PodUid, PodSnapshot]:
+        """Every pod of which something is there; a live, read-only view."""
+        return MappingProxyType(self._pods)
+
+    def find(self, uid: PodUid) -> PodSnapshot | None:
+        """The last snapshot, or None when nothing of the pod is known to be there."""
+        return self._pods.get(uid)
+
+    def owner_of(self, object_id: str) -> PodUid | None:
+        """Whose sandbox or unit this is."""
+        return self._owners.get(object_id)
+
+    def is_gone(self, object_id: str) -> bool:
+        """Whether we removed it ourselves not long ago."""
+        return object_id in self._gone
+
+    def units_in(self, sandbox_id: SandboxId) -> tuple[UnitId, ...]:
+        """The known units of one sandbox."""
+        uid = self._owners.get(sandbox_id)
+        snapshot = self._pods.get(uid) if uid is not None else None
+        if snapshot is None:
+            return ()
+        return tuple(unit.id for unit in snapshot.units if unit.sandbox_id == sandbox_id)
+
+    def own(self, object_id: str, uid: PodUid) -> None:
+        """Remember whose it is before any look shows it."""
+        self._owners[object_id] = uid
+
+    def mark_stale(self, unit_id: UnitId) -> None:
+        """The next look asks for the unit's status even if its state is as before."""
+        self._stale.add(unit_id)
+
+    # --- what to ask ---
+
+    def stale_units(self, uid: PodUid, units: Iterable[UnitSummary]) -> list[UnitId]:
+        """Units of a fresh list whose full status is missing or belongs to another state."""
+        old = self._pods.get(uid)
+        known = old.statuses if old is not None else {}
+        return [unit.id for unit in units if not self._is_current(known.get(unit.id), unit)]
+
+    def wants_sandbox_status(self, uid: PodUid, sandboxes: Iterable[SandboxSummary]) -> SandboxId | None:
+        """The newest sandbox of a fresh list, if it is ready and its addresses are not known."""
+        newest = max(sandboxes, key=_sandbox_order, default=None)
+        if newest is None or newest.state is not SandboxState.READY:
+            return None
+        old = self._pods.get(uid)
+        status = old.sandbox_status if old is not None else None
+        known = (
+            status is not None
+            and status.summary.id == newest.id
+            and status.summary.state is newest.state
+            and (bool(status.ips) or status.host_network)
+        )
+        return None if known else newest.id
+
+    # --- looks ---
+
+    def apply_look(
+        self,
+        uid: PodUid,
+        sandboxes: Sequence[SandboxSummary],
+        units: Sequence[UnitSummary],
+        *,
+        sandbox_status: SandboxStatus | None,
+        statuses: Mapping[UnitId, UnitStatus],
+        began: float,
+    ) -> PodSnapshot:
+        """The snapshot after a look at one pod that began at `began`."""
+        if began < self._began.get(uid, 0.0):
+            return self._pods.get(uid) or PodSnapshot(uid=uid, looked_at=self._began[uid])
+        for unit_id, status in statuses.items():
+            if status.summary.id == unit_id:
+                self._stale.discard(unit_id)
+        return self._apply(uid, sandboxes, units, sandbox_status, statuses, began)
+
+    def apply_lists(
+        self, sandboxes: Iterable[SandboxSummary], units: Iterable[UnitSummary], *, began: float
+    ) -> set[PodUid]:
+        """Take over a list of everything; returns the pods whose ids or states are not as they were."""
+        by_pod: dict[PodUid, tuple[list[SandboxSummary], list[UnitSummary]]] = {}
+        for sandbox in sandboxes:
+            by_pod.setdefault(sandbox.uid, ([], []))[0].append(sandbox)
+        for unit in units:
+            by_pod.setdefault(unit.uid, ([], []))[1].append(unit)
+        changed: set[PodUid] = set()
+        for uid in {**by_pod, **self._pods}:
+            if began < self._began.get(uid, 0.0):
+                continue
+            mine = by_pod.get(uid, ([], []))
+            old = self._pods.get(uid)
+            before = _marks_of(old)
+            if old is not None and before == _marks(*mine):
+                continue
+            if before != _marks_of(self._apply(uid, *mine, None, {}, began)):
+                changed.add(uid)
+        self._listed_at = max(self._listed_at, began)
+        self._forget_old(began)
+        return changed
+
+    # --- notes of our own actions ---
+
+    def note_sandbox(self, status: SandboxStatus, *, at: float) -> PodSnapshot:
+        """A sandbox that our own action made or asked about."""
+        uid = status.summary.uid
+        old = self._pods.get(uid) or PodSnapshot(uid=uid, looked_at=self._began.get(uid, 0.0))
+        others = (s for s in old.sandboxes if s.id != status.summary.id)
+        sandboxes = tuple(sorted((status.summary, *others), key=_sandbox_order, reverse=True))
+        newest = status if sandboxes[0].id == status.summary.id else old.sandbox_status
+        return self._keep_noted(
+            status.summary.id,
+            at,
+            msgspec.structs.replace(old, sandboxes=sandboxes, sandbox_status=newest),
+        )
+
+    def note_unit(self, status: UnitStatus, *, at: float) -> PodSnapshot:
+        """A unit that our own action made, started, stopped or asked about."""
+        uid = status.summary.uid
+        old = self._pods.get(uid) or PodSnapshot(uid=uid, looked_at=self._began.get(uid, 0.0))
+        others = (u for u in old.units if u.id != status.summary.id)
+        units = tuple(sorted((status.summary, *others), key=_unit_order, reverse=True))
+        statuses = {**old.statuses, status.summary.id: status}
+        self._stale.discard(status.summary.id)
+        return self._keep_noted(
+            status.summary.id, at, msgspec.structs.replace(old, units=units, statuses=statuses)
+        )
+
+    def note_removed(self, object_id: str, *, at: float) -> None:
+        """A sandbox (with all its units) or a unit that we removed."""
+        uid = self._owners.get(object_id)
+        old = self._pods.get(uid) if uid is not None else None
+        gone = {object_id}
+        if old is not None:
+            gone |= {u.id for u in old.units if u.sandbox_id == object_id}
+        for one in gone:
+            self._gone[one] = at
+            self._owners.pop(one, None)
+            self._noted.pop(one, None)
+            self._stale.discard(one)
+        if old is not None:
+            self._store(_without(old, gone))
+
+    def forget(self, uid: PodUid) -> None:
+        """Drop everything about a pod that has ended."""
+        old = self._pods.pop(uid, None)
+        self._began.pop(uid, None)
+        if old is not None:
+            self._disown(old, ())
+
+    # --- private ---
+
+    def _apply(
+        self,
+        uid: PodUid,
+        sandboxes: Sequence[SandboxSummary],
+        units: Sequence[UnitSummary],
+        sandbox_status: SandboxStatus | None,
+        fresh: Mapping[UnitId, UnitStatus],
+        began: float,
+    ) -> PodSnapshot:
+        old = self._pods.get(uid) or PodSnapshot(uid=uid)
+        kept_sandboxes = self._merge_sandboxes(old, sandboxes, began)
+        kept_units = self._merge_units(old, units, began)
+        statuses: dict[UnitId, UnitStatus] = {}
+        for unit in kept_units:
+            for candidate in (fresh.get(unit.id), old.statuses.get(unit.id)):
+                if candidate is not None and candidate.summary.state is unit.state:
+                    statuses[unit.id] = candidate
+                    break
+        snapshot = PodSnapshot(
+            uid=uid,
+            sandboxes=kept_sandboxes,
+            units=kept_units,
+            sandbox_status=_newest_status(kept_sandboxes, sandbox_status, old.sandbox_status),
+            statuses=statuses,
+            looked_at=began,
+        )
+        self._disown(old, _ids(kept_sandboxes, kept_units))
+        self._began[uid] = began
+        self._store(snapshot)
+        return snapshot
+
+    def _merge_sandboxes(
+        self, old: PodSnapshot, listed: Sequence[SandboxSummary], began: float
+    ) -> tuple[SandboxSummary, ...]:
+        found = {s.id: s for s in listed if self._gone.get(s.id, -1.0) < began}
+        for sandbox in old.sandboxes:
+            if self._noted.get(sandbox.id, -1.0) < began:
+                continue
+            other = found.get(sandbox.id)
+            if other is None or other.state is SandboxState.READY:
+                found[sandbox.id] = sandbox
+        self._settle_notes((s.id for s in (*old.sandboxes, *listed)), began)
+        return tuple(sorted(found.values(), key=_sandbox_order, reverse=True))
+
+    def _merge_units(
+        self, old: PodSnapshot, listed: Sequence[UnitSummary], began: float
+    ) -> tuple[UnitSummary, ...]:
+        found = {u.id: u for u in listed if self._gone.get(u.id, -1.0) < began}
+        for unit in old.units:
+            if self._noted.get(unit.id, -1.0) < began:
+                continue
+            other = found.get(unit.id)
+            if other is None or other.state is not UnitState.EXITED:
+                found[unit.id] = unit
+        self._settle_notes((u.id for u in (*old.units, *listed)), began)
+        return tuple(sorted(found.values(), key=_unit_order, reverse=True))
+
+    def _settle_notes(self, ids: Iterable[str], began: float) -> None:
+        for object_id in ids:
+            if self._noted.get(object_id, began) < began:
+                del self._noted[object_id]
+
+    def _keep_noted(self, object_id: str, at: float, snapshot: PodSnapshot) -> PodSnapshot:
+        self._noted[object_id] = at
+        self._gone.pop(object_id, None)
+        self._store(snapshot)
+        return snapshot
+
+    def _store(self, snapshot: PodSnapshot) -> None:
+        if snapshot.is_empty:
+            self._pods.pop(snapshot.uid, None)
+            return
+        self._pods[snapshot.uid] = snapshot
+        for object_id in _ids(snapshot.sandboxes, snapshot.units):
+            self._owners[object_id] = snapshot.uid
+
+    def _disown(self, old: PodSnapshot, kept: Iterable[str]) -> None:
+        keep = set(kept)
+        for object_id in _ids(old.sandboxes, old.units):
+            if object_id not in keep:
+                self._owners.pop(object_id, None)
+                self._stale.discard(object_id)
+                self._noted.pop(object_id, None)
+
+    def _forget_old(self, began: float) -> None:
+        horizon = began - _REMEMBER_GONE_SECONDS
+        for object_id in [i for i, at in self._gone.items() if at < horizon]:
+            del self._gone[object_id]
+
+    def _is_current(self, status: UnitStatus | None, unit: UnitSummary) -> bool:
+        return (
+            status is not None
+            and status.summary.state is unit.state
+            and unit.state is not UnitState.UNKNOWN
+            and unit.id not in self._stale
+        )
+
+
+def _sandbox_order(sandbox: SandboxSummary) -> tuple[int, int, str]:
+    return sandbox.attempt, sandbox.created_at_ns, sandbox.id
+
+
+def _unit_order(unit: UnitSummary) -> tuple[int, int, str]:
+    return unit.attempt, unit.created_at_ns, unit.id
+
+
+Marks = frozenset[tuple[str, SandboxState | UnitState]]
+
+
+def _ids(sandboxes: Iterable[SandboxSummary], units: Iterable[UnitSummary]) -> list[str]:
+    return [*(s.id for s in sandboxes), *(u.id for u in units)]
+
+
+def _marks(sandboxes: Iterable[SandboxSummary], units: Iterable[UnitSummary]) -> Marks:
+    return frozenset([*((s.id, s.state) for s in sandboxes), *((u.id, u.state) for u in units)])
+
+
+def _marks_of(snapshot: PodSnapshot | None) -> Marks:
+    return frozenset() if snapshot is None else _marks(snapshot.sandboxes, snapshot.units)
+
+
+def _newest_status(
+    sandboxes: tuple[SandboxSummary, ...], fresh: SandboxStatus | None, old: SandboxStatus | None
+) -> SandboxStatus | None:
+    """The newest sandbox's status; its addresses stay as last seen when it stops being ready."""
+    if not sandboxes:
+        return None
+    for status in (fresh, old):
+        if status is not None and status.summary.id == sandboxes[0].id:
+            if status.summary.state is sandboxes[0].state:
+                return status
+            return msgspec.structs.replace(status, summary=sandboxes[0])
+    return None
+
+
+def _without(old: PodSnapshot, gone: set[str]) -> PodSnapshot:
+    sandboxes = tuple(s for s in old.sandboxes if s.id not in gone)
+    return msgspec.structs.replace(
+        old,
+        sandboxes=sandboxes,
+        units=tuple(u for u in old.units if u.id not in gone),
+        statuses={unit_id: status for unit_id, status in old.statuses.items() if unit_id not in gone},
+        sandbox_status=_newest_status(sandboxes, None, old.sandbox_status),
+    )

@@ -1,0 +1,31 @@
+"""Deadlines, concurrency and rhythms of one runtime, in seconds and calls at once."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Defaults are the kubelet's where it has the figure.
+
+    `request_seconds` is ``--runtime-request-timeout``; creating a sandbox gets twice that, stopping a unit its
+    grace period on top. Changing calls, stopping calls and queries have separate limits, so that a look never
+    waits behind a slow create, nor a create behind thirty pods that use up their grace.
+    """
+
+    request_seconds: float = 120.0
+    query_seconds: float = 30.0
+    probe_seconds: float = 3.0
+    probe_interval_seconds: float = 5.0
+    open_seconds: float = 10.0
+    changing: int = 8
+    """Creates, starts and removals at once. On 2 processors containerd starts most pods in a second with 4 to 8;
+    with 16 it spends more processor time on each and starts fewer (docs/performance.md)."""
+    stopping: int = 128
+    querying: int = 32
+    relist_seconds: float = 1.0
+    """How often a runtime without a stream of events is listed."""
+    safety_relist_seconds: tuple[float, float] = (60.0, 300.0)
+    """With events: a random time in this range between two lists."""
+    settle_seconds: float = 2.0
+    """After a subscription: when to list once more, for what happened before it took effect."""

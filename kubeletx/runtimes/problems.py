@@ -1,0 +1,33 @@
+"""Several refusals in one message, so that an operator corrects everything in one go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kubeletx.api import InvalidConfig
+
+
+class InvalidConfigs(InvalidConfig):
+    """More than one thing is wrong; `errors` holds each."""
+
+    def __init__(self, errors: Sequence[InvalidConfig]) -> None:
+        """`errors`: at least two, in the order found."""
+        first = errors[0]
+        super().__init__(
+            obj=first.obj,
+            field=first.field,
+            problem=first.problem,
+            fix=first.fix,
+        )
+        self.errors = tuple(errors)
+        self.message = f"{len(errors)} problems: " + "; ".join(
+            f"({number}) {error.message}" for number, error in enumerate(errors, 1)
+        )
+
+
+def raise_all(errors: Sequence[InvalidConfig]) -> None:
+    """Raise the only error, or all of them as one; return if there is none."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise InvalidConfigs(errors)

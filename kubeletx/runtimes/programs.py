@@ -1,0 +1,55 @@
+"""Running a short program with a deadline: CNI plugins, credential helpers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Mapping
+
+
+class ProgramFailed(Exception):
+    """The program ended with an error. `output`: what it printed; the message is its first line, shortened."""
+
+    def __init__(self, message: str, output: bytes) -> None:
+        """See the class."""
+        super().__init__(message)
+        self.output = output
+
+
+async def run_program(
+    program: str,
+    *args: str,
+    stdin: bytes = b"",
+    seconds: float,
+    environment: Mapping[str, str] | None = None,
+) -> bytes:
+    """The program's standard output.
+
+    Raises ProgramFailed for an exit code that is not 0, TimeoutError after `seconds`, OSError when it cannot be
+    started. After a time-out or a cancellation the program and its children are killed.
+    """
+    process = await asyncio.create_subprocess_exec(
+        program,
+        *args,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+        env=environment,
+    )
+    try:
+        async with asyncio.timeout(seconds):
+            output, errors = await process.communicate(stdin)
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # its children hold the pipes too
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await process.wait()
+    if process.returncode != 0:
+        lines = (output.strip() or errors.strip()).decode(errors="replace").splitlines()
+        raise ProgramFailed(lines[0][:200] if lines else f"exit code {process.returncode}", output)
+    return output

@@ -1,0 +1,113 @@
+"""Tombstones: pods that were ended by force while their runtime did not answer (DECISIONS 11).
+
+A tombstone says "whatever of this pod is still on that runtime is to go". When the runtime comes back, the
+registry stops and removes the leftovers first; the tombstone goes when nothing is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import msgspec
+import structlog
+from sqlalchemy import Column, String, Table, delete, select
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.engine import Connection, RowMapping
+
+from kubeletx.api import PodUid, RuntimeName, SandboxId, Unavailable
+from kubeletx.store import Store, read_rows
+
+from .bindings import METADATA
+
+log = structlog.get_logger(__name__)
+
+TOMBSTONES = Table(
+    "tombstones",
+    METADATA,
+    Column("uid", String, primary_key=True),
+    Column("runtime", String, primary_key=True),
+    Column("sandbox_ids", String, nullable=False),
+)
+
+
+class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
+    """`sandbox_ids`: those last known, for people; what is really there is looked at."""
+
+    uid: PodUid
+    runtime: RuntimeName
+    sandbox_ids: tuple[SandboxId, ...] = ()
+
+
+class Tombstones:
+    """All tombstones, in memory and on disk."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._all: dict[tuple[PodUid, RuntimeName], Tombstone] = {}
+        self._added = asyncio.Event()
+
+    async def load(self) -> None:
+        """Read what earlier runs wrote; none when the database cannot be read now."""
+        try:
+            stones = await self._store.read(_select_all)
+        except Unavailable as error:
+            log.warning("Failed to read the tombstones", err=str(error))
+            return
+        for stone in stones:
+            self._all.setdefault((stone.uid, stone.runtime), stone)
+
+    @property
+    def all(self) -> Mapping[tuple[PodUid, RuntimeName], Tombstone]:
+        """Every tombstone; a live, read-only view."""
+        return MappingProxyType(self._all)
+
+    def of_runtime(self, runtime: str) -> tuple[Tombstone, ...]:
+        """Those of one runtime."""
+        return tuple(stone for stone in self._all.values() if stone.runtime == runtime)
+
+    async def wait_for(self, runtime: str) -> tuple[Tombstone, ...]:
+        """Those of one runtime, once there is one."""
+        while not (stones := self.of_runtime(runtime)):
+            self._added.clear()
+            await self._added.wait()
+        return stones
+
+    async def add(self, stone: Tombstone) -> None:
+        """Set a tombstone; on disk when this returns, or later when the database cannot be written now."""
+        self._all[stone.uid, stone.runtime] = stone
+        self._added.set()
+        try:
+            await self._store.write(lambda connection: _insert(connection, stone))
+        except Unavailable as error:
+            log.warning("Failed to write a tombstone; trying again later", pod_uid=stone.uid, err=str(error))
+            self._store.write_later(lambda connection: _insert(connection, stone))
+
+    async def remove(self, uid: PodUid, runtime: RuntimeName) -> None:
+        """Nothing is left of the pod there."""
+        if self._all.pop((uid, runtime), None) is not None:
+            self._store.write_later(lambda connection: _delete(connection, uid, runtime))
+
+
+def _insert(connection: Connection, stone: Tombstone) -> None:
+    row = {"uid": stone.uid, "runtime": stone.runtime, "sandbox_ids": ",".join(stone.sandbox_ids)}
+    statement = insert(TOMBSTONES).values(row)
+    connection.execute(statement.on_conflict_do_update(index_elements=["uid", "runtime"], set_=row))
+
+
+def _delete(connection: Connection, uid: PodUid, runtime: RuntimeName) -> None:
+    match = (TOMBSTONES.c.uid == uid) & (TOMBSTONES.c.runtime == runtime)
+    connection.execute(delete(TOMBSTONES).where(match))
+
+
+def _select_all(connection: Connection) -> list[Tombstone]:
+    return read_rows(connection, select(TOMBSTONES), _from_row)
+
+
+def _from_row(row: RowMapping) -> Tombstone:
+    return Tombstone(
+        uid=PodUid(row["uid"]),
+        runtime=RuntimeName(row["runtime"]),
+        sandbox_ids=tuple(SandboxId(one) for one in row["sandbox_ids"].split(",") if one),
+    )

@@ -1,0 +1,83 @@
+"""Endpoint URLs: paths become ``unix://``, the host's own parameters are taken out, the rest stays as written."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from kubeletx.api import InvalidConfig
+
+HOST_PARAMETERS = ("plugin", "isolation")
+ISOLATIONS = ("none", "process")
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
+
+
+class SplitUrl(NamedTuple):
+    """`url` without the host's parameters; `names` of the parameters that are left, in order."""
+
+    url: str
+    plugin: str
+    isolation: str
+    names: tuple[str, ...]
+
+
+def is_bare(text: str) -> bool:
+    """A path or a URL, and nothing else before it."""
+    return text.startswith("/") or _SCHEME.match(text) is not None
+
+
+def normal(text: str, field: str) -> str:
+    """The URL as plugins see it: a path gets ``unix://``, ``%3B`` becomes a semicolon.
+
+    Raises InvalidConfig for what is neither a path nor a URL.
+    """
+    text = text.strip().replace("%3B", ";").replace("%3b", ";")
+    if not is_bare(text):
+        raise InvalidConfig(
+            field=field,
+            problem=f"{text!r} is not a URL" if text else "the URL is empty",
+            fix="write SCHEME://..., such as unix:///run/containerd/containerd.sock, or an absolute path",
+        )
+    if text.startswith("/"):
+        return f"unix://{text}"
+    scheme, _, rest = text.partition("://")
+    return f"{scheme.lower()}://{rest}"
+
+
+def split(url: str, field: str) -> SplitUrl:
+    """Take ``plugin=`` and ``isolation=`` out of the query."""
+    base, mark, query = url.partition("?")
+    found: dict[str, str] = {}
+    kept: list[str] = []
+    names: list[str] = []
+    for part in query.split("&") if mark else ():
+        name, _, value = part.partition("=")
+        if name in HOST_PARAMETERS:
+            if name in found:
+                raise InvalidConfig(field=field, problem=f"{name}= stands twice in the URL", fix="keep one")
+            found[name] = unquote(value)
+        else:
+            kept.append(part)
+            if name:
+                names.append(unquote(name))
+    isolation = found.get("isolation", "none")
+    if isolation not in ISOLATIONS:
+        raise InvalidConfig(
+            field=field,
+            problem=f"isolation={isolation} is unknown",
+            fix=f"use one of: {', '.join(ISOLATIONS)}",
+        )
+    query = "&".join(kept)
+    return SplitUrl(f"{base}?{query}" if query else base, found.get("plugin", ""), isolation, tuple(names))
+
+
+def join(url: str, *, plugin: str = "", isolation: str = "none") -> str:
+    """The URL as an operator writes it in an endpoint flag; `split` of `normal` gives the parts back."""
+    extra = [f"plugin={quote(plugin, safe='')}"] if plugin else []
+    if isolation != "none":
+        extra.append(f"isolation={isolation}")
+    if extra:
+        url += ("&" if "?" in url else "?") + "&".join(extra)
+    return url.replace(";", "%3B")

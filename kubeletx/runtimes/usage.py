@@ -1,0 +1,125 @@
+"""What each runtime said last about the usage of our units; sums over runtimes are made in `kubeletx.node.totals`.
+
+Every runtime is asked at once and has a few seconds; one that does not answer keeps its last figures and is
+marked (rule 7). A figure that a runtime does not measure stays None and is never taken for 0. CPU rates that a
+runtime does not give come from two readings of its counter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+
+import msgspec
+import structlog
+
+from kubeletx.api import Clock, KubeletxError, RuntimeName, SupportsStats, UnitStats, names
+
+from .handle import RuntimeHandle
+from .registry import RuntimeRegistry
+
+log = structlog.get_logger(__name__)
+
+DEADLINE_SECONDS = 5.0
+"""A runtime that takes longer did not answer."""
+FRESH_SECONDS = 5.0
+"""Figures of this age are not asked for again."""
+
+
+class RuntimeUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """One runtime's units. `answered` False: it is silent or cannot measure, so these are old figures or none.
+
+    `at`: when the figures were read. `remote`: they are of another machine.
+    """
+
+    name: RuntimeName
+    workload_type: str
+    answered: bool
+    remote: bool = False
+    at: datetime | None = None
+    units: tuple[UnitStats, ...] = ()
+
+
+class UsageBoard:
+    """Asks the runtimes, and remembers what they said last."""
+
+    def __init__(
+        self,
+        registry: RuntimeRegistry,
+        *,
+        agent_id: str,
+        clock: Clock,
+        deadline_seconds: float = DEADLINE_SECONDS,
+        fresh_seconds: float = FRESH_SECONDS,
+    ) -> None:
+        """`agent_id`: only units of this agent are counted."""
+        self._registry = registry
+        self._agent_id = agent_id
+        self._clock = clock
+        self._deadline_seconds = deadline_seconds
+        self._fresh_seconds = fresh_seconds
+        self._last: dict[RuntimeName, tuple[float, RuntimeUsage]] = {}
+        self._asking: asyncio.Task[tuple[RuntimeUsage, ...]] | None = None
+
+    async def read(self) -> tuple[RuntimeUsage, ...]:
+        """Every runtime in the order listed; callers at the same time share one round of questions."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._read(), name="usage")
+        return await asyncio.shield(self._asking)
+
+    async def _read(self) -> tuple[RuntimeUsage, ...]:
+        handles = self._registry.handles()
+        usages = await asyncio.gather(*(self._of(handle) for handle in handles))
+        present = {handle.name for handle in handles}
+        for name in [name for name in self._last if name not in present]:
+            del self._last[name]
+        return tuple(usages)
+
+    async def _of(self, handle: RuntimeHandle) -> RuntimeUsage:
+        now = self._clock.monotonic()
+        read_at, last = self._last.get(handle.name, (0.0, None))
+        service = handle.capability(SupportsStats)
+        if service is None or not handle.state.reachable:
+            return _silent(handle, last)
+        if last is not None and now - read_at < self._fresh_seconds:
+            return last
+        match = {names.AGENT_ID: self._agent_id, names.RUNTIME_NAME: str(handle.name)}
+        try:
+            units = await handle.ask(
+                "list_unit_stats", lambda: service.list_unit_stats(match), seconds=self._deadline_seconds
+            )
+        except KubeletxError as error:
+            log.debug("Got no usage figures", runtime=handle.name, err=str(error))
+            return _silent(handle, last)
+        before = {unit.id: unit for unit in last.units} if last is not None else {}
+        usage = RuntimeUsage(
+            name=handle.name,
+            workload_type=handle.workload_type,
+            answered=True,
+            remote=handle.traits is not None and handle.traits.remote,
+            at=self._clock.now(),
+            units=tuple(with_rate(unit, before.get(unit.id)) for unit in units),
+        )
+        self._last[handle.name] = (now, usage)
+        return usage
+
+
+def _silent(handle: RuntimeHandle, last: RuntimeUsage | None) -> RuntimeUsage:
+    """What it said last, marked as old."""
+    if last is None:
+        return RuntimeUsage(name=handle.name, workload_type=handle.workload_type, answered=False)
+    return msgspec.structs.replace(last, answered=False)
+
+
+def with_rate(unit: UnitStats, before: UnitStats | None) -> UnitStats:
+    """The CPU rate from two readings of the counter, when the runtime gives the counter alone."""
+    if unit.cpu_usage_nano_cores is not None or unit.cpu_usage_core_ns is None:
+        return unit
+    if before is None or before.cpu_usage_core_ns is None or unit.at_ns <= before.at_ns:
+        return unit
+    used = unit.cpu_usage_core_ns - before.cpu_usage_core_ns
+    if used < 0:  # the unit was restarted under the same id
+        return unit
+    return msgspec.structs.replace(
+        unit, cpu_usage_nano_cores=used * 1_000_000_000 // (unit.at_ns - before.at_ns)
+    )

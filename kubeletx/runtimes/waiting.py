@@ -1,0 +1,48 @@
+"""Small ways to wait on the injected clock."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kubeletx.api import Clock
+
+
+async def sleep_or(clock: Clock, seconds: float, event: asyncio.Event) -> bool:
+    """Wait until `seconds` passed or `event` is set; True for the event."""
+    if event.is_set():
+        return True
+    sleeper = asyncio.create_task(_sleep(clock, seconds), name="sleep")
+    waiter = asyncio.create_task(_wait(event), name="wait")
+    try:
+        await asyncio.wait((sleeper, waiter), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        sleeper.cancel()
+        waiter.cancel()
+    return event.is_set()
+
+
+async def _sleep(clock: Clock, seconds: float) -> None:
+    await clock.sleep(seconds)
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+class Backoff:
+    """Growing delays: `first`, then twice as long each time up to `cap`."""
+
+    def __init__(self, first: float, cap: float) -> None:
+        self._first = first
+        self._cap = cap
+        self._next = first
+
+    def next(self) -> float:
+        """The next delay in seconds."""
+        delay = self._next
+        self._next = min(self._cap, delay * 2)
+        return delay
+
+    def reset(self) -> None:
+        """Start again with the first delay."""
+        self._next = self._first

@@ -1,0 +1,180 @@
+"""`AdminBackend`: the one protocol between the servers of this room and the agent behind them.
+
+The agent implements it; `admin`, `healthz` and `metrics` only translate it to HTTP. Rules for every method:
+
+- Errors are those of `kubeletx.api.errors`; the server turns them into v1 Status objects.
+- Lists show the last known state and do not wait for a runtime that hangs; what did not answer is named.
+- Pods carry their status, and the annotation ``kubeletx.io/bound-runtime`` once they are bound. Pods without
+  an owner are listed too, with annotation `views.ORPHANED`.
+- Async iterators end when the caller closes them (`aclose`), which the server does when its client leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from kubeletx.api import Session, StreamRequest, StreamUrl
+from kubeletx.kube.core import Pod
+from kubeletx.kube.event import Event
+from kubeletx.kube.node import Node
+
+from .views import (
+    ApplyResult,
+    ConfigValue,
+    DeleteOptions,
+    HealthView,
+    ImageListing,
+    LogOptions,
+    MetricsView,
+    PluginView,
+    PodChange,
+    PodTarget,
+    Progress,
+    PruneResult,
+    PullUpdate,
+    RuntimeDetail,
+    RuntimeView,
+    UsageView,
+    VersionView,
+)
+
+
+class AdminBackend(Protocol):
+    """Everything an operator may ask of a running agent."""
+
+    # --- the agent ---
+
+    async def version(self) -> VersionView:
+        """Who this agent is."""
+        ...
+
+    async def health(self) -> HealthView:
+        """Health of the parts (``syncloop`` and others); quick, asks no runtime."""
+        ...
+
+    async def metrics(self) -> MetricsView:
+        """What was counted so far; quick, asks no runtime."""
+        ...
+
+    async def plugins(self) -> Sequence[PluginView]:
+        """Every plugin found at start, in order of name."""
+        ...
+
+    async def config_view(self) -> Sequence[ConfigValue]:
+        """Effective settings and their origins (`agent.config_view.effective_values`)."""
+        ...
+
+    # --- pods ---
+
+    async def list_pods(self) -> Sequence[Pod]:
+        """All pods of all sources, and orphans, by namespace and name."""
+        ...
+
+    def watch_pods(self) -> AsyncIterator[PodChange]:
+        """ADDED for every pod there is, then each change. Slow readers lose intermediate states only."""
+        ...
+
+    async def apply_pod(self, pod: Pod) -> ApplyResult:
+        """Want this pod: create it, or change what may be changed (DECISIONS 14), else Conflict.
+
+        `pod` is as the manifest has it: without defaults, not validated.
+        """
+        ...
+
+    async def replace_pod(self, pod: Pod, force: bool) -> ApplyResult:
+        """Like `apply_pod`, but the pod must exist (NotFound). `force`: delete it and create it again."""
+        ...
+
+    async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:
+        """Begin the pod's end and return it as it then is. Pods of other sources than `apply` are refused
+        with Conflict, naming the source, unless forced with no grace; orphans may always be deleted."""
+        ...
+
+    async def open_logs(self, target: PodTarget, options: LogOptions) -> AsyncIterator[bytes]:
+        """Check that there is such a log (NotFound, InvalidConfig), then yield its lines as bytes."""
+        ...
+
+    async def exec(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
+        """Run a command; `container` empty is the pod's first one."""
+        ...
+
+    async def attach(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
+        """Join the streams of the main process; `container` empty is the pod's first one."""
+        ...
+
+    async def port_forward(self, target: PodTarget, port: int) -> Session | StreamUrl:
+        """One connection to `port` on the pod's loopback."""
+        ...
+
+    # --- node, events, usage ---
+
+    async def get_node(self) -> Node:
+        """The node as it would be reported."""
+        ...
+
+    def watch_node(self) -> AsyncIterator[Node]:
+        """The node now, and again after each change."""
+        ...
+
+    async def list_events(self) -> Sequence[Event]:
+        """Events kept, oldest first."""
+        ...
+
+    def watch_events(self) -> AsyncIterator[Event]:
+        """Events from now on; a repetition comes again with a higher count."""
+        ...
+
+    async def usage(self) -> UsageView:
+        """Usage, from figures of the last few seconds."""
+        ...
+
+    # --- runtimes ---
+
+    async def list_runtimes(self) -> Sequence[RuntimeView]:
+        """All runtimes in their order: the first of a type is its default."""
+        ...
+
+    def watch_runtimes(self) -> AsyncIterator[Sequence[RuntimeView]]:
+        """The whole list now, and again after each change."""
+        ...
+
+    async def describe_runtime(self, name: str) -> RuntimeDetail:
+        """Everything about one runtime."""
+        ...
+
+    async def add_runtime(self, text: str, image_endpoint: str | None = None) -> RuntimeView:
+        """Register one endpoint (``type:name:url``) for now and after restarts. InvalidConfig, AlreadyExists."""
+        ...
+
+    def remove_runtime(
+        self, name: str, *, drain: bool, force: bool, timeout_seconds: float
+    ) -> AsyncIterator[Progress]:
+        """Unregister it. Conflict while pods live on it, unless `drain` or `force` (DECISIONS 11)."""
+        ...
+
+    async def cordon(self, name: str) -> RuntimeView:
+        """Keep new pods off the runtime, also after restarts."""
+        ...
+
+    async def uncordon(self, name: str) -> RuntimeView:
+        """Let new pods come again."""
+        ...
+
+    # --- images ---
+
+    async def list_images(self) -> ImageListing:
+        """Images of all stores, each once."""
+        ...
+
+    def pull_image(self, image: str, runtime: str | None) -> AsyncIterator[PullUpdate]:
+        """Pull into the store of `runtime` (None: the default container runtime's)."""
+        ...
+
+    async def remove_image(self, image: str, runtime: str | None) -> Sequence[str]:
+        """Remove from that runtime's store, or from all; names the stores. Conflict while a pod uses it."""
+        ...
+
+    async def prune_images(self, runtime: str | None, all_unused: bool) -> PruneResult:
+        """Remove what we pulled and nobody uses; `all_unused`: also what others pulled."""
+        ...

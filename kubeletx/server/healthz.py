@@ -1,0 +1,98 @@
+"""Health over HTTP: ``/healthz`` for the whole agent and ``/healthz/<part>`` for one part of it.
+
+200 and ``ok`` when well, 500 and the reasons when not. ``ping`` only says that the agent's loop turns;
+the other parts (``syncloop`` and those the agent adds) come from the backend. ``?verbose`` lists all parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import structlog
+from aiohttp import web
+
+from kubeletx.api import InvalidConfig
+
+from .backend import AdminBackend
+from .http import errors_as_status
+
+log = structlog.get_logger(__name__)
+
+
+def health_routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
+    """The routes, for every server that offers health."""
+
+    async def ping(request: web.Request) -> web.StreamResponse:
+        return web.Response(text="ok")
+
+    async def whole(request: web.Request) -> web.StreamResponse:
+        health = await backend.health()
+        lines = [
+            f"[+]{part.name} ok" if part.ok else f"[-]{part.name} failed: {part.message}"
+            for part in health.parts
+        ]
+        if health.ok and "verbose" not in request.query:
+            return web.Response(text="ok")
+        verdict = "healthz check passed" if health.ok else "healthz check failed"
+        return web.Response(
+            text="\n".join(["[+]ping ok", *lines, verdict, ""]), status=200 if health.ok else 500
+        )
+
+    async def part(request: web.Request) -> web.StreamResponse:
+        wanted = request.match_info["part"]
+        for found in (await backend.health()).parts:
+            if found.name == wanted:
+                return web.Response(text="ok" if found.ok else found.message, status=200 if found.ok else 500)
+        raise web.HTTPNotFound(text=f"no part is named {wanted!r}")
+
+    return (
+        web.get("/healthz", whole),
+        web.get("/healthz/ping", ping),
+        web.get("/healthz/{part}", part),
+    )
+
+
+class HttpServer:
+    """A plain HTTP server on one TCP address, from `start` to `stop`."""
+
+    def __init__(self, *, name: str, address: str, port: int, routes: Iterable[web.RouteDef]) -> None:
+        """`name`: the flag that set the port, for messages. `port` 0: any free one (see `port`)."""
+        self._name = name
+        self._address = address
+        self._port = port
+        self._app = web.Application(middlewares=[errors_as_status])
+        self._app.add_routes(routes)
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, once started."""
+        return self._port
+
+    async def start(self) -> None:
+        """Listen. Raises InvalidConfig, naming the flag, when the address cannot be had."""
+        runner = web.AppRunner(self._app, handle_signals=False, access_log=None, shutdown_timeout=0.5)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, self._address, self._port).start()
+        except OSError as err:
+            await runner.cleanup()
+            raise InvalidConfig(
+                field=f"--{self._name}",
+                problem=f"cannot listen on {self._address}:{self._port}: {err.strerror}",
+                fix="choose another port, or 0 to do without",
+            ) from err
+        self._runner = runner
+        self._port = runner.addresses[0][1]
+        log.info("Opened port", purpose=self._name, address=self._address, port=self._port)
+
+    async def stop(self) -> None:
+        """Close all connections."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+
+def health_server(backend: AdminBackend, address: str, port: int) -> HttpServer:
+    """The server of ``--healthz-port``."""
+    return HttpServer(name="healthz-port", address=address, port=port, routes=health_routes(backend))

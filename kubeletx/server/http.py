@@ -1,0 +1,116 @@
+"""What all handlers of this room share: JSON bodies, errors as Status, streams of JSON lines.
+
+A stream is a chunked body of lines ``{"type": ..., "object": ...}``. An error after its start is the line
+``{"type": "ERROR", "object": <Status>}``, as in a Kubernetes watch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from kubeletx.api import Internal, InvalidConfig, KubeletxError
+
+from .status import Status, to_status
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+LINES = "application/json;stream=watch"
+
+
+def json_response(value: Any, code: int = 200) -> web.Response:
+    """Structs as JSON."""
+    return web.Response(body=msgspec.json.encode(value), status=code, content_type="application/json")
+
+
+def error_response(error: KubeletxError) -> web.Response:
+    """The Status object of an error, with its code."""
+    status = to_status(error)
+    return json_response(status, status.code)
+
+
+def failure_of(error: BaseException) -> Status:
+    """The Status of anything; what is not ours is a bug and is logged with its traceback."""
+    if isinstance(error, KubeletxError):
+        return to_status(error)
+    log.error("Failed to answer a request", exc_info=error)
+    return to_status(Internal(f"internal error: {type(error).__name__}: {error}"))
+
+
+@web.middleware
+async def errors_as_status(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Turn errors of handlers into Status objects. Disconnects and aiohttp's own answers pass."""
+    try:
+        return await handler(request)
+    except KubeletxError as error:
+        return error_response(error)
+    except web.HTTPNotFound:
+        return json_response(
+            Status(message=f"no such path: {request.path}", reason="NotFound", code=404), 404
+        )
+    except web.HTTPException:
+        raise
+    except ConnectionResetError:
+        raise
+    except Exception as error:  # noqa: BLE001 - root of a request's task
+        status = failure_of(error)
+        return json_response(status, status.code)
+
+
+async def read_json(request: web.Request, type_: type[T]) -> T:
+    """The body as `type_`; InvalidConfig names the field that does not fit."""
+    body = await request.read()
+    try:
+        return msgspec.json.decode(body or b"{}", type=type_)
+    except msgspec.DecodeError as err:
+        raise InvalidConfig(field="body", problem=str(err), fix="correct the request") from err
+
+
+def flag(request: web.Request, name: str) -> bool:
+    """A query parameter that is true or 1; absent means false."""
+    return request.query.get(name, "").lower() in ("1", "true")
+
+
+async def stream_lines(
+    request: web.Request, items: AsyncIterator[Any], kind: Callable[[Any], str] | str | None
+) -> web.StreamResponse:
+    """Send each item as one line until the iterator or the client ends.
+
+    `kind`: the line's type, or how to get it; None: an item has `type` and `object` of its own.
+    """
+    response = web.StreamResponse(headers={"Content-Type": LINES})
+    await response.prepare(request)
+    async with aclosing(_closable(items)) as source:
+        try:
+            async for item in source:
+                await response.write(msgspec.json.encode(_line(item, kind)) + b"\n")
+        except ConnectionResetError:
+            return response
+        except Exception as error:  # noqa: BLE001 - the status line is sent already
+            await response.write(msgspec.json.encode({"type": "ERROR", "object": failure_of(error)}) + b"\n")
+    await response.write_eof()
+    return response
+
+
+def _line(item: Any, kind: Callable[[Any], str] | str | None) -> Any:
+    if kind is None:
+        return item
+    return {"type": kind if isinstance(kind, str) else kind(item), "object": item}
+
+
+async def _closable(items: AsyncIterator[T]) -> AsyncGenerator[T, None]:
+    """`items` with an `aclose` that reaches the inner generator, if it is one."""
+    try:
+        async for item in items:
+            yield item
+    finally:
+        close = getattr(items, "aclose", None)
+        if close is not None:
+            await close()

@@ -1,0 +1,31 @@
+"""The read-only port (off by default): pods, metrics and health without authentication, as the kubelet's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aiohttp import web
+
+from kubeletx.kube.core import PodList
+
+from .backend import AdminBackend
+from .healthz import HttpServer, health_routes
+from .http import json_response
+from .routes_agent import metrics_response
+
+
+def readonly_routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
+    """``/pods``, ``/metrics`` and ``/healthz``."""
+
+    async def pods(request: web.Request) -> web.StreamResponse:
+        return json_response(PodList(items=tuple(await backend.list_pods())))
+
+    async def metrics(request: web.Request) -> web.StreamResponse:
+        return await metrics_response(backend)
+
+    return (web.get("/pods", pods), web.get("/metrics", metrics), *health_routes(backend))
+
+
+def readonly_server(backend: AdminBackend, address: str, port: int) -> HttpServer:
+    """The server of ``--read-only-port``."""
+    return HttpServer(name="read-only-port", address=address, port=port, routes=readonly_routes(backend))

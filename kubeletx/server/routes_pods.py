@@ -1,0 +1,134 @@
+"""Routes of pods: list, watch, apply, replace, delete, logs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import datetime
+
+from aiohttp import web
+
+from kubeletx.api import InvalidConfig, KubeletxError, NotFound
+from kubeletx.kube.core import Pod, PodList
+from kubeletx.kube.load import load_pods
+
+from .backend import AdminBackend
+from .http import flag, json_response, read_json, stream_lines
+from .status import to_status
+from .tasks import Tasks
+from .views import ApplyReport, ApplyResult, DeleteOptions, LogOptions, PodTarget
+
+
+def routes(backend: AdminBackend, tasks: Tasks) -> Iterable[web.RouteDef]:
+    """The routes of this file."""
+
+    async def pods(request: web.Request) -> web.StreamResponse:
+        if flag(request, "watch"):
+            return await stream_lines(request, backend.watch_pods(), None)
+        return json_response(PodList(items=tuple(await backend.list_pods())))
+
+    async def one(request: web.Request) -> web.StreamResponse:
+        return json_response(find_pod(await backend.list_pods(), target_of(request)))
+
+    async def put(request: web.Request) -> web.StreamResponse:
+        replace, force = flag(request, "replace"), flag(request, "force")
+        wanted = load_pods(await request.read(), request.query.get("origin", "request"))
+        results: list[ApplyResult] = []
+        for pod in wanted:
+            change = backend.replace_pod(pod, force) if replace else backend.apply_pod(pod)
+            try:
+                results.append(await tasks.complete(change, f"apply {pod.ref}"))
+            except KubeletxError as error:
+                results.append(ApplyResult(action="failed", pod=pod, error=to_status(error)))
+        return json_response(ApplyReport(items=tuple(results)))
+
+    async def delete(request: web.Request) -> web.StreamResponse:
+        target = target_of(request)
+        options = await read_json(request, DeleteOptions)
+        return json_response(
+            await tasks.complete(backend.delete_pod(target, options), f"delete {target.ref}")
+        )
+
+    async def logs(request: web.Request) -> web.StreamResponse:
+        lines = await backend.open_logs(target_of(request), log_options(request))
+        return await stream_bytes(request, lines)
+
+    return (
+        web.get("/v1/pods", pods),
+        web.post("/v1/pods", put),
+        web.get("/v1/pods/{namespace}/{name}", one),
+        web.delete("/v1/pods/{namespace}/{name}", delete),
+        web.get("/v1/pods/{namespace}/{name}/log", logs),
+    )
+
+
+def target_of(request: web.Request) -> PodTarget:
+    """The pod that the path names."""
+    info = request.match_info
+    return PodTarget(namespace=info["namespace"], name=info["name"], uid=request.query.get("uid", ""))
+
+
+def find_pod(pods: Sequence[Pod], target: PodTarget) -> Pod:
+    """The pod, or NotFound with the nearest name that there is."""
+    for pod in pods:
+        if (pod.namespace, pod.name) == (target.namespace, target.name) and target.uid in ("", pod.uid):
+            return pod
+    elsewhere = [pod.namespace for pod in pods if pod.name == target.name]
+    near = difflib.get_close_matches(
+        target.name, [p.name for p in pods if p.namespace == target.namespace], n=1
+    )
+    if elsewhere:
+        hint = f"; it is in namespace {elsewhere[0]} (-n {elsewhere[0]})"
+    else:
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise NotFound(f"pod {target.ref} not found{hint}")
+
+
+def log_options(request: web.Request) -> LogOptions:
+    """The query in the spelling of the Kubernetes log endpoint."""
+    query = request.query
+    return LogOptions(
+        container=query.get("container", ""),
+        follow=flag(request, "follow"),
+        previous=flag(request, "previous"),
+        timestamps=flag(request, "timestamps"),
+        tail_lines=_number(query.get("tailLines"), "tailLines"),
+        since_seconds=_number(query.get("sinceSeconds"), "sinceSeconds"),
+        since_at=_time(query.get("sinceTime"), "sinceTime"),
+        limit_bytes=_number(query.get("limitBytes"), "limitBytes"),
+    )
+
+
+def _number(text: str | None, field: str) -> int | None:
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit():
+        raise InvalidConfig(field=field, problem=f"{text!r} is not a whole number", fix="give 0 or more")
+    return int(text)
+
+
+def _time(text: str | None, field: str) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = datetime.min
+    if moment.tzinfo is None:
+        raise InvalidConfig(field=field, problem=f"{text!r} is not a time", fix="write 2006-01-02T15:04:05Z")
+    return moment
+
+
+async def stream_bytes(request: web.Request, chunks: AsyncIterator[bytes]) -> web.StreamResponse:
+    """A chunked text body; the connection is cut when the source fails in the middle."""
+    response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
+    await response.prepare(request)
+    try:
+        async for chunk in chunks:
+            await response.write(chunk)
+    finally:
+        close = getattr(chunks, "aclose", None)
+        if close is not None:
+            await close()
+    await response.write_eof()
+    return response

@@ -1,0 +1,87 @@
+"""Errors on the wire: our classes as v1 Status objects with their HTTP code, and back again.
+
+`reason` and `code` are Kubernetes' own words, so that any client understands them; `details.kind` names our
+class, so that the command line raises the same error that the agent raised.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from kubeletx.api import errors
+from kubeletx.api.errors import FieldError, KubeletxError
+
+
+class StatusCause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One field of a refused object."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class StatusDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`kind`: name of our error class. `name`: the object or file."""
+
+    kind: str = ""
+    name: str = ""
+    causes: tuple[StatusCause, ...] = ()
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """Source: meta/v1 Status, as a failure."""
+
+    kind: str = "Status"
+    api_version: str = msgspec.field(default="v1", name="apiVersion")
+    status: str = "Failure"
+    message: str = ""
+    reason: str = ""
+    details: StatusDetails = StatusDetails()
+    code: int = 500
+
+
+_CODES: Final[dict[type[KubeletxError], tuple[int, str]]] = {
+    errors.NotFound: (404, "NotFound"),
+    errors.AlreadyExists: (409, "AlreadyExists"),
+    errors.InvalidConfig: (400, "BadRequest"),
+    errors.InvalidPod: (422, "Invalid"),
+    errors.Unsupported: (405, "MethodNotAllowed"),
+    errors.Unavailable: (503, "ServiceUnavailable"),
+    errors.TimedOut: (504, "Timeout"),
+    errors.PermissionDenied: (403, "Forbidden"),
+    errors.Conflict: (409, "Conflict"),
+    errors.Internal: (500, "InternalError"),
+}
+_CLASSES: Final = {cls.__name__: cls for cls in _CODES}
+
+
+def _base(error: KubeletxError) -> type[KubeletxError]:
+    """The nearest class that has a code."""
+    return next((cls for cls in type(error).__mro__ if cls in _CODES), errors.Internal)
+
+
+def to_status(error: KubeletxError) -> Status:
+    """The Status of an error; sub-classes count as the class they extend."""
+    cls = _base(error)
+    code, reason = _CODES[cls]
+    details = StatusDetails(kind=cls.__name__)
+    if isinstance(error, FieldError):
+        cause = StatusCause(reason="FieldValueInvalid", message=error.problem, field=error.field)
+        details = StatusDetails(kind=cls.__name__, name=error.obj, causes=(cause,))
+    return Status(message=error.message, reason=error.reason or reason, details=details, code=code)
+
+
+def to_error(status: Status) -> KubeletxError:
+    """The error of a Status; what came from elsewhere becomes Internal, with its message."""
+    cls = _CLASSES.get(status.details.kind, errors.Internal)
+    if not issubclass(cls, FieldError):
+        return cls(status.message, reason=status.reason or None)
+    cause = status.details.causes[0] if status.details.causes else StatusCause(message=status.message)
+    made = cls(
+        obj=status.details.name, field=cause.field, problem=cause.message, reason=status.reason or None
+    )
+    made.message = status.message
+    made.args = (status.message,)
+    return made

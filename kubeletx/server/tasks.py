@@ -1,0 +1,42 @@
+"""Changes that must not stop half-way because the client that asked for them went away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+
+class Tasks:
+    """Runs each change in a task of its own, owned here, and lets the request wait for it."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def complete(self, change: Coroutine[Any, Any, T], name: str) -> T:
+        """The change's result. When the caller is cancelled, the change goes on and its error is logged."""
+        task = asyncio.create_task(change, name=f"admin-{name}")
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.done():
+                task.add_done_callback(_report)
+            raise
+
+    async def finish(self) -> None:
+        """Wait for what still runs."""
+        if self._running:
+            await asyncio.gather(*self._running, return_exceptions=True)
+
+
+def _report(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.warning("Failed a change whose client had left", task=task.get_name(), err=str(task.exception()))

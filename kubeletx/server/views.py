@@ -1,0 +1,358 @@
+"""What the admin socket carries besides Kubernetes objects: small values that the command line prints.
+
+Pods, nodes and events are the Kubernetes types of `kubeletx.kube`; everything that Kubernetes has no
+type for is here. All are plain, frozen and serialisable; JSON names are camelCase. Sums name the runtimes
+that did not answer (`missing`), so that a partial total is never taken for a whole one.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from kubeletx.kube.core import Pod
+
+from .status import Status
+
+ORPHANED: Final = "kubeletx.io/orphaned"
+"""Annotation ("true") of a pod that was found on a runtime and that no source claims (DECISIONS 8)."""
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Base of all views."""
+
+
+# --- pods ---
+
+
+class PodTarget(View, frozen=True, kw_only=True):
+    """Which pod is meant. With `uid`, only that life of it."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+
+    @property
+    def ref(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+class PodChange(View, frozen=True, kw_only=True):
+    """One step of a watch. `type`: ADDED, MODIFIED or DELETED; `object`: the pod as it is (or was)."""
+
+    type: str
+    object: Pod
+
+
+class ApplyResult(View, frozen=True, kw_only=True):
+    """What became of one manifest. `action`: created, configured, unchanged or replaced.
+
+    The server adds failed, with the `error`; a backend raises instead.
+    """
+
+    action: str
+    pod: Pod
+    error: Status | None = None
+
+
+class ApplyReport(View, frozen=True, kw_only=True):
+    """What became of every pod of a manifest, in order."""
+
+    items: tuple[ApplyResult, ...] = ()
+
+
+class DeleteOptions(View, frozen=True, kw_only=True):
+    """`grace_seconds` None: the pod's own. `force` with 0 does not wait for a runtime that does not
+    answer (DECISIONS 11)."""
+
+    grace_seconds: int | None = None
+    force: bool = False
+
+
+class LogOptions(View, frozen=True, kw_only=True):
+    """Which lines of a container's log. `container` empty: the pod's only one.
+
+    `tail_lines` None: all. `since_seconds` and `since_at` None: from the start. `limit_bytes` None: no limit.
+    """
+
+    container: str = ""
+    follow: bool = False
+    previous: bool = False
+    timestamps: bool = False
+    tail_lines: int | None = None
+    since_seconds: float | None = None
+    since_at: datetime | None = None
+    limit_bytes: int | None = None
+
+
+# --- runtimes ---
+
+
+class ConditionView(View, frozen=True, kw_only=True):
+    """One condition that a runtime reports about itself."""
+
+    type: str
+    ok: bool
+    reason: str = ""
+    message: str = ""
+
+
+class RuntimeView(View, frozen=True, kw_only=True):
+    """One runtime as the table shows it.
+
+    `status`: Ready, NotReady or Unknown (not asked yet); `since`: when that began. `kind`: the plugin's
+    kind. `version`: ``containerd 1.6.20``, empty before the first answer. `pods`: bound to it now.
+    `default`: first uncordoned runtime of its type. `origin`: flag, file or drop-in that named it.
+    """
+
+    name: str
+    workload_type: str
+    kind: str
+    url: str
+    status: str
+    since: datetime
+    version: str = ""
+    pods: int = 0
+    default: bool = False
+    cordoned: bool = False
+    image_url: str | None = None
+    reason: str = ""
+    message: str = ""
+    origin: str = ""
+
+
+class FilesystemView(View, frozen=True, kw_only=True):
+    """One filesystem of an image store."""
+
+    mountpoint: str
+    used_bytes: int
+
+
+class RuntimeDetail(View, frozen=True, kw_only=True):
+    """Everything about one runtime, for ``runtime describe``.
+
+    `capabilities`: name of each protocol (Events, Exec, ...) to whether the runtime answers for it.
+    `traits`: what it declares about itself, as plain data. `pods`: namespace/name of pods bound to it.
+    """
+
+    runtime: RuntimeView
+    capabilities: dict[str, bool] = {}
+    traits: dict[str, Any] = {}
+    conditions: tuple[ConditionView, ...] = ()
+    handlers: tuple[str, ...] = ()
+    api_version: str = ""
+    store_id: str = ""
+    filesystems: tuple[FilesystemView, ...] = ()
+    pods: tuple[str, ...] = ()
+    agent_calls: dict[str, int] = {}
+    """Operation name to number of calls since the agent started."""
+
+
+class RuntimeAddition(View, frozen=True, kw_only=True):
+    """A runtime to add: its endpoint and, if it has one of its own, its image service's URL."""
+
+    endpoint: str
+    image_endpoint: str | None = None
+
+
+class Progress(View, frozen=True, kw_only=True):
+    """One line of a long operation (drain, prune). `done`: this is the last one and it succeeded."""
+
+    message: str
+    done: bool = False
+
+
+# --- images ---
+
+
+class ImageView(View, frozen=True, kw_only=True):
+    """One image in one store.
+
+    `runtimes`: names of the runtimes that use this store. `used_by`: namespace/name of pods using it here.
+    `pulled_by_us`: only such images are ever collected.
+    """
+
+    store: str
+    runtimes: tuple[str, ...]
+    id: str
+    ref: str
+    tags: tuple[str, ...] = ()
+    digests: tuple[str, ...] = ()
+    size_bytes: int = 0
+    pinned: bool = False
+    used_by: tuple[str, ...] = ()
+    pulled_by_us: bool = False
+
+
+class ImageListing(View, frozen=True, kw_only=True):
+    """Images of all stores. `missing`: runtimes whose store did not answer."""
+
+    items: tuple[ImageView, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+class PullUpdate(View, frozen=True, kw_only=True):
+    """Progress of one pull. `ref` is set on the last one: the store's name for what was pulled."""
+
+    runtime: str
+    done_bytes: int = 0
+    total_bytes: int | None = None
+    message: str = ""
+    ref: str = ""
+
+
+class PruneResult(View, frozen=True, kw_only=True):
+    """What a prune removed."""
+
+    removed: tuple[ImageView, ...] = ()
+    freed_bytes: int = 0
+    missing: tuple[str, ...] = ()
+
+
+# --- usage ---
+
+
+class Usage(View, frozen=True, kw_only=True):
+    """None: not measured (never 0 for that). `memory_bytes` is the working set."""
+
+    cpu_millicores: int | None = None
+    memory_bytes: int | None = None
+    fs_bytes: int | None = None
+
+
+class ContainerUsage(View, frozen=True, kw_only=True):
+    """Usage of one container (or machine) of a pod."""
+
+    name: str
+    usage: Usage
+
+
+class PodUsage(View, frozen=True, kw_only=True):
+    """Usage of one pod: the sum of its containers."""
+
+    namespace: str
+    name: str
+    runtime: str
+    usage: Usage
+    labels: dict[str, str] = {}
+    containers: tuple[ContainerUsage, ...] = ()
+
+
+class RuntimeUsage(View, frozen=True, kw_only=True):
+    """Usage of all our pods on one runtime."""
+
+    name: str
+    workload_type: str
+    pods: int
+    usage: Usage
+
+
+class UsageView(View, frozen=True, kw_only=True):
+    """Usage of the node, of each runtime and of each pod. `missing`: runtimes that did not answer."""
+
+    node_name: str
+    node: Usage
+    node_cpu_capacity_millicores: int | None = None
+    node_memory_capacity_bytes: int | None = None
+    runtimes: tuple[RuntimeUsage, ...] = ()
+    pods: tuple[PodUsage, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+# --- the agent itself ---
+
+
+class PluginView(View, frozen=True, kw_only=True):
+    """One plugin. `state`: ready, skipped or failed; `reason` says why it is not ready."""
+
+    name: str
+    version: str
+    state: str
+    kinds: tuple[str, ...] = ()
+    workload_types: tuple[str, ...] = ()
+    reason: str = ""
+
+
+class ConfigValue(View, frozen=True, kw_only=True):
+    """One effective setting. `key`: as in the configuration file. `origin`: default, flag or file."""
+
+    key: str
+    value: Any
+    origin: str
+    flag: str = ""
+
+
+class VersionView(View, frozen=True, kw_only=True):
+    """Who answers at the other end of the socket."""
+
+    version: str
+    pid: int
+    started_at: datetime
+    node_name: str
+    agent_id: str = ""
+    root_dir: str = ""
+
+
+class PartHealth(View, frozen=True, kw_only=True):
+    """Health of one part of the agent, such as ``ping`` or ``syncloop``."""
+
+    name: str
+    ok: bool
+    message: str = ""
+
+
+class HealthView(View, frozen=True, kw_only=True):
+    """Health of all parts; the agent is healthy when every part is."""
+
+    parts: tuple[PartHealth, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether every part is well."""
+        return all(part.ok for part in self.parts)
+
+
+# --- metrics ---
+
+
+class HistogramView(View, frozen=True, kw_only=True):
+    """A histogram of durations. `bounds`: upper bounds in seconds, rising, without infinity.
+
+    `counts`: observations per bucket (not cumulative), one more than bounds; the last is above all bounds.
+    """
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    sum_seconds: float
+
+
+class OperationView(View, frozen=True, kw_only=True):
+    """Calls of one kind to one runtime since the agent started; `operation` such as ``create_sandbox``."""
+
+    runtime: str
+    operation: str
+    calls: int
+    errors: int
+    durations: HistogramView | None = None
+
+
+class MetricsView(View, frozen=True, kw_only=True):
+    """What the agent counted. Dictionaries go from a label's value to a number.
+
+    `running_containers`: container state (running, exited, created, unknown) to number. `desired_pods`
+    counts pods of all sources. `durations`: metric name (``kubelet_pod_start_duration_seconds``) to its
+    histogram. `counters`: metric name (``kubelet_started_pods_total``) to its value.
+    """
+
+    node_name: str
+    running_pods: int = 0
+    running_containers: dict[str, int] = {}
+    desired_pods: int = 0
+    operations: tuple[OperationView, ...] = ()
+    runtimes_ready: dict[str, bool] = {}
+    pods_by_runtime: dict[str, int] = {}
+    durations: dict[str, HistogramView] = {}
+    counters: dict[str, float] = {}

@@ -1,0 +1,267 @@
+"""Pods that an operator applied on this node: ``kubeletx apply``, ``replace`` and ``delete``.
+
+What was asked for is files, one per pod (see `applied_files`), so it survives the database. A pod keeps the
+name it was given and a UID of its own, made once; changes that kubectl would allow keep the UID, all
+others need `replace` with force, which ends the pod and starts another. Nobody but this source writes the
+directory while the agent runs; a file that an operator broke is reported when the agent starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import uuid
+from collections.abc import Callable, Collection, Coroutine
+from pathlib import Path
+from typing import Any, Final, ParamSpec, TypeVar
+
+import msgspec
+
+from kubeletx.api import Clock, Conflict, InvalidPod, NotFound, PodUid, Unavailable, names
+from kubeletx.kube.core import Pod, PodStatus
+from kubeletx.kube.defaults import DEFAULT_NAMESPACE, set_defaults
+from kubeletx.kube.hashes import pod_hash
+from kubeletx.kube.load import describe, load_pods
+from kubeletx.kube.static_refs import refused_references
+from kubeletx.kube.validation import validate_pod
+from kubeletx.pods.sources import APPLIED, PodSink
+
+from . import applied_files
+from .files import read_manifest
+from .manifest import InvalidManifest
+from .update_rules import forbidden_changes
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_OURS: Final = frozenset(
+    {names.CONFIG_SOURCE, names.CONFIG_SEEN, names.CONFIG_HASH, names.CONFIG_MIRROR, names.BOUND_RUNTIME}
+)
+"""Annotations that the agent writes; from a manifest they are copies of an older pod's."""
+
+
+class Action(enum.Enum):
+    """What applying a pod did."""
+
+    CREATED = "created"
+    CONFIGURED = "configured"
+    UNCHANGED = "unchanged"
+    REPLACED = "replaced"
+
+
+class AppliedSource:
+    """The source of applied pods. Call `start` once, then the verbs; they may overlap."""
+
+    def __init__(
+        self,
+        *,
+        directory: Path,
+        sink: PodSink,
+        node_name: str,
+        clock: Clock,
+        workload_types: Collection[str] | None = None,
+    ) -> None:
+        """`directory`: ``<root-dir>/applied``, made when missing."""
+        self._directory = directory
+        self._sink = sink
+        self._node_name = node_name
+        self._clock = clock
+        self._workload_types = workload_types
+        self._pods: dict[str, Pod] = {}
+        self._lock = asyncio.Lock()
+        self._is_started = False
+        self._refused: set[str] = set()
+        self._verbs: set[asyncio.Task[Any]] = set()
+
+    async def start(self) -> None:
+        """Deliver every pod that was applied before, then report the source as synced."""
+        async with self._lock:
+            for path in await asyncio.to_thread(applied_files.list_files, self._directory):
+                try:
+                    self._load(path)
+                except (InvalidPod, OSError) as err:
+                    self._refuse(str(path), err)
+            self._is_started = True
+            self._sink.synced(APPLIED)
+
+    async def close(self) -> None:
+        """Wait for the verbs that are still at work."""
+        await asyncio.gather(*self._verbs, return_exceptions=True)
+
+    def find(self, namespace: str, name: str) -> Pod | None:
+        """The applied pod of this name, with its defaults."""
+        return self._pods.get(f"{namespace}/{name}")
+
+    async def apply(self, pod: Pod, origin: str = "apply") -> tuple[Action, Pod]:
+        """Want this pod, as a manifest has it: create it or change what may be changed.
+
+        Returns the pod with its defaults, after it is safely written; goes on when the caller is
+        cancelled. Raises InvalidPod, Conflict (naming the fields that may not change) and Unavailable (the
+        disk).
+        """
+        return await self._whole(self._apply(_named(pod), origin))
+
+    async def replace(self, pod: Pod, *, force: bool = False, origin: str = "replace") -> tuple[Action, Pod]:
+        """Like `apply` for a pod that exists (else NotFound). `force`: end it and start another one."""
+        return await self._whole(self._replace(_named(pod), force, origin))
+
+    async def delete(
+        self, namespace: str, name: str, *, grace_seconds: int | None = None, force: bool = False
+    ) -> Pod:
+        """No longer want the pod; its end begins. Returns it as it was wanted. Raises NotFound.
+
+        `grace_seconds` None: the pod's own. `force`: do not wait for a runtime that does not answer.
+        """
+        return await self._whole(self._delete(namespace, name, grace_seconds, force))
+
+    # --- steps --------------------------------------------------------------------------------------
+
+    async def _whole(self, verb: Coroutine[Any, Any, T]) -> T:
+        """Carry out one verb at a time, to its end: a file and what the sink knows must not differ."""
+
+        async def alone() -> T:
+            async with self._lock:
+                if not self._is_started:
+                    verb.close()
+                    raise Unavailable(f"applied pods in {self._directory} are not read yet; try again")
+                return await verb
+
+        task = asyncio.create_task(alone(), name="applied-pods")
+        self._verbs.add(task)
+        task.add_done_callback(self._verbs.discard)
+        return await asyncio.shield(task)
+
+    async def _apply(self, pod: Pod, origin: str) -> tuple[Action, Pod]:
+        current = self._pods.get(pod.ref)
+        written, completed = self._prepare(pod, origin, current)
+        if current is not None:
+            if pod_hash(completed) == pod_hash(current):
+                return Action.UNCHANGED, current
+            if changed := forbidden_changes(current, completed):
+                raise Conflict(_explain(pod.ref, changed))
+        await self._save(written)
+        self._deliver(completed)
+        return Action.CREATED if current is None else Action.CONFIGURED, completed
+
+    async def _replace(self, pod: Pod, force: bool, origin: str) -> tuple[Action, Pod]:
+        current = self._existing(pod.ref)
+        if not force:
+            action, made = await self._apply(pod, origin)
+            return (Action.REPLACED if action is Action.CONFIGURED else action), made
+        written, completed = self._prepare(pod, origin, None)
+        await self._save(written)
+        self._sink.remove(APPLIED, current.uid)
+        self._deliver(completed)
+        return Action.REPLACED, completed
+
+    async def _delete(self, namespace: str, name: str, grace_seconds: int | None, force: bool) -> Pod:
+        pod = self._existing(f"{namespace}/{name}")
+        await _change(applied_files.remove, applied_files.path_of(self._directory, namespace, name))
+        del self._pods[pod.ref]
+        self._sink.remove(APPLIED, pod.uid, grace_seconds, force)
+        return pod
+
+    def _existing(self, ref: str) -> Pod:
+        pod = self._pods.get(ref)
+        if pod is None:
+            raise NotFound(f"pod {ref} was not applied on this node")
+        return pod
+
+    def _load(self, path: Path) -> None:
+        """Deliver one file's pod. Rules that are newer than the file do not end its pod."""
+        origin = str(path)
+        for written in load_pods(read_manifest(origin).data, origin):
+            pod = self._complete(set_defaults(written))
+            problems = self._problems(pod, origin)
+            if not pod.uid or any(problem.field.startswith("metadata.") for problem in problems):
+                missing = InvalidPod(
+                    obj=origin, field="metadata.uid", problem="is missing", fix="remove the file"
+                )
+                raise InvalidManifest(problems or (missing,))
+            self._deliver(pod)
+            if problems:
+                self._refuse(origin, InvalidManifest(problems), pod.uid)
+
+    def _refuse(self, origin: str, err: InvalidPod | OSError, uid: PodUid | None = None) -> None:
+        if isinstance(err, OSError):
+            problem = f"cannot be read: {err.strerror}"
+            err = InvalidPod(obj=origin, field="", problem=problem, fix="make it readable for the agent")
+        self._refused.add(origin)
+        self._sink.invalid(APPLIED, origin, err, uid)
+
+    def _prepare(self, pod: Pod, origin: str, current: Pod | None) -> tuple[Pod, Pod]:
+        """The pod as it will be written and as it will run, with the identity of `current` if given."""
+        metadata = msgspec.structs.replace(
+            pod.metadata,
+            uid=current.uid if current else str(uuid.uuid4()),
+            creation_timestamp=current.metadata.creation_timestamp if current else self._clock.now(),
+            generate_name="",
+            resource_version="",
+            deletion_timestamp=None,
+            deletion_grace_period_seconds=None,
+            annotations={key: text for key, text in pod.metadata.annotations.items() if key not in _OURS},
+        )
+        written = msgspec.structs.replace(pod, metadata=metadata, status=PodStatus())
+        completed = set_defaults(written)
+        if problems := self._problems(completed, origin):
+            raise InvalidManifest(problems)
+        return written, self._complete(completed)
+
+    def _problems(self, pod: Pod, origin: str) -> tuple[InvalidPod, ...]:
+        problems = validate_pod(pod, origin, self._workload_types) + refused_references(pod, origin)
+        if pod.spec.node_name in (None, "", self._node_name):
+            return problems
+        other = InvalidPod(
+            obj=describe(origin, pod.name),
+            field="spec.nodeName",
+            problem=f"{pod.spec.node_name!r} is not this node",
+            fix=f"remove it or write {self._node_name}",
+        )
+        return (*problems, other)
+
+    def _complete(self, pod: Pod) -> Pod:
+        """What the agent adds to a pod that has its defaults."""
+        annotations = {
+            **pod.metadata.annotations,
+            names.CONFIG_SOURCE: APPLIED,
+            names.CONFIG_SEEN: self._clock.now().isoformat(),
+        }
+        return msgspec.structs.replace(
+            pod,
+            metadata=msgspec.structs.replace(pod.metadata, annotations=annotations),
+            spec=msgspec.structs.replace(pod.spec, node_name=self._node_name),
+            status=PodStatus(phase="Pending"),
+        )
+
+    def _deliver(self, pod: Pod) -> None:
+        self._pods[pod.ref] = pod
+        self._sink.update(APPLIED, pod)
+
+    async def _save(self, written: Pod) -> None:
+        path = applied_files.path_of(self._directory, written.namespace, written.name)
+        await _change(applied_files.save, path, written)
+        if str(path) in self._refused:
+            self._refused.discard(str(path))
+            self._sink.valid(APPLIED, str(path))
+
+
+async def _change(function: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+    try:
+        await asyncio.to_thread(function, *args, **kwargs)
+    except OSError as err:
+        raise Unavailable(f"could not write {err.filename or 'the pod'}: {err.strerror}") from err
+
+
+def _named(pod: Pod) -> Pod:
+    if pod.metadata.namespace:
+        return pod
+    metadata = msgspec.structs.replace(pod.metadata, namespace=DEFAULT_NAMESPACE)
+    return msgspec.structs.replace(pod, metadata=metadata)
+
+
+def _explain(ref: str, changed: list[str]) -> str:
+    shown = ", ".join(changed[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
+    return (
+        f"pod {ref}: {shown} may not change while the pod lives (images, tolerations, a shorter "
+        "activeDeadlineSeconds, labels and annotations may); use replace --force"
+    )

@@ -1,0 +1,45 @@
+"""One file per applied pod, whole after a crash: written beside, synced, renamed, directory synced.
+
+The file is the pod as its author wrote it, with the UID and creation time it was given, so that an
+operator can read, copy and remove it like any manifest. These functions block: call them in a thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+
+from kubeletx.kube.core import Pod
+from kubeletx.kube.yaml import dump_yaml
+from kubeletx.store.files import remove_file, write_file
+
+_SUFFIX = ".yaml"
+
+
+def path_of(directory: Path, namespace: str, name: str) -> Path:
+    """The file of a pod. Names too long for a file name are cut and told apart by a hash."""
+    stem = f"{namespace}_{name}"
+    if len(stem) > 200:
+        stem = f"{stem[:160]}_{hashlib.blake2b(stem.encode(), digest_size=16).hexdigest()}"
+    return directory / f"{stem}{_SUFFIX}"
+
+
+def list_files(directory: Path) -> list[Path]:
+    """All pods' files in sorted order; leftovers of interrupted writes are removed."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for leftover in directory.glob(f".*{_SUFFIX}.new"):
+        leftover.unlink()
+    return sorted(path for path in directory.glob(f"*{_SUFFIX}") if path.is_file())
+
+
+def save(path: Path, pod: Pod) -> None:
+    """Write the pod's file; after return it survives a power failure. Raises OSError."""
+    text = dump_yaml(msgspec.to_builtins(msgspec.structs.replace(pod, status=Pod().status)))
+    write_file(path, text.encode())
+
+
+def remove(path: Path) -> None:
+    """Remove the pod's file; after return it is gone for good. Raises OSError, not for a missing file."""
+    remove_file(path)

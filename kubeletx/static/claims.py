@@ -1,0 +1,132 @@
+"""Which manifest stands for which pod, and what the sink must hear about it.
+
+Each manifest (`origin`) claims the pods in it. Where several claim one pod name, the first origin in
+sorted order has it and the others are refused; when it goes, the next one takes over. A manifest that
+cannot be used any more keeps what it claimed and shows its error. A change touches only the pods of the
+manifest that changed, so its cost does not grow with their number.
+"""
+
+from __future__ import annotations
+
+import bisect
+
+import structlog
+
+from kubeletx.api import InvalidPod, PodUid
+from kubeletx.kube.core import Pod
+from kubeletx.kube.hashes import pod_hash
+from kubeletx.pods.sources import PodSink
+
+log = structlog.get_logger(__name__)
+
+
+class Claims:
+    """The pods of one source by manifest. Reports every change to the sink at once."""
+
+    def __init__(self, sink: PodSink, source: str) -> None:
+        self._sink = sink
+        self._source = source
+        self._pods: dict[str, tuple[Pod, ...]] = {}
+        self._errors: dict[str, InvalidPod] = {}
+        self._reported: dict[str, tuple[str, tuple[PodUid, ...]]] = {}
+        self._origins: dict[str, list[str]] = {}
+        self._delivered: dict[str, Pod] = {}
+
+    def __contains__(self, origin: str) -> bool:
+        """Whether the manifest is known, valid or not."""
+        return origin in self._pods or origin in self._errors
+
+    def origins(self) -> set[str]:
+        """All known manifests."""
+        return self._pods.keys() | self._errors.keys()
+
+    def owner(self, ref: str) -> str | None:
+        """The manifest that a pod of this name (namespace/name) comes from."""
+        origins = self._origins.get(ref)
+        return origins[0] if origins else None
+
+    def has_pods(self, origin: str) -> bool:
+        """Whether the manifest was valid at least once and held pods then."""
+        return bool(self._pods.get(origin))
+
+    def set_pods(self, origin: str, pods: tuple[Pod, ...]) -> None:
+        """The manifest holds exactly these pods now, each with a name of its own."""
+        self._errors.pop(origin, None)
+        self._replace(origin, pods)
+
+    def set_error(self, origin: str, error: InvalidPod) -> None:
+        """The manifest cannot be used; the pods that it stood for go on."""
+        self._errors[origin] = error
+        self._report(origin)
+
+    def drop(self, origin: str) -> None:
+        """The manifest is gone, and its pods with it."""
+        self._errors.pop(origin, None)
+        self._replace(origin, ())
+        self._pods.pop(origin, None)
+
+    def _replace(self, origin: str, pods: tuple[Pod, ...]) -> None:
+        refs = {pod.ref for pod in pods}
+        affected = dict.fromkeys(pod.ref for pod in self._pods.get(origin, ()))
+        for ref in affected:
+            if ref not in refs:
+                self._origins[ref].remove(origin)
+        for ref in refs - affected.keys():
+            bisect.insort(self._origins.setdefault(ref, []), origin)
+        self._pods[origin] = pods
+        affected.update(dict.fromkeys(pod.ref for pod in pods))
+        concerned = {origin}
+        for ref in affected:
+            concerned.update(self._origins[ref])
+            self._deliver(ref)
+        for one in concerned:
+            self._report(one)
+
+    def _deliver(self, ref: str) -> None:
+        origins, before = self._origins[ref], self._delivered.get(ref)
+        wanted = self._find(origins[0], ref) if origins else None
+        if before is not None and (wanted is None or wanted.uid != before.uid):
+            del self._delivered[ref]
+            self._sink.remove(self._source, before.uid)
+        if wanted is None:
+            del self._origins[ref]
+            return
+        if before is None or wanted.uid != before.uid or pod_hash(wanted) != pod_hash(before):
+            self._delivered[ref] = wanted
+            self._sink.update(self._source, wanted)
+
+    def _find(self, origin: str, ref: str) -> Pod:
+        return next(pod for pod in self._pods[origin] if pod.ref == ref)
+
+    def _report(self, origin: str) -> None:
+        """Tell the sink of the manifest's error, if it is another than the last one told."""
+        pods = self._pods.get(origin, ())
+        uids: tuple[PodUid, ...] = ()
+        error = self._errors.get(origin)
+        if error is not None:
+            uids = tuple(pod.uid for pod in pods if self._origins[pod.ref][0] == origin)
+        else:
+            error = next(filter(None, (self._refusal(origin, pod) for pod in pods)), None)
+        told = self._reported.get(origin)
+        if error is None:
+            if told is not None:
+                del self._reported[origin]
+                log.info("Manifest is valid again" if pods else "Invalid manifest is gone", manifest=origin)
+                self._sink.valid(self._source, origin)
+            return
+        if told == (str(error), uids):
+            return
+        self._reported[origin] = (str(error), uids)
+        for uid in uids or (None,):
+            self._sink.invalid(self._source, origin, error, uid)
+
+    def _refusal(self, origin: str, pod: Pod) -> InvalidPod | None:
+        first = self._origins[pod.ref][0]
+        if first == origin:
+            return None
+        return InvalidPod(
+            obj=origin,
+            field="metadata.name",
+            problem=f"pod {pod.ref} is already defined by {first}",
+            fix="rename one of the two pods or remove one of the files",
+        )

@@ -1,0 +1,198 @@
+"""Static pods from a directory of manifests, or from one manifest file.
+
+    inotify ──► changed files ──► look ──► claims ──► sink
+    every 20 s: list, compare signatures ──┘
+
+A change is one read, however many manifests there are; the list every `check_seconds` only compares
+signatures. A path that is missing at the start is an empty set; one that vanishes or cannot be read later
+keeps its pods, with one warning; an invalid file keeps its pod; only a removed file removes one. A removed
+file is believed once nothing else was removed for a moment and the directory is still there, because a
+directory that is deleted loses its files first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from kubeletx.api import Clock
+from kubeletx.pods.sources import FILE, PodSink
+
+from .alarm import Alarm
+from .claims import Claims
+from .files import is_complete_at_once, is_gone, list_names
+from .looking import Looking, Outcome
+from .manifest import ManifestReader
+from .remembered import Remembered
+from .removals import Removals
+from .watch import PathWatch
+
+log = structlog.get_logger(__name__)
+
+_FILES_PER_TURN: Final = 16
+"""After so many files other tasks get their turn."""
+
+
+class FileSource:
+    """The ``--pod-manifest-path`` source. `run` is its one task."""
+
+    def __init__(
+        self,
+        *,
+        path: Path,
+        sink: PodSink,
+        reader: ManifestReader,
+        clock: Clock,
+        check_seconds: float = 20.0,
+        memory: Path | None = None,
+    ) -> None:
+        """`memory`: directory for the last good text of each manifest; None: not kept over restarts."""
+        self._path = os.path.abspath(path)
+        self._sink = sink
+        self._clock = clock
+        self._check_seconds = check_seconds
+        self._claims = Claims(sink, FILE)
+        self._looking = Looking(
+            claims=self._claims,
+            reader=reader,
+            clock=clock,
+            remembered=Remembered(memory) if memory is not None else None,
+        )
+        self._removals = Removals(clock)
+        self._changed: set[str] = set()
+        self._postponed: set[str] = set()
+        self._alarm = Alarm(clock)
+        self._is_list_due = True
+        self._is_synced = False
+        self._outage: str | None = None
+        self._watch = PathWatch(
+            self._path, on_changed=self._on_changed, on_gone=self._on_gone, on_path=self._on_path
+        )
+
+    async def run(self) -> None:
+        """Feed the sink until cancelled."""
+        try:
+            while True:
+                list_at = self._clock.monotonic() + self._check_seconds
+                await self._list()
+                await self._follow(list_at)
+        finally:
+            self._watch.close()
+            self._looking.close()
+
+    async def _follow(self, list_at: float) -> None:
+        """Handle single files until it is time to list, or the watch asks for it."""
+        while not self._is_list_due:
+            await self._work()
+            seconds = list_at - self._clock.monotonic()
+            if seconds <= 0:
+                return
+            removals_seconds = self._removals.seconds_left()
+            if removals_seconds is not None:
+                seconds = min(seconds, removals_seconds)
+            if not self._changed and not self._is_list_due:
+                await self._alarm.wait(seconds)
+
+    # --- what the watch says ------------------------------------------------------------------------
+
+    def _on_changed(self, path: str, is_created: bool) -> None:
+        if is_created and not is_complete_at_once(path):
+            return  # its writer has yet to close it
+        self._removals.discard(path)
+        self._changed.add(path)
+        self._alarm.ring()
+
+    def _on_gone(self, path: str) -> None:
+        self._changed.discard(path)
+        self._postponed.discard(path)
+        if path in self._claims:
+            self._removals.add(path)
+            self._alarm.ring()
+
+    def _on_path(self) -> None:
+        self._is_list_due = True
+        self._alarm.ring()
+
+    # --- the set as a whole -------------------------------------------------------------------------
+
+    async def _list(self) -> None:
+        """Look at everything; what has the signature it had before is not read."""
+        self._is_list_due = False
+        self._watch.arm()
+        try:
+            paths = self._paths()
+        except (FileNotFoundError, NotADirectoryError):
+            self._begin_outage("is missing")
+            self._set_synced([])
+            return
+        except OSError as err:
+            self._begin_outage(f"cannot be read: {err.strerror}")
+            return
+        self._end_outage()
+        for path in paths:
+            self._removals.discard(path)
+        await self._look_at(paths)
+        for path in self._claims.origins().difference(paths):
+            self._removals.add(path)
+        self._set_synced(paths)
+
+    def _paths(self) -> list[str]:
+        if not stat.S_ISDIR(os.stat(self._path).st_mode):
+            return [self._path]
+        return [os.path.join(self._path, name) for name in list_names(self._path)]
+
+    def _set_synced(self, paths: list[str]) -> None:
+        if not self._is_synced:
+            self._is_synced = True
+            self._looking.begin(paths)
+            self._sink.synced(FILE)
+
+    def _begin_outage(self, problem: str) -> None:
+        self._removals.clear()
+        if problem == self._outage:
+            return
+        self._outage = problem
+        if self._is_synced or problem != "is missing":
+            pods = len(self._claims.origins())
+            log.warning("Manifest path kept its pods", path=self._path, err=problem, manifests=pods)
+        else:
+            log.info("Manifest path did not exist yet", path=self._path)
+
+    def _end_outage(self) -> None:
+        if self._outage is not None:
+            self._outage = None
+            log.info("Found the manifest path", path=self._path)
+
+    # --- single files -------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        """Read what changed, then let go what is certainly gone."""
+        changed, self._changed = sorted(self._changed), set()
+        await self._look_at(changed)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._removals.seconds_left() == 0.0 and is_gone(self._path):
+            self._is_list_due = True
+            return
+        for path in self._removals.take():
+            if is_gone(path) or os.path.isdir(path):
+                self._looking.drop(path)
+        if self._postponed and self._removals.seconds_left() is None:
+            self._changed |= self._postponed
+            self._postponed.clear()
+
+    async def _look_at(self, paths: list[str]) -> None:
+        for number, path in enumerate(paths, start=1):
+            match await self._looking.look(path, self._removals):
+                case Outcome.GONE:
+                    self._on_gone(path)
+                case Outcome.POSTPONED:
+                    self._postponed.add(path)
+            if number % _FILES_PER_TURN == 0:
+                await asyncio.sleep(0)

@@ -1,0 +1,79 @@
+"""Looking at manifest files: what is there, has it changed, read it without ever hanging."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kubeletx.api import InvalidPod
+from kubeletx.kube.load import MAX_BYTES, too_large
+
+
+class Signature(NamedTuple):
+    """What changes when a file's content does."""
+
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+
+class Content(NamedTuple):
+    """What was read, and the signature of the file at that moment."""
+
+    data: bytes
+    signature: Signature
+
+
+def list_names(directory: str) -> list[str]:
+    """Names of a directory's entries in sorted order, without those that start with a dot."""
+    return sorted(name for name in os.listdir(directory) if not is_hidden(name))
+
+
+def is_hidden(name: str) -> bool:
+    """Whether the name is left out: editors and atomic writers put their temporary files there."""
+    return name.startswith(".")
+
+
+def is_complete_at_once(path: str) -> bool:
+    """Whether a new entry has its content already: a link, as opposed to a file that is being written."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISLNK(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1)
+
+
+def is_gone(path: str) -> bool:
+    """Whether nothing has this name any more, not even a dangling link."""
+    return not os.path.lexists(path)
+
+
+def signature_of(status: os.stat_result) -> Signature:
+    """The signature of a file with this status."""
+    return Signature(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def read_manifest(path: str) -> Content:
+    """Read a regular file of at most 10 MB. Raises InvalidPod for another kind or size, and OSError.
+
+    Pipes and devices are opened without waiting and never read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidPod(obj=path, field="", problem="is not a regular file", fix="remove it")
+        if status.st_size > MAX_BYTES:
+            raise too_large(path, status.st_size)
+        return Content(b"".join(_chunks(descriptor, MAX_BYTES + 1)), signature_of(status))
+    finally:
+        os.close(descriptor)
+
+
+def _chunks(descriptor: int, limit: int) -> Iterator[bytes]:
+    while limit > 0 and (chunk := os.read(descriptor, min(limit, 1024 * 1024))):
+        limit -= len(chunk)
+        yield chunk

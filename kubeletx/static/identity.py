@@ -1,0 +1,60 @@
+"""Who a static pod is: UID, name and annotations, as the kubelet gives them.
+
+The UID is a hash of the pod, the node and the place it was read from, so a changed manifest is another
+pod: the old one ends, then the new one starts. The name gets the node's name as a suffix, so that the
+same manifest can stand on every node. A UID written in the manifest is not used: two copies of a file
+would share it. Source: kubelet, pkg/kubelet/config/common.go.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from kubeletx.api import PodUid, names
+from kubeletx.kube.core import Pod, PodStatus, Toleration
+from kubeletx.kube.hashes import pod_hash
+from kubeletx.pods.sources import FILE
+
+_TOLERATES_ALL: Final = Toleration(operator="Exists", effect="NoExecute")
+
+
+def static_uid(pod: Pod, *, node_name: str, origin: str) -> PodUid:
+    """UID of a pod as written in the manifest `origin` (a file's path or a URL), before defaults."""
+    parts = "\0".join((pod_hash(pod), node_name, origin))
+    return PodUid(hashlib.blake2b(parts.encode(), digest_size=16).hexdigest())
+
+
+def static_name(name: str, node_name: str) -> str:
+    """The pod's name on this node."""
+    return f"{name}-{node_name.lower()}"
+
+
+def give_identity(
+    pod: Pod, uid: PodUid, *, source: str, node_name: str, seen_at: datetime, created_at: datetime
+) -> Pod:
+    """The pod with its static identity. Pods from files also tolerate every NoExecute taint."""
+    metadata = msgspec.structs.replace(
+        pod.metadata,
+        uid=uid,
+        name=static_name(pod.metadata.name, node_name),
+        generate_name="",
+        resource_version="",
+        creation_timestamp=created_at,
+        deletion_timestamp=None,
+        deletion_grace_period_seconds=None,
+        annotations={
+            **pod.metadata.annotations,
+            names.CONFIG_HASH: uid,
+            names.CONFIG_SEEN: seen_at.isoformat(),
+            names.CONFIG_SOURCE: source,
+        },
+    )
+    tolerations = pod.spec.tolerations
+    if source == FILE and _TOLERATES_ALL not in tolerations:
+        tolerations = (*tolerations, _TOLERATES_ALL)
+    spec = msgspec.structs.replace(pod.spec, node_name=node_name, tolerations=tolerations)
+    return msgspec.structs.replace(pod, metadata=metadata, spec=spec, status=PodStatus(phase="Pending"))

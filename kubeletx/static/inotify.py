@@ -1,0 +1,105 @@
+"""Linux inotify for asyncio: which names in a directory changed, as it happens.
+
+Python's standard library has no binding, so the four system calls are made through ctypes. One `Inotify`
+holds one kernel queue; events are read when the event loop finds it readable and handed to a callback.
+When the kernel's queue overflows, an event with `is_overflow` says that anything may have changed.
+Source: inotify(7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import struct
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+IN_ATTRIB: Final = 0x4
+IN_CLOSE_WRITE: Final = 0x8
+IN_MOVED_FROM: Final = 0x40
+IN_MOVED_TO: Final = 0x80
+IN_CREATE: Final = 0x100
+IN_DELETE: Final = 0x200
+IN_DELETE_SELF: Final = 0x400
+IN_MOVE_SELF: Final = 0x800
+IN_UNMOUNT: Final = 0x2000
+IN_Q_OVERFLOW: Final = 0x4000
+IN_IGNORED: Final = 0x8000
+IN_ONLYDIR: Final = 0x1000000
+
+GONE: Final = IN_DELETE | IN_MOVED_FROM
+CHANGED: Final = IN_CLOSE_WRITE | IN_MOVED_TO | IN_CREATE | IN_ATTRIB
+LOST: Final = IN_DELETE_SELF | IN_MOVE_SELF | IN_UNMOUNT | IN_IGNORED
+_HEADER: Final = struct.Struct("iIII")
+_READ_BYTES: Final = 64 * 1024
+
+
+class InotifyEvent(NamedTuple):
+    """One change. `name`: the entry of the watched directory; empty when it is about the directory."""
+
+    watch: int
+    mask: int
+    name: str
+
+    @property
+    def is_overflow(self) -> bool:
+        """Events were lost; look at everything."""
+        return bool(self.mask & IN_Q_OVERFLOW)
+
+
+class Inotify:
+    """A queue of file system events. Belongs to the event loop it was opened in; close it."""
+
+    def __init__(self, on_events: Callable[[list[InotifyEvent]], None]) -> None:
+        """`on_events` is called from the event loop with what was read at once. Raises OSError when the
+        kernel gives no more queues."""
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._on_events = on_events
+        self._fd = self._checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._fd, self._read)
+
+    def watch_directory(self, path: str) -> int:
+        """Watch a directory and its entries, not what is below them; returns the watch's number.
+
+        Raises OSError: FileNotFoundError or NotADirectoryError when it is not there.
+        """
+        mask = CHANGED | GONE | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR
+        return self._checked(self._libc.inotify_add_watch(self._fd, os.fsencode(path), mask), path)
+
+    def unwatch(self, watch: int) -> None:
+        """Stop watching; what is gone already is no error."""
+        self._libc.inotify_rm_watch(self._fd, watch)
+
+    def close(self) -> None:
+        """Give the queue back to the kernel. Safe to call twice."""
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._fd, _READ_BYTES)
+        except BlockingIOError:
+            return
+        self._on_events(_parse(data))
+
+    def _checked(self, result: int, path: str = "inotify") -> int:
+        if result < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), path)
+        return result
+
+
+def _parse(data: bytes) -> list[InotifyEvent]:
+    events = []
+    offset = 0
+    while offset < len(data):
+        watch, mask, _, length = _HEADER.unpack_from(data, offset)
+        offset += _HEADER.size
+        name = data[offset : offset + length].rstrip(b"\0")
+        offset += length
+        events.append(InotifyEvent(watch, mask, os.fsdecode(name)))
+    return events

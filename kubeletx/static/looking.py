@@ -1,0 +1,131 @@
+"""Looking at one manifest file: has it changed, what does it hold, who must hear of it."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import os
+import stat
+from collections.abc import Container, Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+from kubeletx.api import Clock, InvalidPod
+from kubeletx.kube.core import Pod
+from kubeletx.pods.sources import FILE
+
+from .claims import Claims
+from .files import Signature, is_gone, read_manifest, signature_of
+from .manifest import ManifestReader
+from .remembered import Remembered
+
+_LARGE_BYTES: Final = 256 * 1024
+"""Manifests from this size on are parsed beside the event loop."""
+
+
+class Outcome(enum.Enum):
+    """What a look found."""
+
+    SETTLED = "settled"
+    """Claimed, refused, or unchanged: nothing more to do."""
+    GONE = "gone"
+    """There is no file of this name, or a directory."""
+    POSTPONED = "postponed"
+    """Its pod belongs to a file that is about to be let go: look again after that."""
+
+
+class Looking:
+    """Reads manifest files into claims, each content once."""
+
+    def __init__(
+        self, *, claims: Claims, reader: ManifestReader, clock: Clock, remembered: Remembered | None
+    ) -> None:
+        self._claims = claims
+        self._reader = reader
+        self._clock = clock
+        self._remembered = remembered
+        self._signatures: dict[str, Signature] = {}
+
+    async def look(self, path: str, leaving: Container[str]) -> Outcome:
+        """Read the file if it changed. `leaving`: files that are gone but not yet let go."""
+        try:
+            status = os.stat(path)
+        except OSError as err:
+            return self._unreadable(path, err)
+        if stat.S_ISDIR(status.st_mode):
+            return Outcome.GONE
+        signature = signature_of(status)
+        if self._signatures.get(path) == signature:
+            return Outcome.SETTLED
+        try:
+            content = read_manifest(path)
+            signature = content.signature
+            pods = await self._parse(path, content.data, signature.mtime_ns)
+        except InvalidPod as err:
+            self._signatures[path] = signature
+            await self._refuse(path, err, signature.mtime_ns)
+            return Outcome.SETTLED
+        except OSError as err:
+            return self._unreadable(path, err)
+        if any(self._claims.owner(pod.ref) in leaving for pod in pods):
+            return Outcome.POSTPONED
+        self._signatures[path] = signature
+        self._claims.set_pods(path, pods)
+        if self._remembered is not None:
+            self._remembered.save(path, content.data, signature.mtime_ns)
+        return Outcome.SETTLED
+
+    def drop(self, path: str) -> None:
+        """The file is gone for good."""
+        self._signatures.pop(path, None)
+        self._claims.drop(path)
+        if self._remembered is not None:
+            self._remembered.forget(path)
+
+    def begin(self, paths: Iterable[str]) -> None:
+        """These are the files there are at the start; what went before is no longer remembered."""
+        if self._remembered is not None:
+            self._remembered.keep_only(paths)
+
+    def close(self) -> None:
+        """Close what is open."""
+        if self._remembered is not None:
+            self._remembered.close()
+
+    def _unreadable(self, path: str, err: OSError) -> Outcome:
+        if is_gone(path):
+            return Outcome.GONE
+        self._signatures.pop(path, None)
+        problem = f"cannot be read: {err.strerror}"
+        error = InvalidPod(obj=path, field="", problem=problem, fix="make it readable for the agent")
+        self._claims.set_error(path, error)
+        return Outcome.SETTLED
+
+    async def _refuse(self, path: str, error: InvalidPod, mtime_ns: int) -> None:
+        """Show the error; a file that was good before the agent started keeps its pods too."""
+        if self._remembered is not None and not self._claims.has_pods(path):
+            data = self._remembered.find(path)
+            if data is not None:
+                try:
+                    self._claims.set_pods(path, await self._parse(path, data, mtime_ns))
+                except InvalidPod:
+                    self._remembered.forget(path)
+        self._claims.set_error(path, error)
+
+    async def _parse(self, path: str, data: bytes, mtime_ns: int) -> tuple[Pod, ...]:
+        now = self._clock.now()
+
+        def read() -> tuple[Pod, ...]:
+            return self._reader.read(
+                data, origin=path, source=FILE, seen_at=now, created_at=_time(mtime_ns, now)
+            )
+
+        return read() if len(data) < _LARGE_BYTES else await asyncio.to_thread(read)
+
+
+def _time(mtime_ns: int, otherwise: datetime) -> datetime:
+    """The time of a file; file systems may hold times that no calendar has."""
+    try:
+        return datetime.fromtimestamp(mtime_ns // 10**9, UTC)
+    except (ValueError, OverflowError, OSError):
+        return otherwise

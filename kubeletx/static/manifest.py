@@ -1,0 +1,86 @@
+"""From the bytes of a manifest to static pods that are ready to run, or to one clear error.
+
+Read, complete with defaults, validate, refuse what needs an API server, give identity. A manifest with
+one bad pod is refused as a whole: half of it would look like the other half having been removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+
+import msgspec
+
+from kubeletx.api import InvalidPod
+from kubeletx.kube.core import Pod
+from kubeletx.kube.defaults import set_defaults
+from kubeletx.kube.load import describe, load_pods
+from kubeletx.kube.static_refs import refused_references
+from kubeletx.kube.validation import validate_pod
+
+from .identity import give_identity, static_name, static_uid
+
+
+class InvalidManifest(InvalidPod):
+    """A manifest with one or more `problems`; the message is that of the first, and how many more."""
+
+    def __init__(self, problems: tuple[InvalidPod, ...]) -> None:
+        first, more = problems[0], len(problems) - 1
+        super().__init__(obj=first.obj, field=first.field, problem=first.problem, fix=first.fix)
+        self.problems = problems
+        if more:
+            self.message = f"{self.message} (and {more} more problem{'s' if more > 1 else ''})"
+
+
+class ManifestReader(msgspec.Struct, frozen=True, kw_only=True):
+    """Reads manifests of one node. `workload_types`: what a pod may be here; None: anything."""
+
+    node_name: str
+    workload_types: Collection[str] | None = None
+
+    def read(
+        self, data: bytes, *, origin: str, source: str, seen_at: datetime, created_at: datetime
+    ) -> tuple[Pod, ...]:
+        """The pods of a manifest in their order; none only for an empty list. Raises InvalidPod.
+
+        `source`: the pod source's name. `seen_at`: now; `created_at`: when the manifest was written.
+        """
+        written = load_pods(data, origin)
+        pods = tuple(set_defaults(pod) for pod in written)
+        problems = [problem for pod in pods for problem in self._problems(pod, origin)]
+        problems += _duplicates(pods, origin)
+        if problems:
+            raise InvalidManifest(tuple(problems))
+        return tuple(
+            give_identity(
+                pod,
+                static_uid(original, node_name=self.node_name, origin=origin),
+                source=source,
+                node_name=self.node_name,
+                seen_at=seen_at,
+                created_at=created_at,
+            )
+            for original, pod in zip(written, pods, strict=True)
+        )
+
+    def _problems(self, pod: Pod, origin: str) -> tuple[InvalidPod, ...]:
+        problems = validate_pod(pod, origin, self.workload_types) + refused_references(pod, origin)
+        name = static_name(pod.metadata.name, self.node_name)
+        if problems or len(name) <= 253:
+            return problems
+        problem = f"{pod.metadata.name!r} is too long: {name!r} has {len(name)} characters"
+        return (InvalidPod(obj=origin, field="metadata.name", problem=problem, fix="use a shorter name"),)
+
+
+def _duplicates(pods: tuple[Pod, ...], origin: str) -> list[InvalidPod]:
+    seen: set[str] = set()
+    problems = []
+    for pod in pods:
+        if pod.ref in seen:
+            obj = describe(origin, pod.metadata.name)
+            problem = f"{pod.ref!r} stands in this manifest twice"
+            problems.append(
+                InvalidPod(obj=obj, field="metadata.name", problem=problem, fix="rename one of the pods")
+            )
+        seen.add(pod.ref)
+    return problems

@@ -1,0 +1,156 @@
+"""The last good text of each manifest, so that one which turns bad keeps its pod across a restart.
+
+One journal file: a line for each text, a later line replaces an earlier one of the same manifest, a torn
+last line does not count. Only positions are kept in memory. A journal that is mostly out of date is
+rewritten when it is opened. Losing it only means that nothing is remembered.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import structlog
+
+log = structlog.get_logger(__name__)
+
+JOURNAL: Final = "journal"
+
+
+class _Head(msgspec.Struct, frozen=True, kw_only=True):
+    """Which text a line holds; `size` is that of the manifest in bytes, -1 when it is gone."""
+
+    origin: str
+    mtime_ns: int
+    size: int
+
+
+class _Line(_Head, frozen=True, kw_only=True):
+    text: str = ""
+
+
+class _Place(NamedTuple):
+    mtime_ns: int
+    size: int
+    offset: int
+    length: int
+
+
+_head = msgspec.json.Decoder(_Head)
+_line = msgspec.json.Decoder(_Line)
+
+
+class Remembered:
+    """The journal in `directory`, which is made when it is missing. Opened at the first use."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / JOURNAL
+        self._places: dict[str, _Place] = {}
+        self._file = -1
+        self._end = 0
+        self._has_failed = False
+
+    def save(self, origin: str, data: bytes, mtime_ns: int) -> None:
+        """Keep this text. A full disk is reported once and otherwise harmless."""
+        self._open()
+        key = _key(origin)
+        place = self._places.get(key)
+        if place is None or (place.mtime_ns, place.size) != (mtime_ns, len(data)):
+            text = data.decode("utf-8", "replace")
+            self._append(_Line(origin=key, mtime_ns=mtime_ns, size=len(data), text=text))
+
+    def find(self, origin: str) -> bytes | None:
+        """The last good text, if there is one."""
+        self._open()
+        place = self._places.get(_key(origin))
+        if place is None:
+            return None
+        try:
+            return _line.decode(os.pread(self._file, place.length, place.offset)).text.encode()
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def forget(self, origin: str) -> None:
+        """The manifest is gone."""
+        self._open()
+        if _key(origin) in self._places:
+            self._append(_Line(origin=_key(origin), mtime_ns=0, size=-1))
+
+    def keep_only(self, origins: Iterable[str]) -> None:
+        """Forget every manifest but these: the others went while nobody looked."""
+        self._open()
+        kept = {_key(origin) for origin in origins}
+        for key in self._places.keys() - kept:
+            self._append(_Line(origin=key, mtime_ns=0, size=-1))
+
+    def close(self) -> None:
+        """Close the file. Safe to call twice; the next use opens it again."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _open(self) -> None:
+        if self._file >= 0:
+            return
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._read()
+            if sum(place.length for place in self._places.values()) * 2 < self._end:
+                self._rewrite()
+        except OSError as err:
+            self._fail(err)
+
+    def _read(self) -> None:
+        self._places.clear()
+        self._end = 0
+        with open(self._file, "rb", closefd=False) as file:
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                try:
+                    self._note(_head.decode(line), self._end, len(line))
+                except msgspec.DecodeError:
+                    log.debug("Skipped a damaged line", path=str(self._path), offset=self._end)
+                self._end += len(line)
+        os.ftruncate(self._file, self._end)
+
+    def _rewrite(self) -> None:
+        temporary = self._path.with_name(f".{self._path.name}.new")
+        lines = [os.pread(self._file, place.length, place.offset) for place in self._places.values()]
+        temporary.write_bytes(b"".join(lines))
+        temporary.chmod(0o600)
+        temporary.rename(self._path)
+        self.close()
+        self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        self._read()
+
+    def _append(self, line: _Line) -> None:
+        encoded = msgspec.json.encode(line) + b"\n"
+        try:
+            written = os.pwrite(self._file, encoded, self._end)
+        except OSError as err:
+            self._fail(err)
+            return
+        if written == len(encoded):
+            self._note(line, self._end, written)
+            self._end += written
+            self._has_failed = False
+
+    def _note(self, head: _Head, offset: int, length: int) -> None:
+        if head.size < 0:
+            self._places.pop(head.origin, None)
+        else:
+            self._places[head.origin] = _Place(head.mtime_ns, head.size, offset, length)
+
+    def _fail(self, err: OSError) -> None:
+        if not self._has_failed:
+            log.warning("Could not remember manifests", path=str(self._path), err=str(err))
+        self._has_failed = True
+
+
+def _key(origin: str) -> str:
+    return origin.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,73 @@
+"""What may change in a pod that exists: the rules kubectl users know.
+
+Labels, annotations, images, a shorter or first activeDeadlineSeconds, more tolerations, and a grace period
+that was negative. Of a virtual machine also the power state, which is there to be changed. Anything else
+needs a new pod. Source: kubernetes, pkg/apis/core/validation, ValidatePodUpdate.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from kubeletx.kube.core import Container, Pod, PodSpec, VirtualMachine
+
+C = TypeVar("C", bound=Container | VirtualMachine)
+
+
+def forbidden_changes(old: Pod, new: Pod) -> list[str]:
+    """Paths of the fields that differ but may not, in the order of their names; defaults must be set."""
+    aligned = _with_allowed_changes(old.spec, new.spec)
+    return sorted(_differences("spec", msgspec.to_builtins(aligned), msgspec.to_builtins(new.spec)))
+
+
+def _with_allowed_changes(old: PodSpec, new: PodSpec) -> PodSpec:
+    """The old spec with every allowed change made: equal to the new one if all changes are allowed."""
+    changes: dict[str, Any] = {
+        "containers": _images(old.containers, new.containers),
+        "init_containers": _images(old.init_containers, new.init_containers),
+    }
+    if old.virtual_machine is not None and new.virtual_machine is not None:
+        (machine,) = _images((old.virtual_machine,), (new.virtual_machine,))
+        power = new.virtual_machine.power_spec
+        changes["virtual_machine"] = msgspec.structs.replace(machine, power_spec=power)
+    before, after = old.active_deadline_seconds, new.active_deadline_seconds
+    if after is not None and (before is None or after <= before):
+        changes["active_deadline_seconds"] = after
+    kept = {_without_time(toleration) for toleration in new.tolerations}
+    if all(_without_time(toleration) in kept for toleration in old.tolerations):
+        changes["tolerations"] = new.tolerations
+    if (old.termination_grace_period_seconds or 0) < 0 and new.termination_grace_period_seconds == 1:
+        changes["termination_grace_period_seconds"] = 1
+    return msgspec.structs.replace(old, **changes)
+
+
+def _images(old: tuple[C, ...], new: tuple[C, ...]) -> tuple[C, ...]:
+    if [one.name for one in old] != [one.name for one in new]:
+        return old
+    return tuple(
+        msgspec.structs.replace(before, image=after.image, image_pull_policy=_policy(before, after))
+        for before, after in zip(old, new, strict=True)
+    )
+
+
+def _policy(before: C, after: C) -> str | None:
+    """The pull policy follows the tag when nobody set it, so it may change together with the image."""
+    return after.image_pull_policy if before.image != after.image else before.image_pull_policy
+
+
+def _without_time(toleration: msgspec.Struct) -> bytes:
+    return msgspec.json.encode(msgspec.structs.replace(toleration, toleration_seconds=None))
+
+
+def _differences(path: str, old: Any, new: Any) -> list[str]:
+    if old == new:
+        return []
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = old.keys() | new.keys()
+        return [found for key in keys for found in _differences(f"{path}.{key}", old.get(key), new.get(key))]
+    if isinstance(old, list | tuple) and isinstance(new, list | tuple) and len(old) == len(new):
+        pairs = enumerate(zip(old, new, strict=True))
+        return [found for i, (a, b) in pairs for found in _differences(f"{path}[{i}]", a, b)]
+    return [path]

@@ -1,0 +1,143 @@
+"""Static pods from a manifest URL, asked every `check_seconds`.
+
+What does not answer, or answers with anything but 200, keeps the pods it had, with one warning for the
+whole outage. Bytes equal to the last ones are not parsed again. An empty body counts as an answer that
+holds nothing new: it lets the first clean-up go ahead but removes no pod; an empty list does that.
+Source: kubelet, pkg/kubelet/config/http.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit, urlunsplit
+
+import structlog
+
+from kubeletx.api import Clock, InvalidConfig, InvalidPod, KubeletxError, TimedOut, Unavailable
+from kubeletx.kube.load import MAX_BYTES, too_large
+from kubeletx.pods.sources import URL, PodSink
+
+from .claims import Claims
+from .manifest import ManifestReader
+
+if TYPE_CHECKING:
+    import aiohttp
+
+log = structlog.get_logger(__name__)
+
+TIMEOUT_SECONDS: Final = 10.0
+
+
+class UrlSource:
+    """The ``--manifest-url`` source. `run` is its one task."""
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        headers: Mapping[str, Sequence[str]],
+        sink: PodSink,
+        reader: ManifestReader,
+        clock: Clock,
+        check_seconds: float = 20.0,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
+        """`headers`: sent with every request, values in order. Raises InvalidConfig for a bad URL."""
+        self._url = url
+        self._origin = shown_url(url)
+        self._headers = [(name, value) for name, values in headers.items() for value in values]
+        self._sink = sink
+        self._reader = reader
+        self._clock = clock
+        self._check_seconds = check_seconds
+        self._timeout_seconds = timeout_seconds
+        self._claims = Claims(sink, URL)
+        self._last: bytes | None = None
+        self._is_synced = False
+        self._outage = ""
+
+    async def run(self) -> None:
+        """Feed the sink until cancelled."""
+        import aiohttp
+
+        timeout = aiohttp.ClientTimeout(total=self._timeout_seconds)
+        async with aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session:
+            while True:
+                await self._ask(session)
+                await self._clock.sleep(self._check_seconds)
+
+    async def _ask(self, session: aiohttp.ClientSession) -> None:
+        try:
+            data = await self._get(session)
+        except KubeletxError as err:
+            self._begin_outage(str(err))
+            return
+        if not data.strip() and self._claims.has_pods(self._origin):
+            self._begin_outage("the answer is empty")
+            return
+        self._end_outage()
+        if data != self._last:
+            self._last = data
+            await self._take(data)
+        if not self._is_synced:
+            self._is_synced = True
+            self._sink.synced(URL)
+
+    async def _get(self, session: aiohttp.ClientSession) -> bytes:
+        import aiohttp
+
+        try:
+            async with session.get(self._url) as response:
+                if response.status != 200:
+                    raise Unavailable(f"the answer is {response.status} {response.reason}")
+                data = bytearray()
+                async for chunk in response.content.iter_any():
+                    data += chunk
+                    if len(data) > MAX_BYTES:
+                        raise too_large(self._origin, len(data))
+                return bytes(data)
+        except TimeoutError as err:
+            raise TimedOut(f"no answer within {self._timeout_seconds:g} s") from err
+        except (aiohttp.ClientError, OSError) as err:
+            raise Unavailable(str(err) or type(err).__name__) from err
+
+    async def _take(self, data: bytes) -> None:
+        if not data.strip():
+            return
+        now = self._clock.now()
+        try:
+            pods = await asyncio.to_thread(
+                self._reader.read, data, origin=self._origin, source=URL, seen_at=now, created_at=now
+            )
+        except InvalidPod as err:
+            self._claims.set_error(self._origin, err)
+            return
+        self._claims.set_pods(self._origin, pods)
+
+    def _begin_outage(self, problem: str) -> None:
+        if not self._outage:
+            log.warning("Manifest URL kept its pods", url=self._origin, err=problem)
+        self._outage = problem
+
+    def _end_outage(self) -> None:
+        if self._outage:
+            log.info("Manifest URL answered again", url=self._origin)
+        self._outage = ""
+
+
+def shown_url(url: str) -> str:
+    """The URL without user name and password. Raises InvalidConfig when it is not http or https."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError:
+        parts, host = urlsplit(""), None
+    if parts.scheme not in ("http", "https") or not host:
+        raise InvalidConfig(
+            field="--manifest-url",
+            problem=f"{url!r} is not a web address",
+            fix="use http://HOST/PATH or https",
+        )
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

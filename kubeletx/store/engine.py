@@ -1,0 +1,150 @@
+"""Opening the database file: pragmas, soundness, version, migrations.
+
+The schema version is SQLite's ``user_version``; 0 is a file that was just made. Everything here runs on the
+store's own thread. Alembic is imported only when a step is due.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sqlite3
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import MetaData, create_engine, event
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.pool import StaticPool
+
+from kubeletx.api import InvalidConfig, Unavailable
+
+from . import migrations
+from .errors import is_corrupt
+
+SCHEMA_VERSION = 1
+"""The version that this code reads and writes."""
+
+
+class NotSound(Exception):
+    """The file is not a usable database; the message says why."""
+
+
+def connect(path: Path, tables: Sequence[MetaData]) -> Connection:
+    """Open the file, bring it to `SCHEMA_VERSION` and make the missing tables.
+
+    Raises NotSound for a corrupt or unreadable file, InvalidConfig for a newer one, SQLite's own errors
+    otherwise.
+    """
+    if path.exists() and not path.is_file():
+        raise NotSound("it is not a regular file")
+    connection = _new_engine(path).connect()
+    try:
+        _prepare(connection, path, tables)
+    except BaseException as error:
+        connection.close()
+        connection.engine.dispose()
+        if is_corrupt(error):
+            raise NotSound(str(getattr(error, "orig", error))) from error
+        raise
+    return connection
+
+
+def _prepare(connection: Connection, path: Path, tables: Sequence[MetaData]) -> None:
+    driver = _driver(connection)
+    driver.execute("PRAGMA journal_mode=WAL")
+    driver.execute("PRAGMA foreign_keys=ON")
+    driver.execute("PRAGMA cache_size=-1024")
+    found = driver.execute("PRAGMA quick_check(1)").fetchone()
+    if found is None or found[0] != "ok":
+        raise NotSound(str(found[0] if found else "the check gave no answer"))
+    version = int(driver.execute("PRAGMA user_version").fetchone()[0])
+    if version > SCHEMA_VERSION:
+        raise InvalidConfig(
+            obj=str(path),
+            field="schema version",
+            problem=f"{version} is newer than this program's {SCHEMA_VERSION}",
+            fix="run the newer kubeletx again, or give another --root-dir",
+        )
+    if 0 < version < SCHEMA_VERSION:
+        migrate(connection, version, SCHEMA_VERSION)
+    with connection.begin():
+        for metadata in tables:
+            metadata.create_all(connection)
+            _check_columns(driver, metadata)
+        if version == 0:
+            connection.exec_driver_sql(f"PRAGMA user_version={SCHEMA_VERSION}")
+
+
+def _check_columns(driver: Any, metadata: MetaData) -> None:
+    """Raises NotSound for a table that lacks a column: no program of this version wrote it."""
+    for table in metadata.tables.values():
+        have = {row[1] for row in driver.execute(f"PRAGMA table_info('{table.name}')")}
+        for column in table.columns:
+            if column.name not in have:
+                raise NotSound(f"table {table.name} has no column {column.name}")
+
+
+def migrate(connection: Connection, version: int, target: int, package: Any = migrations) -> None:
+    """Apply the steps after `version` up to `target`, each in a transaction with its stamp."""
+    from alembic.migration import MigrationContext
+    from alembic.operations import Operations
+
+    for number, name in steps(package):
+        if version < number <= target:
+            module = importlib.import_module(f"{package.__name__}.{name}")
+            with connection.begin():
+                module.upgrade(Operations(MigrationContext.configure(connection)))
+                connection.exec_driver_sql(f"PRAGMA user_version={number}")
+
+
+def steps(package: Any = migrations) -> list[tuple[int, str]]:
+    """(number, module name) of every migration step, in order."""
+    names = (module.name for module in pkgutil.iter_modules(package.__path__))
+    return sorted((int(name[1:5]), name) for name in names if name[0] == "v" and name[1:5].isdigit())
+
+
+def set_aside(path: Path) -> Path:
+    """Rename an unusable file (and its journal) to ``<name>.corrupt-<time>``; never delete it."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    target = path.with_name(f"{path.name}.corrupt-{stamp}")
+    number = 1
+    while target.exists():
+        number += 1
+        target = path.with_name(f"{path.name}.corrupt-{stamp}-{number}")
+    try:
+        path.rename(target)
+        for suffix in ("-wal", "-shm"):
+            side = path.with_name(path.name + suffix)
+            if side.exists():
+                side.rename(target.with_name(target.name + suffix))
+    except OSError as error:
+        raise Unavailable(
+            f"state database {path} is corrupt and cannot be set aside: {error.strerror}; "
+            "make its directory writable or move the file away"
+        ) from error
+    return target
+
+
+def synchronise(connection: Connection, durable: bool) -> None:
+    """Whether the next commits wait for the disk. Not inside a transaction."""
+    _driver(connection).execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+
+
+def _driver(connection: Connection) -> Any:
+    return connection.connection.driver_connection
+
+
+def _new_engine(path: Path) -> Engine:
+    def dial() -> sqlite3.Connection:
+        return sqlite3.connect(path, timeout=2.0, isolation_level=None, cached_statements=256)
+
+    engine = create_engine("sqlite://", creator=dial, poolclass=StaticPool)
+
+    # The driver's own transaction handling is off, so that savepoints and PRAGMAs do what they say.
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN")
+
+    return engine

@@ -1,0 +1,56 @@
+"""SQLite's errors, told apart by what can be done about them."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from sqlalchemy.exc import DBAPIError
+
+from kubeletx.api import Internal, KubeletxError, Unavailable
+
+_CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT})
+_FIXES: dict[int, tuple[str, str]] = {
+    sqlite3.SQLITE_FULL: ("disk full", "free space on its filesystem; writing goes on by itself"),
+    sqlite3.SQLITE_IOERR: ("input/output error", "check the disk and free space on its filesystem"),
+    sqlite3.SQLITE_READONLY: ("not writable", "make the file and its directory writable"),
+    sqlite3.SQLITE_PERM: ("no permission", "make the file and its directory writable"),
+    sqlite3.SQLITE_CANTOPEN: ("cannot be opened", "check that its directory exists and is writable"),
+    sqlite3.SQLITE_BUSY: ("locked", "another program holds it; close that program"),
+    sqlite3.SQLITE_LOCKED: ("locked", "another program holds it; close that program"),
+    sqlite3.SQLITE_CORRUPT: ("corrupt", "restart the agent: it sets the file aside and makes a new one"),
+    sqlite3.SQLITE_NOTADB: (
+        "not a database",
+        "restart the agent: it sets the file aside and makes a new one",
+    ),
+}
+
+
+def code_of(error: BaseException) -> int | None:
+    """SQLite's primary result code of a raised error, or None if it is not one of SQLite's."""
+    origin = error.orig if isinstance(error, DBAPIError) else error
+    if not isinstance(origin, sqlite3.Error):
+        return None
+    code = getattr(origin, "sqlite_errorcode", None)
+    if code is not None:
+        return int(code) & 0xFF
+    return sqlite3.SQLITE_FULL if "disk is full" in str(origin) else None
+
+
+def is_corrupt(error: BaseException) -> bool:
+    """The file's content is not a sound database."""
+    return code_of(error) in _CORRUPT
+
+
+def is_of_the_file(error: BaseException) -> bool:
+    """The file cannot be used now, whatever the statement was; SQLite has rolled back or will."""
+    return code_of(error) in _FIXES
+
+
+def translate(error: BaseException, path: Path) -> KubeletxError:
+    """Ours for SQLite's: Unavailable with the path and the fix; Internal for anything else."""
+    row = _FIXES.get(code_of(error) or -1)
+    if row is None:
+        return Internal(f"state database {path}: {error}")
+    problem, fix = row
+    return Unavailable(f"state database {path}: {problem}; {fix}")

@@ -1,0 +1,52 @@
+"""Small files that must survive a crash: replaced as a whole and on disk before the call returns.
+
+For what an operator asked for and for what must outlive the database. All functions block and raise OSError. A write
+that was cut off leaves ``.<name>.new`` beside the file, which the next write replaces.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_file(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Replace `path` by a file with `data`; readers see the old or the new one, never a part.
+
+    A missing directory is made, for this user alone.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    try:
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def remove_file(path: Path) -> bool:
+    """Remove `path` for good; False if it was not there."""
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    sync_directory(path.parent)
+    return True
+
+
+def sync_directory(path: Path) -> None:
+    """Make renames and removals in `path` lasting."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,249 @@
+"""`Store`: the one door to the state database.
+
+    loop ── write, read, write_later ──▶ WorkQueue ──▶ thread "store" ── one transaction ──▶ SQLite (WAL)
+         ◀──────────── results after the commit ────────────┘
+
+The thread takes everything that waits and commits it at once, so a hundred concurrent writes cost a few
+disk synchronisations. Each piece of work runs in a savepoint: one that fails is undone alone. History
+(`write_later`) rides along with the next durable write or goes out after about a second.
+
+When the disk is full or the file cannot be used, durable writes and reads raise Unavailable, history waits in
+memory (bounded), and every new write tries the file again: recovery needs nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import structlog
+from sqlalchemy import MetaData
+from sqlalchemy.engine import Connection
+
+from kubeletx.api import KubeletxError, Unavailable
+
+from .engine import NotSound, connect, set_aside, synchronise
+from .errors import is_of_the_file, translate
+from .queue import Batch, Job, Work, WorkQueue
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+_RETRY_SECONDS = 5.0
+
+
+class Store:
+    """Made by `Store.open`. Owns one daemon thread, which never delays the exit of the program."""
+
+    def __init__(self, path: Path, tables: Sequence[MetaData], queue: WorkQueue) -> None:
+        self.path = path
+        self._tables = tables
+        self._queue = queue
+        self._connection: Connection | None = None
+        self._problem: Exception | None = None
+        self._lost: str | None = None
+        self._durable = True
+        self._expected = False
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="store", daemon=True)
+
+    @classmethod
+    async def open(
+        cls,
+        path: Path,
+        tables: Iterable[MetaData],
+        *,
+        expected: bool = False,
+        later_seconds: float = 1.0,
+        later_limit: int = 10_000,
+    ) -> Store:
+        """Open or make the database.
+
+        `expected`: a missing file counts as lost (the agent has run here before). Raises InvalidConfig for
+        a file of a newer version. A corrupt file is set aside and a new one made; `lost` tells. A file that
+        cannot be used now (disk full) is no error: it is tried again with each write.
+        """
+        queue = WorkQueue(later_seconds=later_seconds, later_limit=later_limit)
+        store = cls(path, tuple(tables), queue)
+        store._expected = expected
+        store._thread.start()
+        try:
+            await store.read(lambda _connection: None)
+        except Unavailable as error:
+            log.warning("Started without the state database", path=str(path), err=str(error))
+        except BaseException:
+            queue.close()
+            raise
+        return store
+
+    @property
+    def lost(self) -> str | None:
+        """What was lost at the opening, in one line; None if nothing was."""
+        return self._lost
+
+    @property
+    def dropped(self) -> int:
+        """How many entries of history were dropped because they could not be written."""
+        return self._queue.dropped
+
+    @property
+    def problem(self) -> Exception | None:
+        """Why the last batch could not be written; None while all is well."""
+        return self._problem
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` in a transaction and return its result once that is safely on disk.
+
+        An exception of `work` undoes its own changes only and is raised here. Raises Unavailable when the
+        file cannot be written. A cancelled caller does not undo the write.
+        """
+        return await self._submit(work, is_read=False)
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` after everything that was queued before it; its changes, if any, are not durable."""
+        return await self._submit(work, is_read=True)
+
+    def write_later(self, work: Callable[[Connection], Any]) -> None:
+        """Write history within about a second, or never if the disk stays full. Returns at once."""
+        self._queue.put_later(work)
+
+    async def close(self, timeout_seconds: float = 5.0) -> None:
+        """Write what waits and close the file; gives up after `timeout_seconds` on a hung disk."""
+        self._queue.close()
+        deadline = asyncio.get_running_loop().time() + timeout_seconds
+        while not self._closed.is_set() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)  # the loop may be closing: no thread calls into it any more
+        if not self._closed.is_set():
+            log.warning("Gave up closing the state database", path=str(self.path))
+
+    async def _submit(self, work: Callable[[Connection], T], *, is_read: bool) -> T:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        if not self._queue.put(Job(work, future, loop, is_read)):
+            raise Unavailable(f"state database {self.path} is closed")
+        return await future
+
+    # --- on the store's thread ---
+
+    def _run(self) -> None:
+        while True:
+            batch = self._queue.take()
+            self._work_off(batch)
+            if batch.closing:
+                break
+        if self._connection is not None:
+            with contextlib.suppress(Exception):
+                self._connection.close()
+                self._connection.engine.dispose()
+        self._closed.set()
+
+    def _work_off(self, batch: Batch) -> None:
+        writes = [job for job in batch.jobs if not job.is_read]
+        reads = [job for job in batch.jobs if job.is_read]
+        try:
+            connection = self._connected()
+            if writes or batch.later:
+                self._commit(connection, writes, batch.later)
+        except Exception as error:  # noqa: BLE001 - the root of this thread's work
+            self._fail(error, writes, batch)
+        for job in reads:
+            self._read(job)
+        _deliver(batch.jobs)
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._note_missing()
+            try:
+                self._connection = connect(self.path, self._tables)
+            except NotSound as error:
+                aside = set_aside(self.path)
+                self._lost = f"the state database {self.path} was unusable ({error}); it is kept as {aside}"
+                log.warning(
+                    "Set the state database aside", path=str(self.path), aside=str(aside), err=str(error)
+                )
+                self._connection = connect(self.path, self._tables)
+            self._durable = True
+            synchronise(self._connection, True)
+        return self._connection
+
+    def _note_missing(self) -> None:
+        if self._expected and not self.path.exists():
+            self._lost = f"the state database {self.path} is missing"
+            log.warning("Lost the state database", path=str(self.path), err="the file is missing")
+        self._expected = False
+
+    def _commit(self, connection: Connection, writes: list[Job], later: list[Work]) -> None:
+        if self._durable != bool(writes):
+            self._durable = bool(writes)
+            synchronise(connection, self._durable)
+        with connection.begin():
+            for job in writes:
+                job.result, job.error = _run_one(connection, job.work)
+            for work in later:
+                _, error = _run_one(connection, work)
+                if error is not None:
+                    log.error("Failed to write history", err=str(error))
+        if self._problem is not None:
+            self._problem = None
+            log.info("Wrote to the state database again", path=str(self.path), dropped=self.dropped)
+
+    def _read(self, job: Job) -> None:
+        try:
+            connection = self._connected()
+            with connection.begin():
+                job.result = job.work(connection)
+        except Exception as error:  # noqa: BLE001 - handed to the caller
+            job.error = self._translated(error)
+
+    def _fail(self, error: Exception, writes: list[Job], batch: Batch) -> None:
+        ours = self._translated(error)
+        if self._problem is None:
+            log.warning("Failed to write to the state database", path=str(self.path), err=str(ours))
+        self._problem = ours
+        for job in writes:
+            job.error = ours
+        if not batch.closing:
+            self._queue.put_back(batch.later, _RETRY_SECONDS)
+
+    def _translated(self, error: Exception) -> Exception:
+        if isinstance(error, KubeletxError):
+            return error
+        return translate(error, self.path) if is_of_the_file(error) else error
+
+
+def _run_one(connection: Connection, work: Work) -> tuple[Any, Exception | None]:
+    """Run in a savepoint. Errors of the file itself are raised: they concern the whole batch."""
+    connection.exec_driver_sql("SAVEPOINT work")
+    try:
+        result = work(connection)
+    except Exception as error:
+        if is_of_the_file(error):  # SQLite may have rolled everything back, the savepoint included
+            raise
+        connection.exec_driver_sql("ROLLBACK TO work")
+        connection.exec_driver_sql("RELEASE work")
+        return None, error
+    connection.exec_driver_sql("RELEASE work")
+    return result, None
+
+
+def _deliver(jobs: list[Job]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+    for job in jobs:
+        by_loop.setdefault(job.loop, []).append(job)
+    for loop, mine in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(_set_results, mine)
+
+
+def _set_results(jobs: list[Job]) -> None:
+    for job in jobs:
+        if job.future.done():
+            continue
+        if job.error is None:
+            job.future.set_result(job.result)
+        else:
+            job.future.set_exception(job.error)

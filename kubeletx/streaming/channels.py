@@ -1,0 +1,89 @@
+"""The WebSocket subprotocols of remote commands, without I/O.
+
+Every message begins with the channel: one byte, or one digit in the base64 variants (text messages). v4 and
+later end with a Status on the error channel, older ones with words. Only v5 can half-close: channel 255, then
+the channel that ends. Source: Kubernetes remotecommand and wsstream.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import enum
+
+import msgspec
+
+from ..api import KubeletxError
+
+CLOSE_CHANNEL = 255
+
+
+class WsProtocol(enum.Enum):
+    """Subprotocols, best first: the order in which a server picks."""
+
+    V5 = "v5.channel.k8s.io"
+    V4 = "v4.channel.k8s.io"
+    V4_BASE64 = "v4.base64.channel.k8s.io"
+    V1 = "channel.k8s.io"
+    V1_BASE64 = "base64.channel.k8s.io"
+
+    @property
+    def is_base64(self) -> bool:
+        """Whether messages are text."""
+        return self in (WsProtocol.V4_BASE64, WsProtocol.V1_BASE64)
+
+    @property
+    def has_status(self) -> bool:
+        """Whether the error channel carries a Status."""
+        return self not in (WsProtocol.V1, WsProtocol.V1_BASE64)
+
+    @property
+    def can_half_close(self) -> bool:
+        """Whether the end of stdin can be told."""
+        return self is WsProtocol.V5
+
+
+PROTOCOLS: tuple[str, ...] = tuple(protocol.value for protocol in WsProtocol)
+"""What a server offers, best first."""
+
+
+class TerminalSize(msgspec.Struct, frozen=True, kw_only=True):
+    """The message on the resize channel."""
+
+    width: int = msgspec.field(name="Width", default=0)
+    height: int = msgspec.field(name="Height", default=0)
+
+
+def encode_message(protocol: WsProtocol, channel: int, data: bytes) -> bytes | str:
+    """One message: bytes for a binary one, str for a text one."""
+    if protocol.is_base64:
+        return f"{channel}{base64.b64encode(data).decode()}"
+    return bytes((channel,)) + data
+
+
+def decode_message(protocol: WsProtocol, message: bytes | str) -> tuple[int, bytes]:
+    """(channel, data). Raises KubeletxError when the message is malformed."""
+    if not message:
+        raise KubeletxError("empty message: the channel is missing")
+    if not protocol.is_base64:
+        raw = message.encode() if isinstance(message, str) else message
+        return raw[0], raw[1:]
+    text = message if isinstance(message, str) else message.decode("ascii", errors="replace")
+    try:
+        return int(text[0]), base64.b64decode(text[1:], validate=True)
+    except (ValueError, binascii.Error) as error:
+        raise KubeletxError(f"malformed message: {error}") from error
+
+
+def encode_resize(width: int, height: int) -> bytes:
+    """The data of a resize message."""
+    return msgspec.json.encode(TerminalSize(width=width, height=height))
+
+
+def decode_resize(data: bytes) -> TerminalSize | None:
+    """The size, or None when it makes no sense."""
+    try:
+        size = msgspec.json.decode(data, type=TerminalSize)
+    except msgspec.DecodeError:
+        return None
+    return size if size.width > 0 and size.height > 0 else None

@@ -1,0 +1,157 @@
+"""A `Session` over a runtime's streaming URL: SPDY/3.1 with v4.channel.k8s.io, or portforward.k8s.io.
+
+`open_session` and `open_port_forward` return once the streams are open; the caller sets the deadline. The
+session owns one task that reads the connection, and ends it in `close` or when the far end is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import ssl
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from ..api import Channel, Internal, Session, StreamRequest, Unavailable
+from .spdy import SpdyConnection, SpdyError, SpdyStream
+from .status import exit_code_of
+from .upgrade import connect_spdy
+
+REMOTE_COMMAND_V4 = "v4.channel.k8s.io"
+PORT_FORWARD = "portforward.k8s.io"
+
+_request_ids = itertools.count()
+
+
+async def open_session(url: str, request: StreamRequest, *, tls: ssl.SSLContext | None = None) -> Session:
+    """Connect to an exec or attach URL and open the streams that `request` names."""
+    connection = await _connect(url, REMOTE_COMMAND_V4, tls)
+    try:
+        error = await connection.open_stream((("streamtype", "error"),))
+        streams: dict[Channel, SpdyStream] = {}
+        for wanted, channel in (
+            (request.stdin, Channel.STDIN),
+            (request.stdout, Channel.STDOUT),
+            (request.stderr and not request.tty, Channel.STDERR),
+            (request.tty, Channel.RESIZE),
+        ):
+            if wanted:
+                streams[channel] = await connection.open_stream((("streamtype", channel.name.lower()),))
+        return SpdySession(connection, error, streams)
+    except BaseException:
+        connection.abort()
+        raise
+
+
+async def open_port_forward(url: str, port: int, *, tls: ssl.SSLContext | None = None) -> Session:
+    """Connect to a port-forward URL and open one connection to `port`."""
+    connection = await _connect(url, PORT_FORWARD, tls)
+    try:
+        headers = (("port", str(port)), ("requestid", str(next(_request_ids))))
+        error = await connection.open_stream((("streamtype", "error"), *headers), fin=True)
+        data = await connection.open_stream((("streamtype", "data"), *headers))
+        return SpdySession(connection, error, {Channel.STDIN: data, Channel.STDOUT: data}, forwards=True)
+    except BaseException:
+        connection.abort()
+        raise
+
+
+async def _connect(url: str, protocol: str, tls: ssl.SSLContext | None) -> SpdyConnection:
+    reader, writer, picked = await connect_spdy(url, [protocol], tls=tls)
+    if picked not in ("", protocol):
+        writer.close()
+        raise Internal(f"the streaming server picked {picked!r}; offered was {protocol!r}")
+    return SpdyConnection(reader, writer)
+
+
+class SpdySession:
+    """The client's end of a remote command or of one forwarded connection."""
+
+    def __init__(
+        self,
+        connection: SpdyConnection,
+        error: SpdyStream,
+        streams: dict[Channel, SpdyStream],
+        *,
+        forwards: bool = False,
+    ) -> None:
+        """`error`: the stream on which the far end reports the end. `forwards`: an empty report is success."""
+        self._connection, self._error, self._streams = connection, error, streams
+        self._forwards = forwards
+        self._reader = asyncio.create_task(self._run(), name="spdy-session")
+        self._exit: asyncio.Task[int] | None = None
+
+    async def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
+        """Yield what comes on stdout and stderr until both have ended."""
+        channels = [c for c in (Channel.STDOUT, Channel.STDERR) if c in self._streams]
+        if len(channels) == 1:
+            while data := await self._streams[channels[0]].read():
+                yield channels[0], data
+            return
+        pending = {self._read(channel) for channel in channels}
+        try:
+            while pending:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    channel, data = task.result()
+                    if data:
+                        pending.add(self._read(channel))
+                        yield channel, data
+        finally:
+            for task in pending:
+                task.cancel()
+
+    async def write(self, data: bytes) -> None:
+        """Send to stdin."""
+        await self._stdin().write(data)
+
+    async def close_stdin(self) -> None:
+        """Half-close; nothing happens if the session has no stdin or the far end is gone."""
+        stream = self._streams.get(Channel.STDIN)
+        if stream is not None:
+            try:
+                await stream.close_write()
+            except Unavailable:
+                pass
+
+    async def resize(self, width: int, height: int) -> None:
+        """Tell the far end's terminal its new size."""
+        stream = self._streams.get(Channel.RESIZE)
+        if stream is not None:
+            await stream.write(msgspec.json.encode({"Width": width, "Height": height}) + b"\n")
+
+    async def wait(self) -> int:
+        """The exit code. Raises Internal with the far end's words, Unavailable when it went away silently."""
+        report = await self._error.read_all()
+        if self._forwards:
+            if report:
+                raise Internal(report.decode(errors="replace").strip())
+            return 0
+        if not report:
+            raise Unavailable("the stream ended before the command reported its end")
+        return exit_code_of(report)
+
+    async def close(self) -> None:
+        """Close the connection and end the reading task."""
+        self._reader.cancel()
+        await asyncio.wait([self._reader])
+        await self._connection.close()
+
+    def _stdin(self) -> SpdyStream:
+        try:
+            return self._streams[Channel.STDIN]
+        except KeyError:
+            raise Unavailable("the session has no stdin") from None
+
+    def _read(self, channel: Channel) -> asyncio.Task[tuple[Channel, bytes]]:
+        async def read() -> tuple[Channel, bytes]:
+            return channel, await self._streams[channel].read()
+
+        return asyncio.create_task(read(), name=f"spdy-{channel.name.lower()}")
+
+    async def _run(self) -> None:
+        try:
+            await self._connection.run()
+        except SpdyError:
+            self._connection.abort()

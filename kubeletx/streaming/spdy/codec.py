@@ -1,0 +1,192 @@
+"""Bytes to frames and back, without I/O: one `Encoder` and one `Decoder` for each side of a connection.
+
+Layout: a data frame is stream id (31 bits), flags (8), length (24), bytes. A control frame is the bit 1,
+version 3 (15 bits), type (16), flags (8), length (24), payload. Header blocks are compressed with zlib in one
+context per direction that lasts as long as the connection, so frames must be encoded in the order they are
+sent, and every header block that comes must be decoded even if its stream is of no interest.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+from ...api import KubeletxError
+from .dictionary import DICTIONARY
+from .frames import (
+    Data,
+    Frame,
+    GoAway,
+    HeaderList,
+    Headers,
+    Ping,
+    RstStream,
+    Settings,
+    SynReply,
+    SynStream,
+    Unknown,
+    WindowUpdate,
+)
+
+VERSION = 3
+FLAG_FIN = 0x01
+FLAG_UNIDIRECTIONAL = 0x02
+MAX_CONTROL_BYTES = 1 << 16
+"""A longer control frame, or header block once decompressed, breaks the connection."""
+
+SYN_STREAM, SYN_REPLY, RST_STREAM, SETTINGS = 1, 2, 3, 4
+PING, GOAWAY, HEADERS, WINDOW_UPDATE = 6, 7, 8, 9
+
+_ID_MASK = 0x7FFFFFFF
+
+
+class SpdyError(KubeletxError):
+    """The other side broke the protocol; the connection cannot go on."""
+
+
+class Encoder:
+    """Frames to bytes, in the order they are sent."""
+
+    def __init__(self) -> None:
+        self._zlib = zlib.compressobj(zdict=DICTIONARY)
+
+    def encode(self, frame: Frame) -> bytes:
+        """The frame as bytes; changes the compression context if it has headers."""
+        match frame:
+            case Data():
+                flags = FLAG_FIN if frame.fin else 0
+                return struct.pack(">II", frame.stream_id, flags << 24 | len(frame.data)) + frame.data
+            case SynStream():
+                flags = frame.fin * FLAG_FIN | frame.unidirectional * FLAG_UNIDIRECTIONAL
+                head = struct.pack(">IIBB", frame.stream_id, frame.associated_id, frame.priority << 5, 0)
+                return _control(SYN_STREAM, flags, head + self._block(frame.headers))
+            case SynReply():
+                payload = struct.pack(">I", frame.stream_id) + self._block(frame.headers)
+                return _control(SYN_REPLY, frame.fin * FLAG_FIN, payload)
+            case Headers():
+                payload = struct.pack(">I", frame.stream_id) + self._block(frame.headers)
+                return _control(HEADERS, frame.fin * FLAG_FIN, payload)
+            case RstStream():
+                return _control(RST_STREAM, 0, struct.pack(">II", frame.stream_id, frame.status))
+            case Settings():
+                pairs = b"".join(struct.pack(">II", key, value) for key, value in frame.values)
+                return _control(SETTINGS, 0, struct.pack(">I", len(frame.values)) + pairs)
+            case Ping():
+                return _control(PING, 0, struct.pack(">I", frame.ping_id))
+            case GoAway():
+                return _control(GOAWAY, 0, struct.pack(">II", frame.last_stream_id, frame.status))
+            case WindowUpdate():
+                return _control(WINDOW_UPDATE, 0, struct.pack(">II", frame.stream_id, frame.delta))
+            case Unknown():
+                return _control(frame.type, frame.flags, frame.payload)
+
+    def _block(self, headers: HeaderList) -> bytes:
+        parts = [struct.pack(">I", len(headers))]
+        for text in (text for pair in headers for text in pair):
+            data = text.encode()
+            parts += (struct.pack(">I", len(data)), data)
+        return self._zlib.compress(b"".join(parts)) + self._zlib.flush(zlib.Z_SYNC_FLUSH)
+
+
+class Decoder:
+    """Bytes, split anywhere, to frames."""
+
+    def __init__(self) -> None:
+        self._zlib = zlib.decompressobj(zdict=DICTIONARY)
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that are complete now, in order. Raises SpdyError."""
+        self._buffer += data
+        frames: list[Frame] = []
+        start = 0
+        while len(self._buffer) - start >= 8:
+            first, second = struct.unpack_from(">II", self._buffer, start)
+            length = second & 0xFFFFFF
+            if first >> 31 and length > MAX_CONTROL_BYTES:
+                raise SpdyError(f"control frame of {length} bytes; at most {MAX_CONTROL_BYTES} are accepted")
+            end = start + 8 + length
+            if len(self._buffer) < end:
+                break
+            frames.append(self._decode(first, second >> 24, bytes(self._buffer[start + 8 : end])))
+            start = end
+        del self._buffer[:start]
+        return frames
+
+    def _decode(self, first: int, flags: int, payload: bytes) -> Frame:
+        fin = bool(flags & FLAG_FIN)
+        if not first >> 31:
+            return Data(stream_id=first, data=payload, fin=fin)
+        version, type_ = first >> 16 & 0x7FFF, first & 0xFFFF
+        if version != VERSION:
+            raise SpdyError(f"control frame of SPDY version {version}; only {VERSION} is spoken here")
+        try:
+            return self._control(type_, flags, fin, payload)
+        except struct.error as error:
+            raise SpdyError(f"control frame of type {type_} is too short") from error
+
+    def _control(self, type_: int, flags: int, fin: bool, payload: bytes) -> Frame:
+        match type_:
+            case 1:
+                stream_id, associated_id, priority, _slot = struct.unpack_from(">IIBB", payload)
+                return SynStream(
+                    stream_id=stream_id & _ID_MASK,
+                    associated_id=associated_id & _ID_MASK,
+                    priority=priority >> 5,
+                    headers=self._headers(payload[10:]),
+                    fin=fin,
+                    unidirectional=bool(flags & FLAG_UNIDIRECTIONAL),
+                )
+            case 2:
+                (stream_id,) = struct.unpack_from(">I", payload)
+                return SynReply(stream_id=stream_id & _ID_MASK, headers=self._headers(payload[4:]), fin=fin)
+            case 3:
+                stream_id, status = struct.unpack_from(">II", payload)
+                return RstStream(stream_id=stream_id & _ID_MASK, status=status)
+            case 4:
+                (count,) = struct.unpack_from(">I", payload)
+                if len(payload) != 4 + 8 * count:
+                    raise SpdyError(f"SETTINGS of {count} entries in {len(payload)} bytes")
+                pairs = struct.iter_unpack(">II", payload[4:])
+                return Settings(values=tuple((key & 0xFFFFFF, value) for key, value in pairs))
+            case 6:
+                return Ping(ping_id=struct.unpack_from(">I", payload)[0])
+            case 7:
+                last, status = struct.unpack_from(">II", payload)
+                return GoAway(last_stream_id=last & _ID_MASK, status=status)
+            case 8:
+                (stream_id,) = struct.unpack_from(">I", payload)
+                return Headers(stream_id=stream_id & _ID_MASK, headers=self._headers(payload[4:]), fin=fin)
+            case 9:
+                stream_id, delta = struct.unpack_from(">II", payload)
+                return WindowUpdate(stream_id=stream_id & _ID_MASK, delta=delta & _ID_MASK)
+        return Unknown(type=type_, flags=flags, payload=payload)
+
+    def _headers(self, block: bytes) -> HeaderList:
+        try:
+            plain = self._zlib.decompress(block, MAX_CONTROL_BYTES)
+        except zlib.error as error:
+            raise SpdyError(f"headers cannot be decompressed: {error}") from error
+        if self._zlib.unconsumed_tail:
+            raise SpdyError(f"headers of more than {MAX_CONTROL_BYTES} bytes")
+        try:
+            return _parse_headers(plain)
+        except (IndexError, UnicodeDecodeError) as error:
+            raise SpdyError("headers are malformed") from error
+
+
+def _control(type_: int, flags: int, payload: bytes) -> bytes:
+    return struct.pack(">HHI", 0x8000 | VERSION, type_, flags << 24 | len(payload)) + payload
+
+
+def _parse_headers(plain: bytes) -> HeaderList:
+    (count,) = struct.unpack_from(">I", plain)
+    texts: list[str] = []
+    at = 4
+    for _ in range(2 * count):
+        (length,) = struct.unpack_from(">I", plain, at)
+        if at + 4 + length > len(plain):
+            raise IndexError(at)
+        texts.append(plain[at + 4 : at + 4 + length].decode())
+        at += 4 + length
+    return tuple(zip(texts[::2], texts[1::2], strict=True))

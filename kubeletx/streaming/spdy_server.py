@@ -1,0 +1,252 @@
+"""Remote commands and port-forward over SPDY/3.1, server side.
+
+The caller has read the HTTP request and checked who asks; here the upgrade is answered (`accept_upgrade`) and
+the streams are served: `serve_remote_command` connects one session, `serve_port_forward` any number of
+connections, each with an error and a data stream. Both return when the client is gone or all is done, and
+close what they were given.
+
+Subprotocols of remote commands: v1 and v2 report the end in words, v3 adds the resize stream, v4 reports a
+Status. Clients that offer v5 take v4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
+
+import structlog
+
+from ..api import KubeletxError, Session, StreamRequest, Unavailable
+from .channels import decode_resize
+from .spdy import ResetStatus, SpdyConnection, SpdyError, SpdyStream
+from .status import encode_error, encode_exit
+from .upgrade import PROTOCOL_HEADER
+
+log = structlog.get_logger(__name__)
+
+REMOTE_COMMAND_PROTOCOLS = ("v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io")
+PORT_FORWARD_PROTOCOLS = ("portforward.k8s.io",)
+CREATION_SECONDS = 30.0
+"""How long a client may take to open the streams it asked for."""
+
+Connect = Callable[[], Awaitable[Session]]
+ConnectPort = Callable[[int], Awaitable[Session]]
+
+
+def pick_protocol(offered: Iterable[str], spoken: tuple[str, ...]) -> str | None:
+    """The best protocol both sides speak; None: there is none.
+
+    `offered`: the values of all X-Stream-Protocol-Version lines, each perhaps a comma-joined list.
+    """
+    words = {word.strip() for line in offered for word in line.split(",")}
+    return next((protocol for protocol in spoken if protocol in words), None)
+
+
+def accept_upgrade(protocol: str) -> bytes:
+    """The HTTP answer that turns the connection into SPDY/3.1."""
+    return (
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
+        f"{PROTOCOL_HEADER}: {protocol}\r\n\r\n"
+    ).encode()
+
+
+async def serve_remote_command(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    request: StreamRequest,
+    protocol: str,
+    connect: Connect,
+) -> None:
+    """Wait for the streams of `request`, call `connect`, and join both until the session ends."""
+    arrived: asyncio.Queue[SpdyStream] = asyncio.Queue()
+    connection = SpdyConnection(reader, writer, server=True, on_stream=arrived.put_nowait)
+    running = asyncio.create_task(_run(connection), name="spdy-server")
+    try:
+        streams = await _streams_of(connection, arrived, request, protocol, running)
+        if streams is not None:
+            await _serve(connection, streams, protocol, connect, running)
+    finally:
+        await connection.close()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def serve_port_forward(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connect: ConnectPort
+) -> None:
+    """Serve pairs of streams with the same requestID until the client closes the connection."""
+    pairs: dict[str, dict[str, SpdyStream]] = {}
+    forwards: set[asyncio.Task[None]] = set()
+
+    def take(stream: SpdyStream) -> None:
+        connection.accept(stream)
+        forwards_of = pairs.setdefault(stream.header("requestid"), {})
+        forwards_of[stream.header("streamtype")] = stream
+        if forwards_of.keys() >= {"error", "data"}:
+            del pairs[stream.header("requestid")]
+            task = asyncio.create_task(
+                _forward(forwards_of["error"], forwards_of["data"], connect),
+                name=f"port-forward-{stream.header('port')}",
+            )
+            forwards.add(task)
+            task.add_done_callback(forwards.discard)
+
+    connection = SpdyConnection(reader, writer, server=True, on_stream=take)
+    try:
+        await _run(connection)
+    finally:
+        for task in forwards:
+            task.cancel()
+        await asyncio.gather(*forwards, return_exceptions=True)
+        await connection.close()
+
+
+def _expected(request: StreamRequest, protocol: str) -> set[str]:
+    wanted = {"error"}
+    if request.stdin:
+        wanted.add("stdin")
+    if request.stdout:
+        wanted.add("stdout")
+    if request.stderr and not request.tty:
+        wanted.add("stderr")
+    if request.tty and protocol in REMOTE_COMMAND_PROTOCOLS[:2]:
+        wanted.add("resize")
+    return wanted
+
+
+async def _streams_of(
+    connection: SpdyConnection,
+    arrived: asyncio.Queue[SpdyStream],
+    request: StreamRequest,
+    protocol: str,
+    running: asyncio.Task[None],
+) -> dict[str, SpdyStream] | None:
+    wanted = _expected(request, protocol)
+    streams: dict[str, SpdyStream] = {}
+    try:
+        async with asyncio.timeout(CREATION_SECONDS):
+            while wanted - streams.keys():
+                getting = asyncio.ensure_future(arrived.get())
+                await asyncio.wait([getting, running], return_when=asyncio.FIRST_COMPLETED)
+                if not getting.done():
+                    getting.cancel()
+                    return None
+                stream = getting.result()
+                kind = stream.header("streamtype")
+                if kind in wanted and kind not in streams:
+                    connection.accept(stream)
+                    streams[kind] = stream
+                else:
+                    await stream.reset(ResetStatus.REFUSED_STREAM)
+    except (TimeoutError, Unavailable):
+        log.warning("Gave up waiting for a client's streams", missing=sorted(wanted - streams.keys()))
+        return None
+    return streams
+
+
+async def _serve(
+    connection: SpdyConnection,
+    streams: dict[str, SpdyStream],
+    protocol: str,
+    connect: Connect,
+    running: asyncio.Task[None],
+) -> None:
+    error = streams["error"]
+    try:
+        session = await connect()
+    except KubeletxError as failure:
+        await _report(error, protocol, failure)
+        return
+    try:
+        output = asyncio.create_task(_output(session, streams, protocol), name="spdy-output")
+        inputs = [asyncio.create_task(_input(session, streams), name="spdy-input")]
+        if "resize" in streams:
+            inputs.append(asyncio.create_task(_resize(session, streams["resize"]), name="spdy-resize"))
+        try:
+            await asyncio.wait([output, running], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (*inputs, output):
+                task.cancel()
+            await asyncio.gather(*inputs, output, return_exceptions=True)
+    finally:
+        await session.close()
+
+
+async def _output(session: Session, streams: dict[str, SpdyStream], protocol: str) -> None:
+    outcome: int | KubeletxError
+    try:
+        async for channel, data in session.output():
+            stream = streams.get(channel.name.lower())
+            if stream is not None:
+                await stream.write(data)
+        outcome = await session.wait()
+    except KubeletxError as failure:
+        outcome = failure
+    with contextlib.suppress(Unavailable):
+        await _report(streams["error"], protocol, outcome)
+        for kind in ("stdout", "stderr"):
+            if kind in streams:
+                await streams[kind].close_write()
+
+
+async def _report(error: SpdyStream, protocol: str, outcome: int | KubeletxError) -> None:
+    if protocol == REMOTE_COMMAND_PROTOCOLS[0]:
+        report = encode_exit(outcome) if isinstance(outcome, int) else encode_error(outcome)
+    elif isinstance(outcome, int):
+        report = f"command terminated with exit code {outcome}".encode() if outcome else b""
+    else:
+        report = str(outcome).encode()
+    await error.write(report)
+    await error.close_write()
+
+
+async def _input(session: Session, streams: dict[str, SpdyStream]) -> None:
+    stream = streams.get("stdin")
+    if stream is None:
+        return
+    with contextlib.suppress(KubeletxError):
+        while data := await stream.read():
+            await session.write(data)
+        await session.close_stdin()
+
+
+async def _resize(session: Session, stream: SpdyStream) -> None:
+    while data := await stream.read():
+        for line in data.splitlines():
+            if size := decode_resize(line):
+                await session.resize(size.width, size.height)
+
+
+async def _forward(error: SpdyStream, data: SpdyStream, connect: ConnectPort) -> None:
+    try:
+        session = await connect(int(data.header("port")))
+    except (KubeletxError, ValueError) as failure:
+        with contextlib.suppress(Unavailable):
+            await error.write(str(failure).encode())
+            await error.close_write()
+            await data.reset()
+        return
+    sending = asyncio.create_task(_input(session, {"stdin": data}), name="port-forward-input")
+    try:
+        async for _, chunk in session.output():
+            await data.write(chunk)
+        await session.wait()
+        await data.close_write()
+    except KubeletxError as failure:
+        with contextlib.suppress(Unavailable):
+            await error.write(str(failure).encode())
+    finally:
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        with contextlib.suppress(Unavailable):
+            await error.close_write()
+            await data.close_write()
+        await session.close()
+
+
+async def _run(connection: SpdyConnection) -> None:
+    try:
+        await connection.run()
+    except SpdyError as error:
+        log.warning("A client broke the SPDY protocol", err=str(error))

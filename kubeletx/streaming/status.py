@@ -1,0 +1,74 @@
+"""The ``Status`` object that ends a remote command, on the error channel of v4 and later.
+
+Success, or Failure with reason NonZeroExitCode and the exit code as a cause. Anything else is an error of the
+runtime. Source: Kubernetes apimachinery, metav1.Status; remotecommand v4.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..api import Internal
+
+NON_ZERO_EXIT = "NonZeroExitCode"
+EXIT_CODE = "ExitCode"
+
+
+class StatusCause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One cause of a failure."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class StatusDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Details of a failure."""
+
+    causes: tuple[StatusCause, ...] = ()
+
+
+class RemoteStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of metav1.Status that remote commands use."""
+
+    metadata: dict[str, str] = {}
+    status: str = "Success"
+    message: str = ""
+    reason: str = ""
+    details: StatusDetails | None = None
+    code: int = 0
+
+
+def encode_exit(exit_code: int) -> bytes:
+    """The Status of a command that ended."""
+    if exit_code == 0:
+        return msgspec.json.encode({"metadata": {}, "status": "Success"})
+    return msgspec.json.encode(
+        RemoteStatus(
+            status="Failure",
+            message=f"command terminated with non-zero exit code: exit status {exit_code}",
+            reason=NON_ZERO_EXIT,
+            details=StatusDetails(causes=(StatusCause(reason=EXIT_CODE, message=str(exit_code)),)),
+        )
+    )
+
+
+def encode_error(error: Exception) -> bytes:
+    """The Status of a command that could not be run to its end."""
+    return msgspec.json.encode(
+        RemoteStatus(status="Failure", message=str(error), reason="InternalError", code=500)
+    )
+
+
+def exit_code_of(data: bytes) -> int:
+    """The exit code in a Status; raises Internal with its message when the command did not run."""
+    try:
+        status = msgspec.json.decode(data, type=RemoteStatus)
+    except msgspec.DecodeError:
+        raise Internal(data.decode(errors="replace").strip() or "empty status") from None
+    if status.status == "Success":
+        return 0
+    if status.reason == NON_ZERO_EXIT and status.details is not None:
+        for cause in status.details.causes:
+            if cause.reason == EXIT_CODE and cause.message.lstrip("-").isdigit():
+                return int(cause.message)
+    raise Internal(status.message or status.reason or "the command failed")

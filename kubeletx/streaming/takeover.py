@@ -1,0 +1,112 @@
+"""Taking a connection over from aiohttp: for SPDY/3.1, which its parser cannot read, and for raw pass-through.
+
+A handler calls `take_over`, speaks to the client through the streams it gets, and returns the `TakenOver`
+response, which writes nothing::
+
+    async def handle(request):
+        pipe = take_over(request)
+        pipe.writer.write(accept_upgrade(protocol))
+        await serve_remote_command(pipe.reader, pipe.writer, ...)
+        return TakenOver()
+
+Clients of an upgrade send nothing before they have read the answer, so no byte can be lost between the two
+parsers. When the connection ends aiohttp is told, so that it forgets the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from ..api import Internal, Unavailable
+from .proxy import Copied, Pipe, splice
+
+BUFFER_BYTES = 1 << 16
+HOP_HEADERS = frozenset({"content-length", "transfer-encoding", "host", "expect"})
+
+
+class TakenOver(web.StreamResponse):
+    """What a handler returns after `take_over`: nothing is written, and the connection is not used again."""
+
+    def __init__(self) -> None:
+        super().__init__(status=101)
+        self.force_close()
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        """Nothing to send."""
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Nothing to end."""
+
+
+class _Protocol(asyncio.StreamReaderProtocol):
+    """Feeds our reader, and tells the protocol it replaced when the connection is gone."""
+
+    def __init__(self, reader: asyncio.StreamReader, replaced: asyncio.BaseProtocol) -> None:
+        super().__init__(reader)
+        self._replaced = replaced
+        self._reader = reader
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._replaced.connection_lost(exc)
+
+
+def take_over(request: web.BaseRequest) -> Pipe:
+    """The client's connection as plain streams. Raises Unavailable when the client has left already."""
+    transport = request.transport
+    if transport is None or transport.is_closing():
+        raise Unavailable("the client has left")
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=BUFFER_BYTES, loop=loop)
+    protocol = _Protocol(reader, request.protocol)
+    assert isinstance(transport, asyncio.Transport)
+    transport.set_protocol(protocol)
+    protocol.connection_made(transport)
+    if not transport.is_reading():
+        transport.resume_reading()
+    return Pipe(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
+
+
+async def pass_through(
+    request: web.BaseRequest, url: str, *, tls: ssl.SSLContext | None = None, seconds: float = 10.0
+) -> Copied:
+    """Hand an upgrade request to a streaming URL and copy bytes both ways, whatever it answers.
+
+    The request goes on with its method and headers, the client's Host included; path and query are the
+    URL's. `seconds`: for connecting. Raises Unavailable before anything was taken over, when the URL's
+    server cannot be reached.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise Internal(f"not a streaming URL: {url!r}")
+    secure = parts.scheme == "https"
+    context = (tls or ssl.create_default_context()) if secure else None
+    try:
+        async with asyncio.timeout(seconds):
+            reader, writer = await asyncio.open_connection(
+                parts.hostname, parts.port or (443 if secure else 80), ssl=context
+            )
+    except (OSError, TimeoutError) as error:
+        raise Unavailable(f"cannot connect to {parts.netloc}: {error or 'timed out'}") from error
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    try:
+        client = take_over(request)
+    except Unavailable:
+        writer.close()
+        raise
+    writer.write(_head(request.method, target, request.headers, default_host=parts.netloc))
+    return await splice(client, Pipe(reader, writer))
+
+
+def _head(method: str, target: str, headers: Mapping[str, Any], *, default_host: str) -> bytes:
+    lines = [f"{method} {target} HTTP/1.1", f"Host: {headers.get('Host', default_host)}"]
+    lines += [f"{name}: {value}" for name, value in headers.items() if name.lower() not in HOP_HEADERS]
+    if method == "POST":
+        lines.append("Content-Length: 0")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")

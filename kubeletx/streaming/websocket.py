@@ -1,0 +1,268 @@
+"""Remote commands over WebSocket: `serve_remote_command` for a server, `connect_session` for a client.
+
+The server side speaks all five subprotocols to kubectl, Python clients and our own command line. The client
+side speaks v5, over any aiohttp session (the command line's goes through the admin socket). A forwarded
+connection is served the same way by our own admin socket, with stdin and stdout as its two directions;
+`serve_port_forward` is the older Kubernetes form with two channels for each port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
+import aiohttp
+import structlog
+from aiohttp import web
+
+from ..api import Channel, Internal, KubeletxError, NotFound, PermissionDenied, Session, Unavailable
+from .channels import (
+    CLOSE_CHANNEL,
+    PROTOCOLS,
+    WsProtocol,
+    decode_message,
+    decode_resize,
+    encode_message,
+    encode_resize,
+)
+from .status import encode_error, encode_exit, exit_code_of
+
+log = structlog.get_logger(__name__)
+
+CHUNK_BYTES = 1 << 15
+MAX_MESSAGE_BYTES = 4 << 20
+HEARTBEAT_SECONDS = 30.0
+
+AnyWebSocket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
+
+
+def websocket_response() -> web.WebSocketResponse:
+    """A response to `prepare` and hand to `serve_remote_command`; it offers every subprotocol."""
+    return web.WebSocketResponse(
+        protocols=PROTOCOLS, max_msg_size=MAX_MESSAGE_BYTES, heartbeat=HEARTBEAT_SECONDS, compress=False
+    )
+
+
+async def serve_remote_command(
+    ws: web.WebSocketResponse, session: Session, protocol: str | None = None
+) -> None:
+    """Connect a prepared WebSocket with a session, until the session ends or the client leaves.
+
+    `protocol`: the subprotocol picked (None: ask `ws`; empty counts as channel.k8s.io). Both are closed
+    afterwards. A failure of the session reaches the client on the error channel.
+    """
+    picked = WsProtocol(protocol or ws.ws_protocol or WsProtocol.V1.value)
+    try:
+        await _send_message(ws, picked, Channel.STDOUT, b"")
+    except Unavailable as error:  # the client left while the session was being opened
+        log.debug("Lost a client before its first message", err=str(error))
+        await session.close()
+        return
+    receiving = asyncio.create_task(_receive(ws, session, picked), name="websocket-receive")
+    sending = asyncio.create_task(_send(ws, session, picked), name="websocket-send")
+    try:
+        await asyncio.wait([receiving, sending], return_when=asyncio.FIRST_COMPLETED)
+        if not sending.done():
+            await session.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(5):
+                    await asyncio.wait([sending])
+        await ws.close()
+    finally:
+        for task in (receiving, sending):
+            task.cancel()
+        await asyncio.gather(receiving, sending, return_exceptions=True)
+        await session.close()
+
+
+async def send_error(ws: web.WebSocketResponse, error: KubeletxError, protocol: str | None = None) -> None:
+    """Tell the client why there is no session, and close: for failures after the upgrade."""
+    picked = WsProtocol(protocol or ws.ws_protocol or WsProtocol.V1.value)
+    await _send_message(ws, picked, Channel.ERROR, _report(picked, error))
+    await ws.close()
+
+
+async def serve_port_forward(
+    ws: web.WebSocketResponse,
+    ports: Sequence[int],
+    connect: Callable[[int], Awaitable[Session]],
+    protocol: str | None = None,
+) -> None:
+    """Serve the older port-forward form: channel 2i carries data of the i-th port, 2i+1 its error.
+
+    The server first sends each port number on both of its channels, in two bytes, low one first.
+    """
+    picked = WsProtocol(protocol or ws.ws_protocol or WsProtocol.V4.value)
+    sessions: list[Session] = []
+    pumps: list[asyncio.Task[None]] = []
+    try:
+        for index, port in enumerate(ports):
+            for channel in (2 * index, 2 * index + 1):
+                await _send_message(ws, picked, channel, port.to_bytes(2, "little"))
+            session = await connect(port)
+            sessions.append(session)
+            pumps.append(
+                asyncio.create_task(_pump(ws, picked, session, 2 * index), name=f"port-forward-{port}")
+            )
+        async for channel, data in _messages(ws, picked):
+            if channel % 2 == 0 and channel // 2 < len(sessions):
+                await sessions[channel // 2].write(data)
+    except KubeletxError as error:
+        await _send_message(ws, picked, 2 * len(sessions) + 1, str(error).encode())
+    finally:
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
+        for session in sessions:
+            await session.close()
+        await ws.close()
+
+
+async def connect_session(
+    client: aiohttp.ClientSession,
+    url: str,
+    params: Mapping[str, str] | Sequence[tuple[str, str]] = (),
+    *,
+    headers: Mapping[str, str] | None = None,
+) -> WebSocketSession:
+    """Open a session over WebSocket v5. `params`: the query, such as command, stdin, tty.
+
+    Raises NotFound, PermissionDenied, Unavailable or Internal when the server refuses the upgrade.
+    """
+    try:
+        ws = await client.ws_connect(
+            url,
+            params=params,
+            headers=headers,
+            protocols=(WsProtocol.V5.value,),
+            max_msg_size=MAX_MESSAGE_BYTES,
+            heartbeat=HEARTBEAT_SECONDS,
+        )
+    except aiohttp.WSServerHandshakeError as error:
+        raise _refusal(error) from error
+    except (aiohttp.ClientError, OSError) as error:
+        raise Unavailable(f"cannot connect: {error}") from error
+    return WebSocketSession(ws)
+
+
+class WebSocketSession:
+    """The client's end of a remote command over WebSocket v5. Implements `Session`."""
+
+    def __init__(self, ws: aiohttp.ClientWebSocketResponse) -> None:
+        """`ws`: connected, subprotocol v5."""
+        self._ws = ws
+        self._report: bytes | None = None
+        self._ended = asyncio.Event()
+
+    async def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
+        """Yield stdout and stderr until the server has closed."""
+        try:
+            async for channel, data in _messages(self._ws, WsProtocol.V5):
+                if channel == Channel.ERROR:
+                    self._report = (self._report or b"") + data
+                elif channel in (Channel.STDOUT, Channel.STDERR) and data:
+                    yield Channel(channel), data
+        finally:
+            self._ended.set()
+
+    async def write(self, data: bytes) -> None:
+        """Send to stdin."""
+        for start in range(0, len(data), CHUNK_BYTES):
+            await _send_message(self._ws, WsProtocol.V5, Channel.STDIN, data[start : start + CHUNK_BYTES])
+
+    async def close_stdin(self) -> None:
+        """Half-close; nothing happens if the connection is closed already."""
+        if not self._ws.closed:
+            await _send_message(self._ws, WsProtocol.V5, CLOSE_CHANNEL, bytes((Channel.STDIN,)))
+
+    async def resize(self, width: int, height: int) -> None:
+        """New terminal size."""
+        await _send_message(self._ws, WsProtocol.V5, Channel.RESIZE, encode_resize(width, height))
+
+    async def wait(self) -> int:
+        """The exit code, after `output` has ended. Raises Internal with the server's words."""
+        await self._ended.wait()
+        if self._report is None:
+            raise Unavailable("the connection ended before the command reported its end")
+        return exit_code_of(self._report)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._ws.close()
+        self._ended.set()
+
+
+async def _receive(ws: web.WebSocketResponse, session: Session, protocol: WsProtocol) -> None:
+    try:
+        async for channel, data in _messages(ws, protocol):
+            if channel == Channel.STDIN and data:
+                await session.write(data)
+            elif channel == Channel.RESIZE and (size := decode_resize(data)):
+                await session.resize(size.width, size.height)
+            elif channel == CLOSE_CHANNEL and protocol.can_half_close and data[:1] == bytes((Channel.STDIN,)):
+                await session.close_stdin()
+    except KubeletxError as error:
+        log.debug("Stopped reading from a client", err=str(error))
+        while not ws.closed:
+            await ws.receive()
+
+
+async def _send(ws: web.WebSocketResponse, session: Session, protocol: WsProtocol) -> None:
+    try:
+        async for channel, data in session.output():
+            for start in range(0, len(data), CHUNK_BYTES):
+                await _send_message(ws, protocol, channel, data[start : start + CHUNK_BYTES])
+        exit_code = await session.wait()
+        if protocol.has_status:
+            report = encode_exit(exit_code)
+        else:
+            report = f"command terminated with exit code {exit_code}".encode() if exit_code else b""
+    except KubeletxError as error:
+        report = _report(protocol, error)
+    if report and not ws.closed:
+        with contextlib.suppress(Unavailable):
+            await _send_message(ws, protocol, Channel.ERROR, report)
+
+
+async def _pump(ws: web.WebSocketResponse, protocol: WsProtocol, session: Session, channel: int) -> None:
+    try:
+        async for _, data in session.output():
+            await _send_message(ws, protocol, channel, data)
+        await session.wait()
+    except KubeletxError as error:
+        with contextlib.suppress(Unavailable):
+            await _send_message(ws, protocol, channel + 1, str(error).encode())
+
+
+async def _messages(ws: AnyWebSocket, protocol: WsProtocol) -> AsyncIterator[tuple[int, bytes]]:
+    async for message in ws:
+        if message.type in (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT):
+            yield decode_message(protocol, message.data)
+
+
+async def _send_message(ws: AnyWebSocket, protocol: WsProtocol, channel: int, data: bytes) -> None:
+    message = encode_message(protocol, channel, data)
+    try:
+        if isinstance(message, str):
+            await ws.send_str(message)
+        else:
+            await ws.send_bytes(message)
+    except (ConnectionError, RuntimeError, aiohttp.ClientError) as error:
+        raise Unavailable(f"the connection was lost: {error}") from error
+
+
+def _report(protocol: WsProtocol, error: KubeletxError) -> bytes:
+    return encode_error(error) if protocol.has_status else str(error).encode()
+
+
+def _refusal(error: aiohttp.WSServerHandshakeError) -> KubeletxError:
+    message = f"the server answered {error.status}: {error.message}"
+    match error.status:
+        case 404:
+            return NotFound(message)
+        case 401 | 403:
+            return PermissionDenied(message)
+        case status if status >= 500 or status == 429:
+            return Unavailable(message)
+    return Internal(message)

@@ -1,0 +1,28 @@
+"""Public: fakes, a controllable clock and the contract suite, for tests of the host and of plugins.
+
+`kubeletx.testing.contract` (needs pytest) holds the suite that a plugin author runs on their own runtime.
+"""
+
+from .clock import FakeClock
+from .fake_backend import Behaviour, FakeBackend
+from .fake_runtime import Call, FakeRuntime
+from .faults import Script
+from .host import FakeEventSink, FakeHost, Recorded, endpoint
+from .sessions import FakeSession
+from .specs import sandbox_spec, unit_spec
+
+__all__ = [
+    "Behaviour",
+    "Call",
+    "FakeBackend",
+    "FakeClock",
+    "FakeEventSink",
+    "FakeHost",
+    "FakeRuntime",
+    "FakeSession",
+    "Recorded",
+    "Script",
+    "endpoint",
+    "sandbox_spec",
+    "unit_spec",
+]

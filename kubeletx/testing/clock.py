@@ -1,0 +1,129 @@
+"""A clock that moves only when a test says so.
+
+`FakeClock` implements `kubeletx.api.Clock`. `advance` moves both times and wakes the sleepers that are due;
+`run_for` does the same step by step, letting woken tasks run (and sleep again) in between; `jump` moves the
+wall clock alone, as an administrator or NTP would. With ``auto_advance=True`` time moves by itself to the
+next sleeper as soon as the event loop is idle, so that code which waits finishes at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+"""Where a FakeClock starts unless told otherwise."""
+
+_SETTLE_ROUNDS = 25
+_IDLE_SECONDS = 0.001
+
+
+class FakeClock:
+    """A `Clock` under the test's control. Belongs to one event loop."""
+
+    def __init__(self, *, start: datetime = START, auto_advance: bool = False) -> None:
+        """`start`: aware wall-clock time. `auto_advance`: never make a sleeper wait for the test."""
+        self._wall = start
+        self._monotonic = 1000.0
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._order = itertools.count()
+        self._auto_advance = auto_advance
+        self._timer: asyncio.TimerHandle | None = None
+
+    def now(self) -> datetime:
+        """Aware UTC wall-clock time."""
+        return self._wall
+
+    def now_ns(self) -> int:
+        """Wall-clock time in nanoseconds since the epoch, as runtimes report times."""
+        elapsed = self._wall - datetime.fromtimestamp(0, UTC)
+        return (elapsed.days * 86_400 + elapsed.seconds) * 1_000_000_000 + elapsed.microseconds * 1000
+
+    def monotonic(self) -> float:
+        """Seconds that only grow."""
+        return self._monotonic
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait until the clock was advanced by `seconds`; 0 or less only lets other tasks run."""
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        future = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self._monotonic + seconds, next(self._order), future))
+        self._arm()
+        await future
+
+    def call_at(self, when: float, callback: Callable[[], object]) -> Callable[[], None]:
+        """Call back once the clock reached `when`; the returned function cancels it."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(lambda done: None if done.cancelled() else callback())
+        if when <= self._monotonic:
+            future.set_result(None)
+        else:
+            heapq.heappush(self._sleepers, (when, next(self._order), future))
+            self._arm()
+
+        def cancel() -> None:
+            future.cancel()
+
+        return cancel
+
+    @property
+    def sleepers(self) -> int:
+        """How many tasks are asleep on this clock."""
+        return sum(not future.done() for _, _, future in self._sleepers)
+
+    @property
+    def next_wake_seconds(self) -> float | None:
+        """Seconds until the first sleeper is due; None when nobody sleeps."""
+        self._drop_finished()
+        return self._sleepers[0][0] - self._monotonic if self._sleepers else None
+
+    def jump(self, seconds: float) -> None:
+        """Move the wall clock alone, forwards or backwards; nobody is woken."""
+        self._wall += timedelta(seconds=seconds)
+
+    def advance(self, seconds: float) -> None:
+        """Move time; sleepers that are due run at the next turn of the event loop."""
+        if seconds < 0:
+            raise ValueError("time does not go backwards; use jump for the wall clock")
+        self._monotonic += seconds
+        self._wall += timedelta(seconds=seconds)
+        while self._sleepers and self._sleepers[0][0] <= self._monotonic:
+            _, _, future = heapq.heappop(self._sleepers)
+            if not future.done():
+                future.set_result(None)
+
+    async def run_for(self, seconds: float) -> None:
+        """Let `seconds` pass from one sleeper to the next, with all that happens in between."""
+        end = self._monotonic + seconds
+        await self.settle()
+        while (wait := self.next_wake_seconds) is not None and self._monotonic + wait <= end:
+            self.advance(max(0.0, wait))
+            await self.settle()
+        self.advance(max(0.0, end - self._monotonic))
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Let every task that can run now do so, without moving time."""
+        for _ in range(_SETTLE_ROUNDS):
+            await asyncio.sleep(0)
+
+    def _arm(self) -> None:
+        if self._auto_advance and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        wait = self.next_wake_seconds
+        if wait is not None:
+            self.advance(max(0.0, wait))
+            if self._sleepers:
+                self._arm()
+
+    def _drop_finished(self) -> None:
+        while self._sleepers and self._sleepers[0][2].done():
+            heapq.heappop(self._sleepers)

@@ -1,0 +1,27 @@
+"""Public: the contract suite that every runtime must pass, the fake one and yours alike.
+
+In your plugin's tests::
+
+    from kubeletx.testing.contract import RuntimeContract
+
+    class TestContract(RuntimeContract):
+        @pytest.fixture
+        def make_runtime(self, tmp_path):
+            host = FakeHost(tmp_path)
+            return lambda: MyRuntime(endpoint("my:///"), None, host)
+
+`make_runtime` is the only fixture you must give. It is called again within a test to play a restart of the
+agent, so it must reach the same backend every time. Override `sandbox_spec`, `unit_spec` and the other spec
+fixtures of `ContractBase` where your runtime needs other images or details.
+
+A test is left out only because of what the runtime declares: its traits, or a capability it does not have.
+"""
+
+import pytest
+
+for _part in ("base", "basics", "sandboxes", "units", "logs", "streams", "images", "changes", "power"):
+    pytest.register_assert_rewrite(f"{__name__}.{_part}")
+
+from .suite import ContractBase, RuntimeContract  # noqa: E402 (asserts are rewritten before the import)
+
+__all__ = ["ContractBase", "RuntimeContract"]

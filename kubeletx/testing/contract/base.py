@@ -1,0 +1,201 @@
+"""Fixtures and helpers that all parts of the contract suite share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from ...api import (
+    KubeletxError,
+    Process,
+    Runtime,
+    SandboxId,
+    SandboxSpec,
+    SupportsImages,
+    UnitId,
+    UnitSpec,
+    UnitState,
+    UnitStatus,
+)
+from ..specs import sandbox_spec as make_sandbox_spec
+from ..specs import unit_spec as make_unit_spec
+
+T = TypeVar("T")
+
+PATIENCE_SECONDS = 20.0
+LOOK_EVERY_SECONDS = 0.02
+
+RUN = "trap 'exit 0' TERM; sleep 1000 & wait"
+EXIT = "echo hello; echo oops >&2; exit 7"
+IGNORE = "trap '' TERM; while :; do sleep 0.2; done"
+CHATTER = "trap 'exit 0' TERM; while :; do echo tick; sleep 0.1; done"
+
+_numbers = itertools.count(1)
+
+
+class Pod:
+    """A sandbox of one test and the shortest way to put units into it."""
+
+    def __init__(self, runtime: Runtime, spec: SandboxSpec, sandbox_id: SandboxId) -> None:
+        """`spec`: what the sandbox was made from."""
+        self.runtime, self.spec, self.id = runtime, spec, sandbox_id
+
+    async def create(self, spec: UnitSpec) -> UnitId:
+        """Create a unit, its image pulled before."""
+        return await self.runtime.create_unit(
+            self.id, await with_image(self.runtime, spec, self.spec), self.spec
+        )
+
+    async def start(self, spec: UnitSpec) -> UnitId:
+        """Create a unit and start it."""
+        unit_id = await self.create(spec)
+        await self.runtime.start_unit(unit_id)
+        return unit_id
+
+    async def wait_state(self, unit_id: UnitId, *states: UnitState) -> UnitStatus:
+        """The unit's status once it is in one of `states`."""
+
+        async def look() -> UnitStatus | None:
+            status = await self.runtime.unit_status(unit_id)
+            return status if status.summary.state in states else None
+
+        return await eventually(look, f"unit {unit_id} in one of {[s.value for s in states]}")
+
+    def log_path(self, spec: UnitSpec) -> Path:
+        """Where the unit's log file should be."""
+        return Path(self.spec.log_directory) / spec.log_path
+
+
+class ContractBase:
+    """The fixtures a plugin author gives or overrides."""
+
+    pytestmark = pytest.mark.asyncio
+
+    @pytest.fixture
+    def make_runtime(self) -> Callable[[], Runtime]:
+        """Make a runtime object, not yet open, over the backend under test. You must override this."""
+        raise NotImplementedError("override the fixture make_runtime in your subclass of RuntimeContract")
+
+    @pytest_asyncio.fixture
+    async def runtime(self, make_runtime: Callable[[], Runtime]) -> AsyncIterator[Runtime]:
+        """The runtime under test, open."""
+        runtime = make_runtime()
+        await runtime.open()
+        yield runtime
+        await runtime.close()
+
+    @pytest.fixture
+    def sandbox_spec(self, tmp_path: Path) -> SandboxSpec:
+        """A pod of its own for every test; its log directory is the test's."""
+        logs = tmp_path / "pod-logs"
+        logs.mkdir()
+        name = f"contract-{os.getpid()}-{next(_numbers)}"
+        return make_sandbox_spec(name, log_directory=str(logs))
+
+    @pytest.fixture
+    def unit_spec(self) -> UnitSpec:
+        """A unit named ``main`` that runs until it is asked to stop; override to change the image."""
+        return make_unit_spec("main", command=("sh", "-c", RUN), log_path="main.log")
+
+    @pytest.fixture
+    def exiting_spec(self, unit_spec: UnitSpec) -> UnitSpec:
+        """A unit that prints hello to stdout, oops to stderr, and exits with 7."""
+        return running(unit_spec, "exits", EXIT)
+
+    @pytest.fixture
+    def stubborn_spec(self, unit_spec: UnitSpec) -> UnitSpec:
+        """A unit that ignores being asked to stop."""
+        return running(unit_spec, "stubborn", IGNORE)
+
+    @pytest.fixture
+    def chatty_spec(self, unit_spec: UnitSpec) -> UnitSpec:
+        """A unit that prints ``tick`` again and again."""
+        return running(unit_spec, "chatty", CHATTER)
+
+    @pytest.fixture
+    def interactive_spec(self, unit_spec: UnitSpec) -> UnitSpec:
+        """A unit that answers its own stdin, line by line."""
+        spec = running(unit_spec, "interactive", "exec cat")
+        assert isinstance(spec.detail, Process)
+        return msgspec.structs.replace(spec, detail=msgspec.structs.replace(spec.detail, stdin=True))
+
+    @pytest.fixture
+    def echo_server(self, unit_spec: UnitSpec) -> tuple[UnitSpec, int]:
+        """A unit that sends back what it gets on the port; the default needs busybox."""
+        return running(unit_spec, "server", "exec nc -ll -p 7777 -e cat"), 7777
+
+    @pytest.fixture
+    def missing_image(self) -> str:
+        """An image reference that cannot be pulled."""
+        return "localhost:1/no/such-image:v0"
+
+    @pytest_asyncio.fixture
+    async def pod(self, runtime: Runtime, sandbox_spec: SandboxSpec) -> AsyncIterator[Pod]:
+        """A sandbox made from `sandbox_spec`; removed afterwards."""
+        pod = Pod(runtime, sandbox_spec, await runtime.create_sandbox(sandbox_spec))
+        yield pod
+        await sweep(runtime, pod.id)
+
+
+def running(spec: UnitSpec, name: str, script: str) -> UnitSpec:
+    """`spec` under another name, running a shell script; the spec itself if it is no process."""
+    if not isinstance(spec.detail, Process):
+        return msgspec.structs.replace(spec, name=name)
+    detail = msgspec.structs.replace(spec.detail, command=("sh", "-c", script), args=())
+    return msgspec.structs.replace(spec, name=name, detail=detail, log_path=f"{name}.log")
+
+
+def supported(runtime: Runtime, protocol: type[T]) -> T:
+    """The capability; leaves the test out when the runtime does not declare it."""
+    found = runtime.capability(protocol)
+    if found is None:
+        pytest.skip(f"{protocol.__name__} is not declared")
+    return found
+
+
+def needs_processes(runtime: Runtime) -> None:
+    """Leave the test out when units of this runtime are no processes."""
+    if "process" not in runtime.traits().details:
+        pytest.skip("the runtime declares no detail `process`")
+
+
+def needs_feature(runtime: Runtime, feature: str) -> None:
+    """Leave the test out when the runtime declares that it refuses `feature`."""
+    if feature in runtime.traits().refuses:
+        pytest.skip(f"the runtime refuses {feature}")
+
+
+async def with_image(runtime: Runtime, spec: UnitSpec, sandbox: SandboxSpec) -> UnitSpec:
+    """`spec` with its image present in the store, if the runtime keeps images itself."""
+    images = runtime.capability(SupportsImages)
+    if images is None or not runtime.traits().images:
+        return spec
+    found = await images.find_image(spec.image)
+    ref = found.ref if found else await images.pull_image(spec.image, None, sandbox)
+    return msgspec.structs.replace(spec, image=msgspec.structs.replace(spec.image, ref=ref))
+
+
+async def eventually(look: Callable[[], Awaitable[T | None]], what: str) -> T:
+    """What `look` returns once it is not None; fails after `PATIENCE_SECONDS`, naming `what`."""
+    deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+    while (found := await look()) is None:
+        if asyncio.get_running_loop().time() > deadline:
+            pytest.fail(f"waited {PATIENCE_SECONDS:g} s for {what}")
+        await asyncio.sleep(LOOK_EVERY_SECONDS)
+    return found
+
+
+async def sweep(runtime: Runtime, sandbox_id: SandboxId) -> None:
+    """Remove a sandbox at the end of a test, even if the test broke the runtime."""
+    with contextlib.suppress(KubeletxError):
+        await runtime.stop_sandbox(sandbox_id)
+        await runtime.remove_sandbox(sandbox_id)

@@ -1,0 +1,146 @@
+"""Contract: exec, attach and port-forward."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ...api import (
+    Channel,
+    NotFound,
+    Runtime,
+    Session,
+    StreamRequest,
+    StreamUrl,
+    SupportsAttach,
+    SupportsExec,
+    SupportsPortForward,
+    TimedOut,
+    UnitId,
+    UnitSpec,
+    UnitState,
+)
+from .base import ContractBase, Pod, needs_feature, needs_processes, supported
+
+
+class StreamContract(ContractBase):
+    """Commands and connections into a pod."""
+
+    async def test_a_command_runs_to_its_end(self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec) -> None:
+        execs = supported(runtime, SupportsExec)
+        unit_id = await pod.start(unit_spec)
+        await pod.wait_state(unit_id, UnitState.RUNNING)
+        result = await execs.exec_sync(unit_id, ["echo", "hello"], 20)
+        assert (result.stdout, result.stderr, result.exit_code) == (b"hello\n", b"", 0)
+
+    async def test_a_command_reports_its_exit_code(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        execs = supported(runtime, SupportsExec)
+        unit_id = await pod.start(unit_spec)
+        assert (await execs.exec_sync(unit_id, ["sh", "-c", "exit 3"], 20)).exit_code == 3
+
+    async def test_errors_of_a_command_are_kept_apart(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        execs = supported(runtime, SupportsExec)
+        unit_id = await pod.start(unit_spec)
+        result = await execs.exec_sync(unit_id, ["sh", "-c", "echo oops >&2"], 20)
+        assert (result.stdout, result.stderr) == (b"", b"oops\n")
+
+    async def test_a_command_that_takes_too_long_times_out(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        execs = supported(runtime, SupportsExec)
+        unit_id = await pod.start(unit_spec)
+        with pytest.raises(TimedOut):
+            await execs.exec_sync(unit_id, ["sleep", "30"], 1)
+
+    async def test_a_command_in_the_unknown_is_not_found(self, runtime: Runtime) -> None:
+        execs = supported(runtime, SupportsExec)
+        with pytest.raises(NotFound):
+            await execs.exec_sync(UnitId("no-such-unit"), ["true"], 5)
+
+    async def test_a_live_command_reads_until_the_half_close_and_reports_its_end(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        execs = supported(runtime, SupportsExec)
+        unit_id = await pod.start(unit_spec)
+        request = StreamRequest(command=("cat",), stdin=True)
+        session = await connect(await execs.exec(unit_id, request), request)
+        try:
+            async with asyncio.timeout(30):
+                await session.write(b"first\n")
+                await session.write(b"second\n")
+                await session.close_stdin()
+                output = await collect(session)
+                assert output[Channel.STDOUT] == b"first\nsecond\n"
+                assert await session.wait() == 0
+        finally:
+            await session.close()
+            await session.close()
+
+    async def test_a_live_command_reports_its_exit_code_and_both_outputs(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        execs = supported(runtime, SupportsExec)
+        unit_id = await pod.start(unit_spec)
+        for script, expected in (("exit 3", (b"", b"", 3)), ("echo oops >&2", (b"", b"oops\n", 0))):
+            request = StreamRequest(command=("sh", "-c", script))
+            session = await connect(await execs.exec(unit_id, request), request)
+            async with asyncio.timeout(30):
+                output = await collect(session)
+                assert (output[Channel.STDOUT], output[Channel.STDERR], await session.wait()) == expected
+                await session.close()
+
+    async def test_attach_joins_the_streams_of_the_unit(
+        self, runtime: Runtime, pod: Pod, interactive_spec: UnitSpec
+    ) -> None:
+        attaches = supported(runtime, SupportsAttach)
+        needs_processes(runtime)
+        needs_feature(runtime, "stdin")
+        unit_id = await pod.start(interactive_spec)
+        request = StreamRequest(stdin=True)
+        session = await connect(await attaches.attach(unit_id, request), request)
+        async with asyncio.timeout(30):
+            await session.write(b"hello\n")
+            async for channel, data in session.output():
+                assert (channel, data) == (Channel.STDOUT, b"hello\n")
+                break
+            await session.close()
+
+    async def test_a_forwarded_connection_carries_bytes_both_ways(
+        self, runtime: Runtime, pod: Pod, echo_server: tuple[UnitSpec, int]
+    ) -> None:
+        forwards = supported(runtime, SupportsPortForward)
+        spec, port = echo_server
+        unit_id = await pod.start(spec)
+        await pod.wait_state(unit_id, UnitState.RUNNING)
+        await asyncio.sleep(0.3)
+        session = await connect(await forwards.port_forward(pod.id, port), None, port)
+        async with asyncio.timeout(30):
+            await session.write(b"ping\n")
+            async for channel, data in session.output():
+                assert (channel, data) == (Channel.STDOUT, b"ping\n")
+                break
+            await session.close()
+
+
+async def connect(answer: StreamUrl | Session, request: StreamRequest | None, port: int = 0) -> Session:
+    """The session itself, or one opened over the URL that the runtime answered with."""
+    if not isinstance(answer, StreamUrl):
+        return answer
+    from ...streaming import open_port_forward, open_session
+
+    if request is None:
+        return await open_port_forward(answer.url, port)
+    return await open_session(answer.url, request)
+
+
+async def collect(session: Session) -> dict[Channel, bytes]:
+    """Everything the session prints until its end, per channel."""
+    output = {Channel.STDOUT: b"", Channel.STDERR: b""}
+    async for channel, data in session.output():
+        output[channel] += data
+    return output

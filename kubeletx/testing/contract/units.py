@@ -1,0 +1,204 @@
+"""Contract: units."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ...api import EnvVar, LogMode, Mount, NotFound, Runtime, SandboxId, UnitId, UnitSpec, UnitState
+from .base import ContractBase, Pod, eventually, needs_feature, needs_processes, running, with_image
+
+NO_UNIT = UnitId("no-such-unit")
+KILLED = 137
+
+
+class UnitContract(ContractBase):
+    """Create, start, stop, remove, list and status of units."""
+
+    async def test_a_created_unit_waits_to_be_started(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        unit_id = await pod.create(unit_spec)
+        (found,) = [u for u in await runtime.list_units({}) if u.id == unit_id]
+        assert found.state is UnitState.CREATED
+        assert (found.sandbox_id, found.uid) == (pod.id, pod.spec.uid)
+        assert (found.name, found.attempt) == (unit_spec.name, unit_spec.attempt)
+        assert found.created_at_ns > 0
+        assert unit_spec.labels.items() <= found.labels.items()
+
+    async def test_the_same_key_again_is_the_same_unit(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        unit_id = await pod.create(unit_spec)
+        assert await pod.create(unit_spec) == unit_id
+        await runtime.start_unit(unit_id)
+        assert await pod.create(unit_spec) == unit_id
+        assert len([u for u in await runtime.list_units({}) if u.uid == pod.spec.uid]) == 1
+
+    async def test_creating_in_an_unknown_sandbox_is_not_found(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        spec = await with_image(runtime, unit_spec, pod.spec)
+        with pytest.raises(NotFound):
+            await runtime.create_unit(SandboxId("no-such-sandbox"), spec, pod.spec)
+
+    async def test_a_started_unit_runs_and_may_be_started_again(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        unit_id = await pod.start(unit_spec)
+        status = await pod.wait_state(unit_id, UnitState.RUNNING)
+        assert status.started_at_ns >= status.summary.created_at_ns > 0
+        assert status.finished_at_ns == 0
+        assert status.exit_code is None
+        await runtime.start_unit(unit_id)
+        assert (await runtime.unit_status(unit_id)).started_at_ns == status.started_at_ns
+
+    async def test_starting_the_unknown_is_not_found(self, runtime: Runtime) -> None:
+        with pytest.raises(NotFound):
+            await runtime.start_unit(NO_UNIT)
+
+    async def test_status_of_the_unknown_is_not_found(self, runtime: Runtime) -> None:
+        with pytest.raises(NotFound):
+            await runtime.unit_status(NO_UNIT)
+
+    async def test_a_unit_that_ends_reports_its_exit_code(
+        self, runtime: Runtime, pod: Pod, exiting_spec: UnitSpec
+    ) -> None:
+        needs_processes(runtime)
+        unit_id = await pod.start(exiting_spec)
+        status = await pod.wait_state(unit_id, UnitState.EXITED)
+        assert status.exit_code == 7
+        assert status.finished_at_ns >= status.started_at_ns > 0
+        assert status.reason == "Error"
+
+    async def test_a_unit_that_succeeds_is_completed(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        needs_processes(runtime)
+        unit_id = await pod.start(running(unit_spec, "succeeds", "exit 0"))
+        status = await pod.wait_state(unit_id, UnitState.EXITED)
+        assert status.exit_code == 0
+        assert status.reason == "Completed"
+
+    async def test_stopping_asks_first_and_does_not_wait_longer_than_needed(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        unit_id = await pod.start(unit_spec)
+        await pod.wait_state(unit_id, UnitState.RUNNING)
+        async with asyncio.timeout(60):
+            await runtime.stop_unit(unit_id, 120)
+        status = await runtime.unit_status(unit_id)
+        assert status.summary.state is UnitState.EXITED
+        assert status.finished_at_ns > 0
+
+    async def test_stopping_twice_and_stopping_the_unknown_succeed(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        unit_id = await pod.start(unit_spec)
+        await runtime.stop_unit(unit_id, 5)
+        await runtime.stop_unit(unit_id, 5)
+        await runtime.stop_unit(NO_UNIT, 5)
+
+    async def test_a_stubborn_unit_is_killed_after_the_grace_period(
+        self, runtime: Runtime, pod: Pod, stubborn_spec: UnitSpec
+    ) -> None:
+        needs_processes(runtime)
+        unit_id = await pod.start(stubborn_spec)
+        await pod.wait_state(unit_id, UnitState.RUNNING)
+        await asyncio.sleep(0.3)
+        await runtime.stop_unit(unit_id, 1)
+        status = await runtime.unit_status(unit_id)
+        assert (status.summary.state, status.exit_code) == (UnitState.EXITED, KILLED)
+
+    async def test_without_grace_a_unit_is_killed_at_once(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        needs_processes(runtime)
+        unit_id = await pod.start(unit_spec)
+        await pod.wait_state(unit_id, UnitState.RUNNING)
+        await runtime.stop_unit(unit_id, 0)
+        assert (await runtime.unit_status(unit_id)).exit_code == KILLED
+
+    async def test_a_unit_that_was_never_started_can_be_stopped_and_removed(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        unit_id = await pod.create(unit_spec)
+        await runtime.stop_unit(unit_id, 1)
+        await runtime.remove_unit(unit_id)
+        assert unit_id not in [u.id for u in await runtime.list_units({})]
+
+    async def test_a_removed_unit_is_gone(self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec) -> None:
+        unit_id = await pod.start(unit_spec)
+        await runtime.stop_unit(unit_id, 5)
+        await runtime.remove_unit(unit_id)
+        with pytest.raises(NotFound):
+            await runtime.unit_status(unit_id)
+        assert unit_id not in [u.id for u in await runtime.list_units({})]
+        await runtime.remove_unit(unit_id)
+        await runtime.remove_unit(NO_UNIT)
+
+    async def test_the_next_attempt_is_another_unit_beside_the_ended_one(
+        self, runtime: Runtime, pod: Pod, exiting_spec: UnitSpec
+    ) -> None:
+        needs_processes(runtime)
+        first = await pod.start(exiting_spec)
+        await pod.wait_state(first, UnitState.EXITED)
+        second = await pod.create(msgspec.structs.replace(exiting_spec, attempt=exiting_spec.attempt + 1))
+        assert second != first
+        assert (await runtime.unit_status(first)).exit_code == 7
+
+    async def test_lists_of_units_are_filtered_by_every_label(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        unit_id = await pod.create(unit_spec)
+        (key, value), *_ = unit_spec.labels.items()
+        assert unit_id in [u.id for u in await runtime.list_units({key: value})]
+        assert unit_id not in [u.id for u in await runtime.list_units({key: "other"})]
+        assert unit_id not in [u.id for u in await runtime.list_units({key: value, "other": "x"})]
+
+    async def test_several_units_share_one_sandbox(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        needs_feature(runtime, "several-units")
+        one = await pod.start(unit_spec)
+        two = await pod.start(msgspec.structs.replace(unit_spec, name="second", log_path="second.log"))
+        assert one != two
+        await runtime.stop_unit(one, 5)
+        assert (await runtime.unit_status(two)).summary.state is UnitState.RUNNING
+
+    async def test_environment_and_mounts_reach_the_unit(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec, tmp_path: Path
+    ) -> None:
+        needs_processes(runtime)
+        needs_feature(runtime, "mounts")
+        shared = tmp_path / "shared"
+        shared.mkdir()
+        spec = msgspec.structs.replace(
+            running(unit_spec, "environment", 'echo "$GREETING" > /shared/answer'),
+            environment=(EnvVar(name="GREETING", value="good day = $HOME"),),
+            mounts=(Mount(source=str(shared), target="/shared", name="shared"),),
+        )
+        unit_id = await pod.start(spec)
+        await pod.wait_state(unit_id, UnitState.EXITED)
+        assert (shared / "answer").read_text() == "good day = $HOME\n"
+
+    async def test_environment_reaches_the_unit(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        needs_processes(runtime)
+        if runtime.traits().log_mode is LogMode.STREAM:
+            pytest.skip("the runtime hands its logs over as a stream")
+        spec = msgspec.structs.replace(
+            running(unit_spec, "environment", 'echo "$GREETING"'),
+            environment=(EnvVar(name="GREETING", value="good day = $HOME"),),
+        )
+        await pod.start(spec)
+
+        async def look() -> bool | None:
+            path = pod.log_path(spec)
+            return True if path.exists() and "good day = $HOME\n" in path.read_text() else None
+
+        await eventually(look, "the variable's value in the log")

@@ -1,0 +1,235 @@
+"""`FakeCriServer`: a scripted CRI v1 server in this process, reached over a real socket.
+
+    async with FakeCriServer(tmp_path) as server:
+        server.refuse("RunPodSandbox", grpc.StatusCode.UNKNOWN, "no network")
+        held = server.hold("StopContainer")     # hangs until held.set()
+        runtime = CriRuntime(endpoint(server.url), None, host)
+
+Its state is a `CriModel`. It is a containerd too when it has a `uuid`: introspection and the event stream
+answer. Every request is kept in `calls`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from ..cri.containerd import SERVER, SUBSCRIBE
+from ..cri.methods import METHODS, Method
+from ..cri.stubs import containerd_events_service_pb2 as events_pb
+from ..cri.stubs import containerd_introspection_pb2 as introspection_pb
+from ..cri.stubs import runtime_v1_pb2 as pb
+from ..cri.stubs.containerd_types_pb2 import Envelope
+from .cri_model import CriModel, Refusal
+
+_sockets = itertools.count(1)
+
+
+class CriCall(NamedTuple):
+    """One request that arrived."""
+
+    method: str
+    request: Any
+
+
+class FakeCriServer:
+    """Async context manager; `stop` and `start` play a server that goes away and comes back."""
+
+    def __init__(self, directory: Path, *, uuid: str = "") -> None:
+        """`directory`: where the socket goes. `uuid`: be a containerd of that identity."""
+        self.path = directory / f"cri-{next(_sockets)}.sock"
+        self.model = CriModel()
+        self.uuid = uuid
+        self.calls: list[CriCall] = []
+        self.subscriptions: list[events_pb.SubscribeRequest] = []
+        self._refusals: dict[str, list[tuple[int | None, Refusal]]] = defaultdict(list)
+        self._gates: dict[str, asyncio.Event] = {}
+        self._late_gates: dict[str, asyncio.Event] = {}
+        self._queues: dict[str, list[asyncio.Queue[Message | None]]] = defaultdict(list)
+        self._changed = asyncio.Condition()
+        self._server: grpc.aio.Server | None = None
+
+    @property
+    def url(self) -> str:
+        """Endpoint URL of its socket."""
+        return f"unix://{self.path}"
+
+    async def start(self) -> None:
+        """Listen."""
+        self._server = grpc.aio.server()
+        self._server.add_generic_rpc_handlers((_Handlers(self._serve_unary, self._serve_stream),))
+        self._server.add_insecure_port(f"unix:{self.path}")
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Break every connection; the state stays."""
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop(grace=None)
+            await server.wait_for_termination()
+        self.path.unlink(missing_ok=True)
+
+    async def __aenter__(self) -> FakeCriServer:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        for gate in (*self._gates.values(), *self._late_gates.values()):
+            gate.set()
+        await self.stop()
+
+    def refuse(
+        self, method: str, code: grpc.StatusCode, details: str = "", *, times: int | None = None
+    ) -> None:
+        """Answer the next `times` calls of `method` with an error (None: all from now on)."""
+        self._refusals[method].append((times, Refusal(code, details)))
+
+    def hold(self, method: str, *, after_effect: bool = False) -> asyncio.Event:
+        """Let calls of `method` hang until the returned event is set.
+
+        `after_effect`: they hang after what they do is done, as with an answer that is lost.
+        """
+        gate = asyncio.Event()
+        (self._late_gates if after_effect else self._gates)[method] = gate
+        return gate
+
+    def count(self, method: str) -> int:
+        """How many calls of `method` arrived."""
+        return sum(call.method == method for call in self.calls)
+
+    def last(self, method: str) -> Any:
+        """The newest request of `method`."""
+        return next(call.request for call in reversed(self.calls) if call.method == method)
+
+    async def wait_call(self, method: str) -> None:
+        """Return once a call of `method` has arrived."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.count(method) > 0)
+
+    def emit(self, event: pb.ContainerEventResponse) -> None:
+        """Push to every subscriber of GetContainerEvents."""
+        for queue in self._queues["GetContainerEvents"]:
+            queue.put_nowait(event)
+
+    def emit_containerd(self, topic: str, event: Message, *, namespace: str = "k8s.io") -> None:
+        """Push to every subscriber of containerd's events; like it, only to those whose filters match."""
+        envelope = Envelope(topic=topic, namespace=namespace)
+        envelope.timestamp.FromNanoseconds(self.model.now_ns())
+        envelope.event.type_url = event.DESCRIPTOR.full_name
+        envelope.event.value = event.SerializeToString()
+        wanted = f'topic=="{topic}",namespace=="{namespace}"'
+        for queue, request in zip(self._queues["Subscribe"], self.subscriptions, strict=True):
+            if not request.filters or wanted in request.filters:
+                queue.put_nowait(envelope)
+
+    async def wait_subscribed(self, method: str) -> None:
+        """Return once someone listens to GetContainerEvents or containerd's Subscribe."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: bool(self._queues[method]))
+
+    async def _serve_unary(self, method: Method[Any, Any], request: Message, context: Any) -> Message:
+        await self._note(method, request)
+        try:
+            await _pass(self._gates.get(method.name))
+            self._play_refusal(method.name)
+            answer = self._answer(method, request)
+            await _pass(self._late_gates.get(method.name))
+        except Refusal as refusal:
+            await context.abort(refusal.code, refusal.details)
+        return answer
+
+    async def _serve_stream(
+        self, method: Method[Any, Any], request: Message, context: Any
+    ) -> AsyncIterator[Message]:
+        await self._note(method, request)
+        try:
+            self._play_refusal(method.name)
+            self._check_stream(method)
+        except Refusal as refusal:
+            await context.abort(refusal.code, refusal.details)
+        queue: asyncio.Queue[Message | None] = asyncio.Queue()
+        if isinstance(request, events_pb.SubscribeRequest):
+            self.subscriptions.append(request)
+        self._queues[method.name].append(queue)
+        await self._notify()
+        try:
+            while (item := await queue.get()) is not None:
+                yield item
+        finally:
+            self._queues[method.name].remove(queue)
+            if isinstance(request, events_pb.SubscribeRequest):
+                self.subscriptions.remove(request)
+
+    async def _note(self, method: Method[Any, Any], request: Message) -> None:
+        self.calls.append(CriCall(method.name, request))
+        await self._notify()
+
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    def _answer(self, method: Method[Any, Any], request: Message) -> Message:
+        if method is SERVER:
+            if not self.uuid:
+                raise Refusal(grpc.StatusCode.UNIMPLEMENTED, "unknown service")
+            return introspection_pb.ServerResponse(uuid=self.uuid)
+        return self.model.answer(method.name, request)
+
+    def _check_stream(self, method: Method[Any, Any]) -> None:
+        known = bool(self.uuid) if method is SUBSCRIBE else method.name not in self.model.unimplemented
+        if not known:
+            raise Refusal(grpc.StatusCode.UNIMPLEMENTED, f"method {method.name} not implemented")
+
+    def _play_refusal(self, name: str) -> None:
+        script = self._refusals[name]
+        if not script:
+            return
+        times, refusal = script[0]
+        if times is not None:
+            script[0] = (times - 1, refusal)
+            if times <= 1:
+                script.pop(0)
+        raise refusal
+
+
+class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in its type stubs only
+    """Finds the handler of a path in the table of methods."""
+
+    def __init__(self, unary: Callable[..., Any], stream: Callable[..., Any]) -> None:
+        known: list[Method[Any, Any]] = [*METHODS.values(), SERVER, SUBSCRIBE]
+        self._handlers = {method.path: _handler(method, unary, stream) for method in known}
+
+    def service(self, handler_call_details: Any) -> Any:
+        return self._handlers.get(handler_call_details.method)
+
+
+def _handler(method: Method[Any, Any], unary: Callable[..., Any], stream: Callable[..., Any]) -> Any:
+    async def one(request: Message, context: Any) -> Message:
+        answer: Message = await unary(method, request, context)
+        return answer
+
+    async def many(request: Message, context: Any) -> AsyncIterator[Message]:
+        async for answer in stream(method, request, context):
+            yield answer
+
+    make: Callable[..., Any] = (
+        grpc.unary_stream_rpc_method_handler if method.stream else grpc.unary_unary_rpc_method_handler
+    )
+    return make(
+        many if method.stream else one,
+        request_deserializer=method.request.FromString,
+        response_serializer=method.answer.SerializeToString,
+    )
+
+
+async def _pass(gate: asyncio.Event | None) -> None:
+    if gate is not None:
+        await gate.wait()

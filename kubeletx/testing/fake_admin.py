@@ -1,0 +1,326 @@
+"""`FakeAdminBackend`: an agent without an agent, behind the admin socket.
+
+It keeps pods, runtimes, images and events as plain values that a test sets directly, answers as the real
+agent would, and notes every changing call in `calls`. Watches are fed by `change_pod` and its like.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from ..api import AlreadyExists, Conflict, NotFound, Session, StreamRequest, StreamUrl
+from ..kube.core import Pod
+from ..kube.event import Event
+from ..kube.node import Node
+from ..server.views import (
+    ApplyResult,
+    ConfigValue,
+    DeleteOptions,
+    HealthView,
+    ImageListing,
+    ImageView,
+    LogOptions,
+    MetricsView,
+    PartHealth,
+    PluginView,
+    PodChange,
+    PodTarget,
+    Progress,
+    PruneResult,
+    PullUpdate,
+    RuntimeDetail,
+    RuntimeView,
+    Usage,
+    UsageView,
+    VersionView,
+)
+
+STARTED_AT = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+
+
+class FakeAdminBackend:
+    """Implements `kubeletx.server.backend.AdminBackend` over values in memory."""
+
+    def __init__(self) -> None:
+        self.pods: dict[tuple[str, str], Pod] = {}
+        self.runtimes: dict[str, RuntimeView] = {}
+        self.details: dict[str, RuntimeDetail] = {}
+        self.images: tuple[ImageView, ...] = ()
+        self.missing: tuple[str, ...] = ()
+        self.events: list[Event] = []
+        self.node = Node()
+        self.logs: dict[str, list[bytes]] = {}
+        self.sessions: list[Session | StreamUrl] = []
+        self.usage_view = UsageView(node_name="node-1", node=Usage())
+        self.health_view = HealthView(parts=(PartHealth(name="syncloop", ok=True),))
+        self.metrics_view = MetricsView(node_name="node-1")
+        self.plugin_views: tuple[PluginView, ...] = ()
+        self.config_values: tuple[ConfigValue, ...] = ()
+        self.calls: list[tuple[Any, ...]] = []
+        self.delete_takes_effect = True
+        self._watchers: set[asyncio.Queue[PodChange]] = set()
+        self._event_watchers: set[asyncio.Queue[Event]] = set()
+
+    # --- what tests do ---
+
+    def put(self, pod: Pod) -> None:
+        """The pod is like this now; watchers hear of it."""
+        key = (pod.namespace, pod.name)
+        kind = "MODIFIED" if key in self.pods else "ADDED"
+        self.pods[key] = pod
+        self._tell(PodChange(type=kind, object=pod))
+
+    def drop(self, namespace: str, name: str) -> None:
+        """The pod is gone; watchers hear of it."""
+        self._tell(PodChange(type="DELETED", object=self.pods.pop((namespace, name))))
+
+    def record(self, event: Event) -> None:
+        """Something happened; watchers hear of it."""
+        self.events.append(event)
+        for queue in self._event_watchers:
+            queue.put_nowait(event)
+
+    def _tell(self, change: PodChange) -> None:
+        for queue in self._watchers:
+            queue.put_nowait(change)
+
+    @property
+    def watchers(self) -> int:
+        """How many pod and event watches are open."""
+        return len(self._watchers) + len(self._event_watchers)
+
+    # --- the agent ---
+
+    async def version(self) -> VersionView:
+        """A fixed answer."""
+        return VersionView(
+            version="0.1.0", pid=4711, started_at=STARTED_AT, node_name="node-1", agent_id="a1"
+        )
+
+    async def health(self) -> HealthView:
+        """`health_view`."""
+        return self.health_view
+
+    async def metrics(self) -> MetricsView:
+        """`metrics_view`."""
+        return self.metrics_view
+
+    async def plugins(self) -> Sequence[PluginView]:
+        """`plugin_views`."""
+        return self.plugin_views
+
+    async def config_view(self) -> Sequence[ConfigValue]:
+        """`config_values`."""
+        return self.config_values
+
+    # --- pods ---
+
+    async def list_pods(self) -> Sequence[Pod]:
+        """By namespace and name."""
+        return [self.pods[key] for key in sorted(self.pods)]
+
+    async def watch_pods(self) -> AsyncIterator[PodChange]:
+        """What there is, then what `put` and `drop` do."""
+        queue: asyncio.Queue[PodChange] = asyncio.Queue()
+        self._watchers.add(queue)
+        try:
+            for pod in await self.list_pods():
+                yield PodChange(type="ADDED", object=pod)
+            while True:
+                yield await queue.get()
+        finally:
+            self._watchers.discard(queue)
+
+    async def apply_pod(self, pod: Pod) -> ApplyResult:
+        """Keeps it; a changed image is allowed, another changed spec is not."""
+        self.calls.append(("apply", pod.name))
+        pod = _in_default_namespace(pod)
+        old = self.pods.get((pod.namespace, pod.name))
+        if old is not None and old.spec == pod.spec:
+            return ApplyResult(action="unchanged", pod=old)
+        if old is not None and old.spec.restart_policy != pod.spec.restart_policy:
+            raise Conflict(f"pod {pod.ref}: spec.restartPolicy may not change; use replace --force")
+        self.put(pod)
+        return ApplyResult(action="created" if old is None else "configured", pod=pod)
+
+    async def replace_pod(self, pod: Pod, force: bool) -> ApplyResult:
+        """The pod must be there."""
+        self.calls.append(("replace", pod.name, force))
+        pod = _in_default_namespace(pod)
+        if (pod.namespace, pod.name) not in self.pods:
+            raise NotFound(f"pod {pod.ref} not found")
+        self.put(pod)
+        return ApplyResult(action="replaced", pod=pod)
+
+    async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:
+        """At once, unless `delete_takes_effect` is False: then only the deletion time is set."""
+        self.calls.append(("delete", target.ref, options.grace_seconds, options.force))
+        pod = self._find(target)
+        if self.delete_takes_effect:
+            self.drop(target.namespace, target.name)
+            return pod
+        meta = msgspec.structs.replace(pod.metadata, deletion_timestamp=STARTED_AT)
+        self.put(msgspec.structs.replace(pod, metadata=meta))
+        return self.pods[target.namespace, target.name]
+
+    def _find(self, target: PodTarget) -> Pod:
+        pod = self.pods.get((target.namespace, target.name))
+        if pod is None:
+            raise NotFound(f"pod {target.ref} not found")
+        return pod
+
+    async def open_logs(self, target: PodTarget, options: LogOptions) -> AsyncIterator[bytes]:
+        """`logs` of the container."""
+        self.calls.append(("logs", target.ref, options))
+        pod = self._find(target)
+        container = options.container or pod.spec.containers[0].name
+        if container not in self.logs:
+            raise NotFound(f"container {container} of pod {target.ref} has no log")
+        return _each(self.logs[container])
+
+    async def exec(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
+        """The next of `sessions`."""
+        self.calls.append(("exec", target.ref, container, request))
+        self._find(target)
+        return self.sessions.pop(0)
+
+    async def attach(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
+        """The next of `sessions`."""
+        self.calls.append(("attach", target.ref, container, request))
+        self._find(target)
+        return self.sessions.pop(0)
+
+    async def port_forward(self, target: PodTarget, port: int) -> Session | StreamUrl:
+        """The next of `sessions`."""
+        self.calls.append(("port-forward", target.ref, port))
+        self._find(target)
+        return self.sessions.pop(0)
+
+    # --- node, events, usage ---
+
+    async def get_node(self) -> Node:
+        """`node`."""
+        return self.node
+
+    async def watch_node(self) -> AsyncIterator[Node]:
+        """`node`, once."""
+        yield self.node
+
+    async def list_events(self) -> Sequence[Event]:
+        """`events`."""
+        return self.events
+
+    async def watch_events(self) -> AsyncIterator[Event]:
+        """What `record` brings."""
+        queue: asyncio.Queue[Event] = asyncio.Queue()
+        self._event_watchers.add(queue)
+        try:
+            while True:
+                yield await queue.get()
+        finally:
+            self._event_watchers.discard(queue)
+
+    async def usage(self) -> UsageView:
+        """`usage_view`."""
+        return self.usage_view
+
+    # --- runtimes ---
+
+    async def list_runtimes(self) -> Sequence[RuntimeView]:
+        """`runtimes`, in their order."""
+        return list(self.runtimes.values())
+
+    async def watch_runtimes(self) -> AsyncIterator[Sequence[RuntimeView]]:
+        """`runtimes`, once."""
+        yield list(self.runtimes.values())
+
+    async def describe_runtime(self, name: str) -> RuntimeDetail:
+        """`details`, else only the view."""
+        return self.details.get(name) or RuntimeDetail(runtime=self._runtime(name))
+
+    def _runtime(self, name: str) -> RuntimeView:
+        if name not in self.runtimes:
+            raise NotFound(f"runtime {name} not found")
+        return self.runtimes[name]
+
+    async def add_runtime(self, text: str, image_endpoint: str | None = None) -> RuntimeView:
+        """``type:name:url``."""
+        self.calls.append(("add", text, image_endpoint))
+        workload_type, name, url = text.split(":", 2)
+        if name in self.runtimes:
+            raise AlreadyExists(f"runtime {name} exists")
+        self.runtimes[name] = RuntimeView(
+            name=name, workload_type=workload_type, kind="fake", url=url, status="NotReady", since=STARTED_AT
+        )
+        return self.runtimes[name]
+
+    async def remove_runtime(
+        self, name: str, *, drain: bool, force: bool, timeout_seconds: float
+    ) -> AsyncIterator[Progress]:
+        """Refused while pods live on it, unless drained or forced."""
+        self.calls.append(("remove", name, drain, force, timeout_seconds))
+        runtime = self._runtime(name)
+        if runtime.pods and not drain and not force:
+            raise Conflict(f"runtime {name} has {runtime.pods} pods; use --drain")
+        if drain:
+            yield Progress(message=f"runtime {name} cordoned")
+        del self.runtimes[name]
+        yield Progress(message=f"runtime {name} removed", done=True)
+
+    async def cordon(self, name: str) -> RuntimeView:
+        """Marks it."""
+        self.calls.append(("cordon", name))
+        self.runtimes[name] = msgspec.structs.replace(self._runtime(name), cordoned=True)
+        return self.runtimes[name]
+
+    async def uncordon(self, name: str) -> RuntimeView:
+        """Unmarks it."""
+        self.calls.append(("uncordon", name))
+        self.runtimes[name] = msgspec.structs.replace(self._runtime(name), cordoned=False)
+        return self.runtimes[name]
+
+    # --- images ---
+
+    async def list_images(self) -> ImageListing:
+        """`images` and `missing`."""
+        return ImageListing(items=self.images, missing=self.missing)
+
+    async def pull_image(self, image: str, runtime: str | None) -> AsyncIterator[PullUpdate]:
+        """Two updates and the end."""
+        self.calls.append(("pull", image, runtime))
+        name = runtime or next(iter(self.runtimes), "default")
+        if image.startswith("missing"):
+            raise NotFound(f"image {image} not found")
+        yield PullUpdate(runtime=name, message="resolving")
+        yield PullUpdate(runtime=name, done_bytes=512, total_bytes=1024)
+        yield PullUpdate(runtime=name, done_bytes=1024, total_bytes=1024, ref=f"sha256:{image}")
+
+    async def remove_image(self, image: str, runtime: str | None) -> Sequence[str]:
+        """From the stores that have it."""
+        self.calls.append(("rmi", image, runtime))
+        stores = [item.store for item in self.images if image in (item.id, *item.tags)]
+        if not stores:
+            raise NotFound(f"image {image} not found")
+        return stores
+
+    async def prune_images(self, runtime: str | None, all_unused: bool) -> PruneResult:
+        """What nobody uses."""
+        self.calls.append(("prune", runtime, all_unused))
+        removed = tuple(i for i in self.images if not i.used_by and (all_unused or i.pulled_by_us))
+        return PruneResult(removed=removed, freed_bytes=sum(i.size_bytes for i in removed))
+
+
+def _in_default_namespace(pod: Pod) -> Pod:
+    if pod.namespace:
+        return pod
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, namespace="default"))
+
+
+async def _each(pieces: list[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece

@@ -1,0 +1,489 @@
+"""The state behind a `FakeRuntime`: sandboxes, units, images and event subscribers.
+
+It plays the daemon. It outlives the runtime object, so a test that restarts the agent makes a new
+`FakeRuntime` over the same `FakeBackend` and finds everything again, while the test acts on the backend
+directly: `exit_unit`, `vanish_unit`, `write_log`. Nothing here waits; every change is one synchronous step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from ..api import (
+    Clock,
+    EventKind,
+    ImageSpec,
+    ImageStatus,
+    Machine,
+    NamespaceMode,
+    NotFound,
+    PodUid,
+    Resources,
+    RuntimeEvent,
+    SandboxId,
+    SandboxSpec,
+    SandboxState,
+    SandboxStatus,
+    SandboxSummary,
+    UnitId,
+    UnitSpec,
+    UnitState,
+    UnitStatus,
+    UnitSummary,
+    names,
+)
+
+EVENT_BUFFER = 100_000
+"""Events kept for a subscriber that does not read; then they are dropped and RESYNC is sent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Behaviour:
+    """What a unit does once started.
+
+    `runs_seconds` None: until it is stopped; otherwise it exits with `exit_code` after that time on the
+    clock. `ignores_stop`: only a kill ends it. `stop_seconds`: how long it takes after being asked.
+    `stop_exit_code`: its code when asked to stop. `stdout`, `stderr`: lines written at the start.
+    """
+
+    runs_seconds: float | None = None
+    exit_code: int = 0
+    ignores_stop: bool = False
+    stop_seconds: float = 0.0
+    stop_exit_code: int = 143
+    stdout: bytes = b""
+    stderr: bytes = b""
+    cpu_nano_cores: int = 1_000_000
+    memory_bytes: int = 1 << 20
+
+
+RUNS_FOREVER = Behaviour()
+
+
+@dataclass(slots=True, eq=False)
+class FakeSandbox:
+    """One sandbox; `spec` is None when the backend does not keep specs."""
+
+    summary: SandboxSummary
+    spec: SandboxSpec | None
+    ip: str
+    host_network: bool
+    log_directory: str
+    units: dict[tuple[str, int], UnitId] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class FakeUnit:
+    """One unit; `spec` is None when the backend does not keep specs."""
+
+    summary: UnitSummary
+    spec: UnitSpec | None
+    behaviour: Behaviour
+    log_path: str
+    is_machine: bool
+    started_at_ns: int = 0
+    finished_at_ns: int = 0
+    since_ns: int = 0
+    exit_code: int | None = None
+    reason: str = ""
+    restarts: int = 0
+    resources: Resources | None = None
+    log: bytearray = field(default_factory=bytearray)
+    task: asyncio.Task[None] | None = None
+
+
+class FakeBackend:
+    """What runs, for one or more `FakeRuntime` objects after another."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        behave: Callable[[UnitSpec], Behaviour] = lambda _spec: RUNS_FOREVER,
+        registry: Mapping[str, int] | None = None,
+        keep_specs: bool = True,
+    ) -> None:
+        """`behave` decides what each unit does.
+
+        `registry`: images that can be pulled, with their sizes (None: any image, of 1 MiB).
+        `keep_specs` False saves memory in benchmarks.
+        """
+        self.clock = clock
+        self.behave = behave
+        self.registry = registry
+        self.keep_specs = keep_specs
+        self.alive = True
+        self.sandboxes: dict[SandboxId, FakeSandbox] = {}
+        self.units: dict[UnitId, FakeUnit] = {}
+        self.images: dict[str, ImageStatus] = {}
+        self._keys: dict[tuple[PodUid, int], SandboxId] = {}
+        self._by_pod: dict[str, dict[str, None]] = {}
+        self._ids = itertools.count(1)
+        self._addresses = itertools.count(2)
+        self._subscribers: list[Subscription] = []
+
+    # --- what a test does to the daemon ---
+
+    def find_unit(self, name: str, *, pod: str = "") -> UnitId:
+        """The id of the newest unit called `name` (in the pod called `pod`, if given)."""
+        for unit_id, unit in reversed(self.units.items()):
+            sandbox = self.sandboxes[unit.summary.sandbox_id]
+            if unit.summary.name == name and pod in ("", sandbox.summary.name):
+                return unit_id
+        raise NotFound(f"no unit {name!r} in pod {pod or '(any)'!r}")
+
+    def exit_unit(self, unit_id: UnitId, exit_code: int = 0, *, reason: str = "") -> None:
+        """The unit's process ends by itself; `reason` defaults to Completed or Error."""
+        unit = self.unit(unit_id)
+        if not unit.summary.state.is_alive:
+            return
+        self._cancel_timer(unit)
+        unit.exit_code = exit_code
+        unit.reason = reason or ("Completed" if exit_code == 0 else "Error")
+        unit.finished_at_ns = self.now_ns()
+        self.set_state(
+            unit_id, UnitState.EXITED, EventKind.OOM if reason == "OOMKilled" else EventKind.STOPPED
+        )
+
+    def vanish_unit(self, unit_id: UnitId) -> None:
+        """The unit is gone as if it had never been, without an event."""
+        unit = self.units.pop(unit_id, None)
+        if unit is not None:
+            self._cancel_timer(unit)
+            self._unindex(unit_id, unit.summary.labels)
+            sandbox = self.sandboxes[unit.summary.sandbox_id]
+            sandbox.units.pop((unit.summary.name, unit.summary.attempt), None)
+
+    def fail_sandbox(self, sandbox_id: SandboxId) -> None:
+        """The sandbox dies and everything in it with it."""
+        for unit_id in list(self.sandbox(sandbox_id).units.values()):
+            self.exit_unit(unit_id, 137)
+        self.set_sandbox_state(sandbox_id, SandboxState.NOT_READY)
+
+    def write_log(self, unit_id: UnitId, data: bytes, *, stream: str = "stdout") -> None:
+        """The unit prints whole lines; they go to its CRI log file if it has one, and to its stream."""
+        unit = self.unit(unit_id)
+        unit.log += data
+        if not unit.log_path:
+            return
+        path = Path(unit.log_path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            for line in data.splitlines():
+                file.write(f"{cri_time(self.clock.now())} {stream} F ".encode() + line + b"\n")
+
+    def add_image(self, name: str, *, size_bytes: int = 1 << 20, user: int | None = None) -> ImageStatus:
+        """Put an image into the store."""
+        image_id = "sha256:" + hashlib.sha256(name.encode()).hexdigest()
+        status = ImageStatus(id=image_id, ref=image_id, tags=(name,), size_bytes=size_bytes, user=user)
+        self.images[image_id] = status
+        return status
+
+    def kill(self) -> None:
+        """The daemon dies: calls raise Unavailable and event streams end; what runs goes on."""
+        self.alive = False
+        for subscriber in list(self._subscribers):
+            subscriber.end()
+
+    def revive(self) -> None:
+        """The daemon is back."""
+        self.alive = True
+
+    # --- what the runtime does ---
+
+    def now_ns(self) -> int:
+        """Wall-clock nanoseconds."""
+        return int(self.clock.now().timestamp() * 1_000_000) * 1000
+
+    def sandbox(self, sandbox_id: SandboxId) -> FakeSandbox:
+        """The sandbox; raises NotFound."""
+        try:
+            return self.sandboxes[sandbox_id]
+        except KeyError:
+            raise NotFound(f"no sandbox {sandbox_id}") from None
+
+    def unit(self, unit_id: UnitId) -> FakeUnit:
+        """The unit; raises NotFound."""
+        try:
+            return self.units[unit_id]
+        except KeyError:
+            raise NotFound(f"no unit {unit_id}") from None
+
+    def find_sandboxes(self, match: Mapping[str, str]) -> list[SandboxSummary]:
+        """Those whose labels contain every pair of `match`; quick when the pod's UID is among them."""
+        if names.POD_UID in match:
+            ids = [SandboxId(key) for key in self._by_pod.get(match[names.POD_UID], ())]
+            found = [self.sandboxes[key] for key in ids if key in self.sandboxes]
+        else:
+            found = list(self.sandboxes.values())
+        return [one.summary for one in found if match.items() <= one.summary.labels.items()]
+
+    def find_units(self, match: Mapping[str, str]) -> list[UnitSummary]:
+        """As `find_sandboxes`, for units."""
+        if names.POD_UID in match:
+            ids = [UnitId(key) for key in self._by_pod.get(match[names.POD_UID], ())]
+            found = [self.units[key] for key in ids if key in self.units]
+        else:
+            found = list(self.units.values())
+        return [one.summary for one in found if match.items() <= one.summary.labels.items()]
+
+    def find_image(self, image: ImageSpec) -> ImageStatus | None:
+        """The image by its store reference, id or tag."""
+        for status in self.images.values():
+            names = (status.id, status.ref, *status.tags, *status.digests)
+            if image.ref in names or image.requested in names:
+                return status
+        return None
+
+    def add_sandbox(self, spec: SandboxSpec) -> SandboxId:
+        """Make a ready sandbox, or find the one with the same (uid, attempt)."""
+        key = (spec.uid, spec.attempt)
+        if key in self._keys:
+            return self._keys[key]
+        number = next(self._ids)
+        sandbox_id = SandboxId(f"sandbox-{number:06d}")
+        host_network = spec.namespaces.network is NamespaceMode.NODE
+        address = 0 if host_network else next(self._addresses)
+        self.sandboxes[sandbox_id] = FakeSandbox(
+            summary=SandboxSummary(
+                id=sandbox_id,
+                uid=spec.uid,
+                name=spec.name,
+                namespace=spec.namespace,
+                attempt=spec.attempt,
+                state=SandboxState.READY,
+                created_at_ns=self.now_ns(),
+                handler=spec.handler,
+                labels=spec.labels,
+                annotations=spec.annotations,
+            ),
+            spec=spec if self.keep_specs else None,
+            ip="" if host_network else f"10.{88 + (address >> 16)}.{address >> 8 & 255}.{address & 255}",
+            host_network=host_network,
+            log_directory=spec.log_directory,
+        )
+        self._keys[key] = sandbox_id
+        self._index(sandbox_id, spec.labels)
+        self.emit(EventKind.STARTED, spec.uid, sandbox_id)
+        return sandbox_id
+
+    def add_unit(self, sandbox_id: SandboxId, spec: UnitSpec) -> UnitId:
+        """Make a created unit, or find the one with the same (sandbox, name, attempt)."""
+        sandbox = self.sandbox(sandbox_id)
+        key = (spec.name, spec.attempt)
+        if key in sandbox.units:
+            return sandbox.units[key]
+        unit_id = UnitId(f"unit-{next(self._ids):06d}")
+        image = self.find_image(spec.image)
+        self.units[unit_id] = FakeUnit(
+            summary=UnitSummary(
+                id=unit_id,
+                sandbox_id=sandbox_id,
+                uid=sandbox.summary.uid,
+                name=spec.name,
+                attempt=spec.attempt,
+                state=UnitState.CREATED,
+                created_at_ns=self.now_ns(),
+                image=spec.image.requested,
+                image_id=image.id if image else "",
+                labels=spec.labels,
+                annotations=spec.annotations,
+            ),
+            spec=spec if self.keep_specs else None,
+            behaviour=self.behave(spec),
+            log_path=f"{sandbox.log_directory}/{spec.log_path}"
+            if sandbox.log_directory and spec.log_path
+            else "",
+            is_machine=isinstance(spec.detail, Machine),
+            resources=spec.resources,
+        )
+        sandbox.units[key] = unit_id
+        self._index(unit_id, spec.labels)
+        self.emit(EventKind.CREATED, sandbox.summary.uid, sandbox_id, unit_id)
+        return unit_id
+
+    def start_unit(self, unit_id: UnitId) -> None:
+        """A created unit (or a machine that is off) runs and does what its behaviour says."""
+        unit = self.unit(unit_id)
+        unit.started_at_ns = self.now_ns()
+        unit.exit_code, unit.reason, unit.finished_at_ns = None, "", 0
+        self.set_state(unit_id, UnitState.RUNNING, EventKind.STARTED)
+        for stream, data in (("stdout", unit.behaviour.stdout), ("stderr", unit.behaviour.stderr)):
+            if data:
+                self.write_log(unit_id, data, stream=stream)
+        if unit.behaviour.runs_seconds is not None:
+            unit.task = asyncio.get_running_loop().create_task(
+                self._run_out(unit_id, unit.behaviour.runs_seconds), name=f"fake-unit-{unit_id}"
+            )
+
+    def drop_unit(self, unit_id: UnitId) -> None:
+        """Remove a unit; nothing happens if it is gone."""
+        if unit_id in self.units:
+            summary = self.units[unit_id].summary
+            self.vanish_unit(unit_id)
+            self.emit(EventKind.DELETED, summary.uid, summary.sandbox_id, unit_id)
+
+    def drop_sandbox(self, sandbox_id: SandboxId) -> None:
+        """Remove a sandbox and its units; nothing happens if it is gone."""
+        sandbox = self.sandboxes.get(sandbox_id)
+        if sandbox is None:
+            return
+        for unit_id in list(sandbox.units.values()):
+            self.drop_unit(unit_id)
+        del self.sandboxes[sandbox_id]
+        self._unindex(sandbox_id, sandbox.summary.labels)
+        del self._keys[(sandbox.summary.uid, sandbox.summary.attempt)]
+        self.emit(EventKind.DELETED, sandbox.summary.uid, sandbox_id)
+
+    def set_state(self, unit_id: UnitId, state: UnitState, kind: EventKind = EventKind.CHANGED) -> None:
+        """Change a unit's state and say so."""
+        unit = self.unit(unit_id)
+        unit.since_ns = self.now_ns()
+        unit.summary = msgspec.structs.replace(unit.summary, state=state)
+        self.emit(kind, unit.summary.uid, unit.summary.sandbox_id, unit_id)
+
+    def set_sandbox_state(self, sandbox_id: SandboxId, state: SandboxState) -> None:
+        """Change a sandbox's state and say so."""
+        sandbox = self.sandbox(sandbox_id)
+        old = sandbox.summary
+        if old.state is state:
+            return
+        sandbox.summary = msgspec.structs.replace(old, state=state)
+        self.emit(
+            EventKind.STOPPED if state is SandboxState.NOT_READY else EventKind.STARTED, old.uid, old.id
+        )
+
+    def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
+        """Everything about one sandbox; its address is released once it is not ready."""
+        sandbox = self.sandbox(sandbox_id)
+        ready = sandbox.summary.state is SandboxState.READY
+        return SandboxStatus(
+            summary=sandbox.summary,
+            ips=(sandbox.ip,) if ready and sandbox.ip else (),
+            host_network=sandbox.host_network,
+        )
+
+    def unit_status(self, unit_id: UnitId) -> UnitStatus:
+        """Everything about one unit."""
+        unit = self.unit(unit_id)
+        return UnitStatus(
+            summary=unit.summary,
+            started_at_ns=unit.started_at_ns,
+            finished_at_ns=unit.finished_at_ns,
+            since_ns=unit.since_ns,
+            exit_code=unit.exit_code,
+            reason=unit.reason,
+            log_path=unit.log_path,
+            image_ref=unit.summary.image_id,
+            restarts=unit.restarts,
+            resources=granted(unit.resources),
+        )
+
+    # --- events ---
+
+    def emit(
+        self,
+        kind: EventKind,
+        uid: PodUid | None,
+        sandbox_id: SandboxId | None = None,
+        unit_id: UnitId | None = None,
+    ) -> None:
+        """Tell every subscriber."""
+        if self._subscribers:
+            event = RuntimeEvent(
+                kind=kind, uid=uid, sandbox_id=sandbox_id, unit_id=unit_id, at_ns=self.now_ns()
+            )
+            for subscriber in self._subscribers:
+                subscriber.put(event)
+
+    def subscribe(self) -> Subscription:
+        """A stream of the events from now on."""
+        subscription = Subscription(self._subscribers)
+        self._subscribers.append(subscription)
+        return subscription
+
+    async def _run_out(self, unit_id: UnitId, seconds: float) -> None:
+        await self.clock.sleep(seconds)
+        unit = self.units.get(unit_id)
+        if unit is not None:
+            unit.task = None
+            self.exit_unit(unit_id, unit.behaviour.exit_code)
+
+    def _index(self, object_id: str, labels: Mapping[str, str]) -> None:
+        if names.POD_UID in labels:
+            self._by_pod.setdefault(labels[names.POD_UID], {})[object_id] = None
+
+    def _unindex(self, object_id: str, labels: Mapping[str, str]) -> None:
+        ids = self._by_pod.get(labels.get(names.POD_UID, ""))
+        if ids is not None:
+            ids.pop(object_id, None)
+            if not ids:
+                del self._by_pod[labels[names.POD_UID]]
+
+    def _cancel_timer(self, unit: FakeUnit) -> None:
+        if unit.task is not None:
+            unit.task.cancel()
+            unit.task = None
+
+
+class Subscription:
+    """One subscriber's queue: bounded, and honest about what it dropped."""
+
+    def __init__(self, registry: list[Subscription]) -> None:
+        """`registry`: where it stands as long as it lives."""
+        self._registry = registry
+        self._events: deque[RuntimeEvent] = deque()
+        self._wake = asyncio.Event()
+        self._ended = False
+
+    def put(self, event: RuntimeEvent) -> None:
+        """Queue one event, or note that some were lost."""
+        if len(self._events) < EVENT_BUFFER:
+            self._events.append(event)
+        elif self._events[-1].kind is not EventKind.RESYNC:
+            self._events.append(RuntimeEvent(kind=EventKind.RESYNC))
+        self._wake.set()
+
+    def end(self) -> None:
+        """No more events will come."""
+        self._ended = True
+        self._wake.set()
+        if self in self._registry:
+            self._registry.remove(self)
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> RuntimeEvent:
+        while not self._events:
+            if self._ended:
+                raise StopAsyncIteration
+            self._wake.clear()
+            await self._wake.wait()
+        return self._events.popleft()
+
+    async def aclose(self) -> None:
+        """Unsubscribe."""
+        self.end()
+
+
+def granted(resources: Resources | None) -> dict[str, int]:
+    """The whole-number limits that are set, by field name, as `UnitStatus.resources` shows them."""
+    if resources is None:
+        return {}
+    fields = {name: getattr(resources, name) for name in resources.__struct_fields__}
+    return {name: value for name, value in fields.items() if isinstance(value, int)}
+
+
+def cri_time(at: datetime) -> str:
+    """The time as CRI logs write it: RFC 3339 with nine digits after the second."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z")

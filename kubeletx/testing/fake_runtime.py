@@ -1,0 +1,543 @@
+"""`FakeRuntime`: a complete runtime in memory, for tests and benchmarks.
+
+It keeps the whole contract (the contract suite runs on it), and does on request what real runtimes do at
+the worst moment::
+
+    runtime = FakeRuntime(clock=clock)
+    runtime.script("create_sandbox", error=Unavailable("no answer"), times=2)     # fails twice, then works
+    stuck = runtime.script("stop_unit", hang=True)                                # hangs until stuck.release()
+    runtime.script("create_unit", error=TimedOut("late"), after_effect=True)      # happens, yet reports failure
+    runtime.backend.exit_unit(runtime.backend.find_unit("web"), 1)                # a process dies
+    runtime.backend.kill()                                                        # the daemon dies
+
+`journal` and `counts` tell which calls came. A restart of the agent is a new FakeRuntime over the same
+`backend`. Without scripts and latency a call costs a few microseconds, so 5,000 pods are no effort.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from ..api import (
+    CAPABILITIES,
+    Channel,
+    Clock,
+    Conflict,
+    EventKind,
+    ExecResult,
+    ImageAuth,
+    ImageFilesystem,
+    ImageSpec,
+    ImageStatus,
+    KubeletxError,
+    LogMode,
+    NotFound,
+    PullProgress,
+    Resources,
+    RuntimeCondition,
+    RuntimeEvent,
+    RuntimeHealth,
+    RuntimeVersion,
+    SandboxId,
+    SandboxSpec,
+    SandboxState,
+    SandboxStatus,
+    SandboxSummary,
+    Session,
+    StoreId,
+    StoreInfo,
+    StreamRequest,
+    SupportsCriPassthrough,
+    SupportsLogReopen,
+    SupportsLogStream,
+    TimedOut,
+    Traits,
+    Unavailable,
+    UnitId,
+    UnitSpec,
+    UnitState,
+    UnitStats,
+    UnitStatus,
+    UnitSummary,
+)
+from .clock import FakeClock
+from .fake_backend import FakeBackend, FakeUnit
+from .faults import Script, Scripts
+from .sessions import FakeSession
+
+T = TypeVar("T")
+S = TypeVar("S", SandboxSummary, UnitSummary)
+
+JOURNAL_LIMIT = 100_000
+KILLED = 137
+
+ExecHandler = Callable[[UnitId, Sequence[str], FakeSession], Awaitable[int]]
+"""A command inside a unit: reads and answers through the session, returns the exit code."""
+
+
+class Call(NamedTuple):
+    """One call that came: which, about what, and when on the monotonic clock."""
+
+    method: str
+    key: str
+    at: float
+
+
+class FakeRuntime:
+    """A `Runtime` with every capability, in memory."""
+
+    def __init__(
+        self,
+        name: str = "fake",
+        *,
+        clock: Clock | None = None,
+        backend: FakeBackend | None = None,
+        traits: Traits | None = None,
+        without: Iterable[type] = (),
+        latency: Mapping[str, float] | None = None,
+        exec_handler: ExecHandler | None = None,
+        shuffle: random.Random | None = None,
+    ) -> None:
+        """`without`: capability protocols it shall not have.
+
+        `latency`: seconds on the clock per method name. Log capabilities follow `traits.log_mode`.
+        `shuffle`: lists come in this random order, since no order of a list may decide anything.
+        """
+        self.name = name
+        self.clock: Clock = clock or (backend.clock if backend else FakeClock(auto_advance=True))
+        self.backend = backend or FakeBackend(clock=self.clock)
+        self.declared = traits or Traits(details=("process", "machine", "custom"))
+        self.latency = dict(latency or {})
+        self.scripts = Scripts(self.clock)
+        self.counts: Counter[str] = Counter()
+        self.journal: deque[Call] = deque(maxlen=JOURNAL_LIMIT)
+        self.runtime_ready = True
+        self.network_ready = True
+        self.is_open = False
+        self._exec_handler = exec_handler or run_fake_command
+        self._shuffle = shuffle
+        absent = {*without, SupportsCriPassthrough}
+        if self.declared.log_mode is not LogMode.FILE:
+            absent.add(SupportsLogReopen)
+        if self.declared.log_mode is not LogMode.STREAM:
+            absent.add(SupportsLogStream)
+        self.capabilities: set[type] = set(CAPABILITIES) - absent
+
+    def script(
+        self,
+        call: str,
+        *,
+        times: int | None = None,
+        delay_seconds: float = 0.0,
+        hang: bool = False,
+        error: KubeletxError | None = None,
+        after_effect: bool = False,
+        key: str = "",
+    ) -> Script:
+        """Decide what happens to the next calls of `call` ("*": of any); see `Script`."""
+        return self.scripts.add(
+            Script(
+                call=call,
+                times=times,
+                delay_seconds=delay_seconds,
+                hang=hang,
+                error=error,
+                after_effect=after_effect,
+                key=key,
+            )
+        )
+
+    def calls(self, method: str) -> list[Call]:
+        """The journal of one method, oldest first."""
+        return [call for call in self.journal if call.method == method]
+
+    # --- connection ---
+
+    async def open(self) -> None:
+        """Connect; Unavailable while the backend is killed."""
+        await self._call("open", "", lambda: None)
+        self.is_open = True
+
+    async def close(self) -> None:
+        """Disconnect; what runs goes on running."""
+        self.is_open = False
+
+    def traits(self) -> Traits:
+        """The traits given to the constructor."""
+        return self.declared
+
+    def capability(self, protocol: type[T]) -> T | None:
+        """This object, unless the capability was switched off."""
+        return self if protocol in self.capabilities and isinstance(self, protocol) else None
+
+    async def version(self) -> RuntimeVersion:
+        """Name ``fake``."""
+        return await self._call(
+            "version", "", lambda: RuntimeVersion(name="fake", version="1.0", api_version="v1")
+        )
+
+    async def health(self) -> RuntimeHealth:
+        """As `runtime_ready` and `network_ready` say."""
+        return await self._call("health", "", self._health)
+
+    def _health(self) -> RuntimeHealth:
+        return RuntimeHealth(
+            runtime_ready=self.runtime_ready,
+            network_ready=self.network_ready,
+            conditions=(
+                RuntimeCondition(type="RuntimeReady", ok=self.runtime_ready, reason="Scripted"),
+                RuntimeCondition(type="NetworkReady", ok=self.network_ready, reason="Scripted"),
+            ),
+        )
+
+    # --- sandboxes ---
+
+    async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
+        """Create and start the sandbox, or find it."""
+        return await self._call("create_sandbox", spec.uid, lambda: self.backend.add_sandbox(spec))
+
+    async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
+        """Kill what runs in it and release its address."""
+        await self._call("stop_sandbox", sandbox_id, lambda: self._stop_sandbox(sandbox_id))
+
+    def _stop_sandbox(self, sandbox_id: SandboxId) -> None:
+        if sandbox_id in self.backend.sandboxes:
+            self.backend.fail_sandbox(sandbox_id)
+
+    async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
+        """Remove it and its units."""
+        await self._call("remove_sandbox", sandbox_id, lambda: self.backend.drop_sandbox(sandbox_id))
+
+    async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
+        """Those whose labels contain every pair of `match`."""
+        return await self._call(
+            "list_sandboxes", "", lambda: self._shuffled(self.backend.find_sandboxes(match))
+        )
+
+    async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
+        """Everything about one sandbox."""
+        return await self._call("sandbox_status", sandbox_id, lambda: self.backend.sandbox_status(sandbox_id))
+
+    # --- units ---
+
+    async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
+        """Create the unit, or find it; its image must be in the store."""
+        return await self._call("create_unit", spec.name, lambda: self._create_unit(sandbox_id, spec))
+
+    def _create_unit(self, sandbox_id: SandboxId, spec: UnitSpec) -> UnitId:
+        found = self.backend.sandbox(sandbox_id)
+        if (spec.name, spec.attempt) not in found.units:
+            if found.summary.state is not SandboxState.READY:
+                raise Conflict(f"sandbox {sandbox_id} is not ready")
+            if self.declared.images and self.backend.find_image(spec.image) is None:
+                raise NotFound(f"image {spec.image.ref or spec.image.requested!r} is not in the store")
+        return self.backend.add_unit(sandbox_id, spec)
+
+    async def start_unit(self, unit_id: UnitId) -> None:
+        """Start a created unit, or a machine that is off."""
+        await self._call("start_unit", unit_id, lambda: self._start_unit(unit_id))
+
+    def _start_unit(self, unit_id: UnitId) -> None:
+        unit = self.backend.unit(unit_id)
+        if unit.summary.state.is_alive:
+            return
+        if unit.summary.state is UnitState.EXITED and not unit.is_machine:
+            raise Conflict(f"unit {unit_id} has exited")
+        self.backend.start_unit(unit_id)
+
+    async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
+        """Ask, wait on the clock, kill."""
+        script = await self._enter("stop_unit", unit_id)
+        unit = self.backend.units.get(unit_id)
+        if unit is not None and unit.summary.state.is_alive:
+            await self._stop(unit_id, unit, grace_seconds)
+        await self.scripts.play(script, after_effect=True)
+
+    async def _stop(self, unit_id: UnitId, unit: FakeUnit, grace_seconds: float) -> None:
+        behaviour = unit.behaviour
+        obeys = not behaviour.ignores_stop and behaviour.stop_seconds < max(grace_seconds, 1e-9)
+        wait = behaviour.stop_seconds if obeys else grace_seconds
+        if wait > 0:
+            await self.clock.sleep(wait)
+        if unit_id in self.backend.units:
+            self.backend.exit_unit(
+                unit_id, behaviour.stop_exit_code if obeys and grace_seconds > 0 else KILLED
+            )
+
+    async def remove_unit(self, unit_id: UnitId) -> None:
+        """Remove it, whatever its state."""
+        await self._call("remove_unit", unit_id, lambda: self.backend.drop_unit(unit_id))
+
+    async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
+        """Those whose labels contain every pair of `match`."""
+        return await self._call("list_units", "", lambda: self._shuffled(self.backend.find_units(match)))
+
+    async def unit_status(self, unit_id: UnitId) -> UnitStatus:
+        """Everything about one unit."""
+        return await self._call("unit_status", unit_id, lambda: self.backend.unit_status(unit_id))
+
+    # --- images ---
+
+    async def store_info(self) -> StoreInfo:
+        """One filesystem holding what was pulled."""
+        return await self._call("store_info", "", self._store_info)
+
+    def _store_info(self) -> StoreInfo:
+        used = sum(image.size_bytes for image in self.backend.images.values())
+        filesystem = ImageFilesystem(mountpoint="/", used_bytes=used, at_ns=self.backend.now_ns())
+        return StoreInfo(id=StoreId(f"fake:{self.name}"), filesystems=(filesystem,))
+
+    async def list_images(self) -> Sequence[ImageStatus]:
+        """All images of the store."""
+        return await self._call("list_images", "", lambda: list(self.backend.images.values()))
+
+    async def find_image(self, image: ImageSpec) -> ImageStatus | None:
+        """The image, or None."""
+        return await self._call("find_image", image.requested, lambda: self.backend.find_image(image))
+
+    async def pull_image(
+        self,
+        image: ImageSpec,
+        auth: ImageAuth | None,
+        sandbox: SandboxSpec | None,
+        progress: Callable[[PullProgress], None] | None = None,
+    ) -> str:
+        """Fetch from the scripted registry."""
+        return await self._call("pull_image", image.requested, lambda: self._pull(image, progress))
+
+    def _pull(self, image: ImageSpec, progress: Callable[[PullProgress], None] | None) -> str:
+        registry = self.backend.registry
+        if registry is not None and image.requested not in registry:
+            raise NotFound(f"image {image.requested!r} is not in the registry")
+        size = 1 << 20 if registry is None else registry[image.requested]
+        status = self.backend.find_image(image) or self.backend.add_image(image.requested, size_bytes=size)
+        if progress is not None:
+            progress(PullProgress(done_bytes=size, total_bytes=size, message="done"))
+        return status.ref
+
+    async def remove_image(self, image: ImageSpec) -> None:
+        """Remove it with all its tags."""
+        await self._call("remove_image", image.requested, lambda: self._remove_image(image))
+
+    def _remove_image(self, image: ImageSpec) -> None:
+        status = self.backend.find_image(image)
+        if status is not None:
+            del self.backend.images[status.id]
+
+    # --- events, stats, logs ---
+
+    def events(self) -> AsyncIterator[RuntimeEvent]:
+        """Changes from this call on; ends when the backend is killed."""
+        self.counts["events"] += 1
+        if not self.backend.alive:
+            raise Unavailable(f"runtime {self.name} does not answer")
+        return self.backend.subscribe()
+
+    async def list_unit_stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
+        """What the behaviours of running units say they use."""
+        return await self._call("list_unit_stats", "", lambda: self._stats(match))
+
+    def _stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
+        now_ns = self.backend.now_ns()
+        return [
+            UnitStats(
+                id=unit_id,
+                uid=unit.summary.uid,
+                name=unit.summary.name,
+                at_ns=now_ns,
+                cpu_usage_nano_cores=unit.behaviour.cpu_nano_cores,
+                cpu_usage_core_ns=unit.behaviour.cpu_nano_cores * (now_ns - unit.started_at_ns) // 10**9,
+                memory_working_set_bytes=unit.behaviour.memory_bytes,
+                memory_usage_bytes=unit.behaviour.memory_bytes,
+            )
+            for unit_id, unit in self.backend.units.items()
+            if unit.summary.state is UnitState.RUNNING and match.items() <= unit.summary.labels.items()
+        ]
+
+    async def reopen_log(self, unit_id: UnitId) -> None:
+        """Create the log's path anew (every write opens it by name)."""
+        await self._call("reopen_log", unit_id, lambda: self._reopen(unit_id))
+
+    def _reopen(self, unit_id: UnitId) -> None:
+        unit = self._alive(unit_id)
+        if unit.log_path:
+            Path(unit.log_path).touch()
+
+    async def log_stream(self, unit_id: UnitId) -> AsyncIterator[tuple[str, bytes]]:
+        """Yield what was printed since the last call, then end."""
+        unit = self.backend.unit(unit_id)
+        data = bytes(unit.log)
+        unit.log.clear()
+        if data:
+            yield "stdout", data
+
+    # --- streams ---
+
+    async def exec_sync(self, unit_id: UnitId, command: Sequence[str], timeout_seconds: float) -> ExecResult:
+        """Run the exec handler to its end; its sleeps are not real unless it makes them so."""
+        await self._enter("exec_sync", unit_id)
+        self._alive(unit_id)
+        session = FakeSession()
+        await session.close_stdin()
+        try:
+            async with asyncio.timeout(timeout_seconds or None):
+                exit_code = await self._exec_handler(unit_id, command, session)
+        except TimeoutError as error:
+            raise TimedOut(f"command {list(command)} ran longer than {timeout_seconds} s") from error
+        session.finish(exit_code)
+        output: dict[Channel, bytes] = {Channel.STDOUT: b"", Channel.STDERR: b""}
+        async for channel, data in session.output():
+            output[channel] += data
+        return ExecResult(stdout=output[Channel.STDOUT], stderr=output[Channel.STDERR], exit_code=exit_code)
+
+    async def exec(self, unit_id: UnitId, request: StreamRequest) -> Session:
+        """Run the exec handler with live streams."""
+        await self._enter("exec", unit_id)
+        self._alive(unit_id)
+        session = FakeSession()
+        if not request.stdin:
+            await session.close_stdin()
+        session.task = asyncio.get_running_loop().create_task(
+            self._run_exec(unit_id, request.command, session), name=f"fake-exec-{unit_id}"
+        )
+        return session
+
+    async def _run_exec(self, unit_id: UnitId, command: Sequence[str], session: FakeSession) -> None:
+        session.finish(await self._exec_handler(unit_id, command, session))
+
+    async def attach(self, unit_id: UnitId, request: StreamRequest) -> Session:
+        """A session that echoes, as a process running ``cat`` would."""
+        await self._enter("attach", unit_id)
+        self._alive(unit_id)
+        return FakeSession(echo=True)
+
+    async def port_forward(self, sandbox_id: SandboxId, port: int) -> Session:
+        """A connection to a server that echoes."""
+        await self._enter("port_forward", sandbox_id)
+        if self.backend.sandbox(sandbox_id).summary.state is not SandboxState.READY:
+            raise Conflict(f"sandbox {sandbox_id} is not ready")
+        return FakeSession(echo=True)
+
+    # --- resize, standby, machine verbs, checkpoint ---
+
+    async def update_resources(self, unit_id: UnitId, resources: Resources) -> None:
+        """Grant what is asked."""
+        await self._call(
+            "update_resources", unit_id, lambda: setattr(self._alive(unit_id), "resources", resources)
+        )
+
+    async def freeze(self, unit_id: UnitId) -> None:
+        """RUNNING to HELD."""
+        await self._move("freeze", unit_id, {UnitState.RUNNING}, UnitState.HELD)
+
+    async def thaw(self, unit_id: UnitId) -> None:
+        """HELD or PARKED to RUNNING."""
+        await self._move("thaw", unit_id, {UnitState.HELD, UnitState.PARKED}, UnitState.RUNNING)
+
+    async def hibernate(self, unit_id: UnitId) -> None:
+        """RUNNING or HELD to PARKED."""
+        await self._move("hibernate", unit_id, {UnitState.RUNNING, UnitState.HELD}, UnitState.PARKED)
+
+    async def pause(self, unit_id: UnitId) -> None:
+        """RUNNING to HELD."""
+        await self._move("pause", unit_id, {UnitState.RUNNING}, UnitState.HELD)
+
+    async def resume(self, unit_id: UnitId) -> None:
+        """HELD or PARKED to RUNNING."""
+        await self._move("resume", unit_id, {UnitState.HELD, UnitState.PARKED}, UnitState.RUNNING)
+
+    async def suspend(self, unit_id: UnitId) -> None:
+        """RUNNING or HELD to PARKED."""
+        await self._move("suspend", unit_id, {UnitState.RUNNING, UnitState.HELD}, UnitState.PARKED)
+
+    async def reboot(self, unit_id: UnitId, delay_seconds: float) -> None:
+        """The guest restarts inside the same unit, at once."""
+        await self._call("reboot", unit_id, lambda: self._reboot(unit_id))
+
+    def _reboot(self, unit_id: UnitId) -> None:
+        self._alive(unit_id).restarts += 1
+        self.backend.set_state(unit_id, UnitState.RUNNING)
+
+    async def power_off(self, unit_id: UnitId, grace_seconds: float) -> None:
+        """The machine ends; `start_unit` brings it back."""
+        await self._call("power_off", unit_id, lambda: self.backend.exit_unit(unit_id, 0))
+
+    async def checkpoint(self, unit_id: UnitId, path: str, timeout_seconds: float) -> None:
+        """Write a small file to `path`."""
+        await self._call("checkpoint", unit_id, lambda: self._checkpoint(unit_id, path))
+
+    def _checkpoint(self, unit_id: UnitId, path: str) -> None:
+        self._alive(unit_id)
+        Path(path).write_bytes(b"checkpoint of " + unit_id.encode() + b"\n")
+
+    # --- private ---
+
+    def _alive(self, unit_id: UnitId) -> FakeUnit:
+        unit = self.backend.unit(unit_id)
+        if not unit.summary.state.is_alive:
+            raise Conflict(f"unit {unit_id} is {unit.summary.state.value}")
+        return unit
+
+    def _shuffled(self, found: list[S]) -> list[S]:
+        if self._shuffle is not None:
+            self._shuffle.shuffle(found)
+        return found
+
+    async def _move(self, method: str, unit_id: UnitId, allowed: set[UnitState], to: UnitState) -> None:
+        await self._call(method, unit_id, lambda: self._change(method, unit_id, allowed, to))
+
+    def _change(self, method: str, unit_id: UnitId, allowed: set[UnitState], to: UnitState) -> None:
+        state = self.backend.unit(unit_id).summary.state
+        if state is to:
+            return
+        if state not in allowed:
+            raise Conflict(f"cannot {method} unit {unit_id}: it is {state.value}")
+        self.backend.set_state(unit_id, to, EventKind.CHANGED)
+
+    async def _enter(self, method: str, key: str) -> Script | None:
+        self.counts[method] += 1
+        self.journal.append(Call(method, key, self.clock.monotonic()))
+        script = self.scripts.pick(method, key)
+        if (seconds := self.latency.get(method)) is not None:
+            await self.clock.sleep(seconds)
+        await self.scripts.play(script, after_effect=False)
+        if not self.backend.alive:
+            raise Unavailable(f"runtime {self.name} does not answer")
+        return script
+
+    async def _call(self, method: str, key: str, effect: Callable[[], T]) -> T:
+        script = await self._enter(method, key)
+        result = effect()
+        await self.scripts.play(script, after_effect=True)
+        return result
+
+
+async def run_fake_command(unit_id: UnitId, command: Sequence[str], session: FakeSession) -> int:
+    """The commands every test needs: ``true``, ``false``, ``echo``, ``cat``, ``sleep``, ``sh -c "exit N"``."""
+    match list(command):
+        case ["true"]:
+            return 0
+        case ["false"]:
+            return 1
+        case ["echo", *words]:
+            session.send(Channel.STDOUT, " ".join(words).encode() + b"\n")
+            return 0
+        case ["cat"]:
+            while data := await session.read_stdin():
+                session.send(Channel.STDOUT, data)
+            return 0
+        case ["sleep", seconds]:
+            await asyncio.sleep(float(seconds))
+            return 0
+        case ["sh", "-c", script] if script.startswith("exit "):
+            return int(script.removeprefix("exit "))
+        case ["sh", "-c", script] if script.startswith("echo ") and script.endswith(" >&2"):
+            session.send(Channel.STDERR, script[5:-4].encode() + b"\n")
+            return 0
+    session.send(Channel.STDERR, f"fake: {command[0] if command else ''}: not found\n".encode())
+    return 127

@@ -1,0 +1,79 @@
+"""`FakeHost`: the host's side of the seam, for plugin tests.
+
+Events are kept in `recorded`, blocking calls run in a thread, the state directory is given by the test
+(pytest's ``tmp_path``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, ParamSpec, TypeVar
+
+from ..api import Clock, Endpoint, EventSink, ObjectRef, PodNetwork, RuntimeName
+from .clock import FakeClock
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Recorded(NamedTuple):
+    """One event that was recorded."""
+
+    ref: ObjectRef
+    type: str
+    reason: str
+    message: str
+
+
+class FakeEventSink:
+    """An `EventSink` that keeps everything, in order."""
+
+    def __init__(self) -> None:
+        self.recorded: list[Recorded] = []
+
+    def record(self, ref: ObjectRef, *, type: str, reason: str, message: str) -> None:
+        """Keep it."""
+        self.recorded.append(Recorded(ref, type, reason, message))
+
+    def reasons(self, name: str = "") -> list[str]:
+        """The reasons recorded so far, of the object called `name` if given."""
+        return [event.reason for event in self.recorded if name in ("", event.ref.name)]
+
+
+class FakeHost:
+    """A `Host` for one runtime under test."""
+
+    def __init__(
+        self,
+        state_directory: Path,
+        *,
+        clock: Clock | None = None,
+        pod_network: PodNetwork | None = None,
+        agent_id: str = "agent-under-test",
+        node_name: str = "node-1",
+    ) -> None:
+        """`state_directory` must exist; `clock` defaults to a FakeClock."""
+        self.agent_id = agent_id
+        self.node_name = node_name
+        self.state_directory = state_directory
+        self.clock: Clock = clock or FakeClock()
+        self.sink = FakeEventSink()
+        self.pod_network = pod_network
+
+    @property
+    def events(self) -> EventSink:
+        """The sink; tests read `sink.recorded`."""
+        return self.sink
+
+    async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the call in a thread."""
+        return await asyncio.to_thread(function, *args, **kwargs)
+
+
+def endpoint(
+    url: str, *, name: str = "under-test", workload_type: str = "container", kind: str = ""
+) -> Endpoint:
+    """An `Endpoint` as the host would hand it to a factory."""
+    return Endpoint(name=RuntimeName(name), workload_type=workload_type, url=url, kind=kind)

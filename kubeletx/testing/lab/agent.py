@@ -1,0 +1,266 @@
+"""A kubeletx agent as a child process, for demo, integration tests and benchmarks.
+
+Its files lie below ``BASE/<name>`` (root directory) and its pods' cgroups below a cgroup named after the
+base directory, so that a sweep finds what an agent that was killed left behind. `pods`, `node`, `runtimes`
+and `usage` ask its admin socket; `cli` runs the command line, as a user would.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from kubeletx.api.names import BOUND_RUNTIME
+from kubeletx.kube.core import Pod, PodList
+from kubeletx.kube.node import Node
+from kubeletx.server.views import RuntimeView, UsageView
+
+from . import sweep
+from .cgroups import remove_cgroups
+from .cni import network_name
+from .lab import Lab
+from .mounts import unmount_below
+from .process import Daemon, LabError
+from .tools import daemon_environment
+
+
+class PrivateAgent:
+    """Context manager around one agent."""
+
+    def __init__(
+        self,
+        lab: Lab,
+        *,
+        manifest_dir: Path | None = None,
+        name: str = "agent",
+        node_name: str = "lab",
+        endpoints: str | None = None,
+        flags: Sequence[str] = (),
+    ) -> None:
+        """`endpoints` None: every containerd of the lab. `flags` come last, so they win over the usual ones."""
+        self.lab = lab
+        self.root_dir = lab.base_dir / name
+        self.logs_dir = lab.base_dir / f"{name}-pod-logs"
+        self.manifest_dir = manifest_dir
+        self.node_name = node_name
+        self._endpoints = endpoints
+        self._flags = tuple(flags)
+        self._name = name
+        self.daemon: Daemon | None = None
+
+    @property
+    def cgroup_root(self) -> str:
+        """The cgroup below which its pods' cgroups are, without the leading slash."""
+        return f"{network_name(self.lab.base_dir)}/{self._name}"
+
+    @property
+    def socket_path(self) -> Path:
+        """The admin socket."""
+        return self.root_dir / "kubeletx.sock"
+
+    def argv(self) -> list[str]:
+        """The whole command line."""
+        arguments = [
+            str(_program()),
+            f"--root-dir={self.root_dir}",
+            f"--container-runtime-endpoint={self._endpoints or self.lab.endpoints}",
+            f"--hostname-override={self.node_name}",
+            f"--pod-logs-dir={self.logs_dir}",
+            f"--cni-conf-dir={self.lab.network.conf_dir}",
+            f"--cni-bin-dir={self.lab.network.bin_dir}",
+            f"--cgroup-root=/{self.cgroup_root}",
+            "--healthz-port=0",
+        ]
+        if self.manifest_dir is not None:
+            arguments.append(f"--pod-manifest-path={self.manifest_dir}")
+        return [*arguments, *self._flags]
+
+    def start(self, *, timeout_seconds: float = 20) -> None:
+        """Start it and wait until its admin socket answers."""
+        self.root_dir.mkdir(parents=True, exist_ok=True)
+        self.daemon = Daemon(
+            name=self._name, argv=self.argv(), directory=self.lab.base_dir, env=daemon_environment()
+        )
+        self.daemon.start()
+        self.daemon.wait_until(
+            self.is_serving, what="answer on its admin socket", timeout_seconds=timeout_seconds
+        )
+
+    def stop(self, *, grace_seconds: float = 20) -> None:
+        """End the agent in order; its pods go on running."""
+        if self.daemon is not None:
+            self.daemon.stop(grace_seconds=grace_seconds)
+
+    def kill(self) -> None:
+        """End the agent as a crash would."""
+        if self.daemon is not None:
+            self.daemon.kill()
+
+    def restart(self) -> None:
+        """Stop and start it with the same flags."""
+        self.stop()
+        self.start()
+
+    @property
+    def pid(self) -> int:
+        """Process id; LabError when it does not run."""
+        if self.daemon is None:
+            raise LabError("the agent does not run")
+        return self.daemon.pid
+
+    @property
+    def is_running(self) -> bool:
+        """True while the process has not ended."""
+        return self.daemon is not None and self.daemon.is_running
+
+    def is_serving(self) -> bool:
+        """True when the admin socket answers."""
+        try:
+            self.get("/version")
+        except LabError:
+            return False
+        return True
+
+    def get(self, path: str, *, timeout_seconds: float = 5) -> bytes:
+        """Body of a GET on the admin socket; LabError when it does not answer with 200."""
+        connection = _UnixConnection(self.socket_path, timeout_seconds)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            body = response.read()
+        except (OSError, http.client.HTTPException) as err:
+            raise LabError(f"the agent does not answer on {self.socket_path}: {err}") from err
+        finally:
+            connection.close()
+        if response.status != http.HTTPStatus.OK:
+            raise LabError(f"GET {path}: HTTP {response.status}: {body.decode(errors='replace')}")
+        return body
+
+    def pods(self) -> tuple[Pod, ...]:
+        """All pods with their status."""
+        return msgspec.json.decode(self.get("/v1/pods"), type=PodList).items
+
+    def pod(self, name: str) -> Pod | None:
+        """A pod by its manifest's name (static pods get the node's name appended), or None."""
+        names = {name, f"{name}-{self.node_name}"}
+        return next((pod for pod in self.pods() if pod.metadata.name in names), None)
+
+    def wait_for(
+        self, name: str, is_wanted: Callable[[Pod], bool] | None = None, *, timeout_seconds: float = 30
+    ) -> Pod:
+        """The pod, once `is_wanted` (default: Running and Ready). LabError with its status when too late."""
+        wanted = is_wanted or is_ready
+        pod = None
+        for pod in self._looks(name, timeout_seconds):
+            if pod is not None and wanted(pod):
+                return pod
+        status = "unknown to the agent" if pod is None else msgspec.json.encode(pod.status).decode()
+        raise LabError(f"pod {name} is not as wanted after {timeout_seconds} s: {status}")
+
+    def wait_gone(self, name: str, *, timeout_seconds: float = 30) -> None:
+        """Return once the agent no longer knows the pod."""
+        for pod in self._looks(name, timeout_seconds):
+            if pod is None:
+                return
+        raise LabError(f"pod {name} is still there after {timeout_seconds} s")
+
+    def _looks(self, name: str, timeout_seconds: float) -> Iterator[Pod | None]:
+        deadline = time.monotonic() + timeout_seconds
+        while time.monotonic() < deadline:
+            yield self.pod(name)
+            time.sleep(0.05)
+        yield self.pod(name)
+
+    def node(self) -> Node:
+        """The node with its conditions."""
+        return msgspec.json.decode(self.get("/v1/node"), type=Node)
+
+    def runtimes(self) -> tuple[RuntimeView, ...]:
+        """The runtimes and their health."""
+        return msgspec.json.decode(self.get("/v1/runtimes"), type=_Runtimes).items
+
+    def usage(self) -> UsageView:
+        """Usage of node, runtimes and pods."""
+        return msgspec.json.decode(self.get("/v1/usage"), type=UsageView)
+
+    def cli(self, *arguments: str, timeout_seconds: float = 60) -> subprocess.CompletedProcess[str]:
+        """Run ``kubeletx --root-dir ... ARGUMENTS`` to its end."""
+        return subprocess.run(
+            [str(_program()), f"--root-dir={self.root_dir}", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=timeout_seconds,
+            env=daemon_environment(),
+            check=False,
+        )
+
+    def log_tail(self, lines: int = 40) -> str:
+        """The end of the agent's log."""
+        return self.daemon.log_tail(lines) if self.daemon is not None else "(never started)"
+
+    def remove_files(self) -> None:
+        """Remove root directory, pod logs, mounts and cgroups of an agent that was stopped."""
+        sweep.end_processes(sweep.list_processes(self.root_dir))
+        unmount_below(self.root_dir)
+        remove_cgroups(self.cgroup_root)
+        sweep.remove_tree(self.root_dir)
+        sweep.remove_tree(self.logs_dir)
+
+    @property
+    def log_path(self) -> Path:
+        """The agent's log file."""
+        return self.lab.base_dir / f"{self._name}.log"
+
+    def __enter__(self) -> PrivateAgent:
+        self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+
+def is_ready(pod: Pod) -> bool:
+    """True when the pod is Running and its Ready condition is true."""
+    ready = any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
+    return pod.status.phase == "Running" and ready
+
+
+def bound_runtime(pod: Pod) -> str:
+    """Name of the runtime that the pod is bound to; empty when it is not bound."""
+    return pod.metadata.annotations.get(BOUND_RUNTIME, "")
+
+
+class _Runtimes(msgspec.Struct, frozen=True, kw_only=True):
+    items: tuple[RuntimeView, ...] = ()
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: Path, timeout_seconds: float) -> None:
+        super().__init__("localhost", timeout=timeout_seconds)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self.sock.settimeout(self.timeout)
+            self.sock.connect(str(self._path))
+        except BaseException:
+            self.sock.close()
+            raise
+
+
+def _program() -> Path:
+    """The ``kubeletx`` command beside the Python that runs this."""
+    program = Path(sys.executable).with_name("kubeletx")
+    if not program.exists():
+        raise LabError(f"{program} is missing; run script/setup")
+    return program

@@ -1,0 +1,268 @@
+"""A pod network of the lab's own: one bridge, one address range, shared by all its containerds.
+
+The bridge is made at the start, with its address, so that its range is taken visibly before the next lab
+chooses one. Names derive from the base directory: bridge ``kx`` + 8 hex digits, network ``kubeletx-`` + the
+same digits; so a sweep finds what belongs to a base directory without any record. Nothing is masqueraded
+and no default route leads out: pods reach each other and this node, nothing else.
+
+The portmap plugin needs iptables with NAT. It is left out where a trial rule fails, and `has_portmap` says so.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import ipaddress
+import json
+import shlex
+import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .process import LabError
+from .tools import find_tool, get_cni_bin_dir, get_tool, search_path
+
+BRIDGE_PREFIX = "kx"
+RESULT_CACHE = Path("/var/lib/cni/results")
+"""Where libcni keeps results; the path is compiled in."""
+
+_POOL = ipaddress.IPv4Network("10.88.0.0/13")
+_PREFIX_LENGTH = 22
+_LOCK = Path("/run/lock/kubeletx-lab-network")
+_PORTMAP_CHAINS = ("CNI-HOSTPORT-DNAT", "CNI-HOSTPORT-SETMARK", "CNI-HOSTPORT-MASQ")
+
+
+def key_of(base_dir: Path) -> str:
+    """Eight hex digits that stand for a base directory in names that must be short."""
+    return hashlib.sha256(str(base_dir.resolve()).encode()).hexdigest()[:8]
+
+
+def bridge_name(base_dir: Path) -> str:
+    """Name of a lab's bridge."""
+    return BRIDGE_PREFIX + key_of(base_dir)
+
+
+def network_name(base_dir: Path) -> str:
+    """Name of a lab's CNI network."""
+    return f"kubeletx-{key_of(base_dir)}"
+
+
+class PrivateNetwork:
+    """The bridge, and the CNI configuration that points to it."""
+
+    def __init__(self, base_dir: Path) -> None:
+        """`base_dir` is the lab's; files go to ``BASE/cni``."""
+        self.base_dir = base_dir
+        self.conf_dir = base_dir / "cni" / "conf"
+        self.bin_dir = get_cni_bin_dir()
+        self.bridge = bridge_name(base_dir)
+        self.name = network_name(base_dir)
+        self.subnet: ipaddress.IPv4Network | None = None
+        self.has_portmap = False
+
+    @property
+    def gateway(self) -> str:
+        """The node's own address on the bridge."""
+        if self.subnet is None:
+            raise LabError("the lab's network is not started")
+        return str(self.subnet[1])
+
+    def start(self) -> None:
+        """Choose a free range, make the bridge, write the configuration."""
+        self.has_portmap = can_map_ports()
+        with _locked():
+            self.subnet = _choose_subnet(self.base_dir)
+            _run("ip", "link", "add", self.bridge, "type", "bridge")
+            _run("ip", "address", "add", f"{self.gateway}/{_PREFIX_LENGTH}", "dev", self.bridge)
+            _run("ip", "link", "set", self.bridge, "up")
+        _allow_forwarding(self.bridge, present=True)
+        self.conf_dir.mkdir(parents=True, exist_ok=True)
+        (self.conf_dir / "10-kubeletx.conflist").write_text(json.dumps(self.conflist(), indent=2) + "\n")
+
+    def stop(self) -> None:
+        """Remove everything that a sweep would remove; may be called twice."""
+        remove_network(self.base_dir)
+
+    def conflist(self) -> dict[str, object]:
+        """The CNI network configuration list, as containerd reads it."""
+        plugins: list[dict[str, object]] = [
+            {
+                "type": "bridge",
+                "bridge": self.bridge,
+                "isGateway": True,
+                "isDefaultGateway": True,
+                "ipMasq": False,
+                "hairpinMode": True,
+                "ipam": {
+                    "type": "host-local",
+                    "ranges": [[{"subnet": str(self.subnet), "gateway": self.gateway}]],
+                    "dataDir": str(self.base_dir / "cni" / "ipam"),
+                },
+            }
+        ]
+        if self.has_portmap:
+            plugins.append({"type": "portmap", "capabilities": {"portMappings": True}})
+        return {"cniVersion": "0.4.0", "name": self.name, "plugins": plugins}
+
+    def list_addresses(self) -> list[str]:
+        """Addresses that pods hold now, from the address store."""
+        directory = self.base_dir / "cni" / "ipam" / self.name
+        if not directory.is_dir():
+            return []
+        return sorted(path.name for path in directory.iterdir() if path.name[0].isdigit())
+
+
+def can_map_ports() -> bool:
+    """True when a NAT rule like portmap's can be added here; the trial rule is removed again."""
+    if find_tool("iptables") is None or not (get_cni_bin_dir() / "portmap").exists():
+        return False
+    chain = "KUBELETX-TRIAL"
+    try:
+        _run("iptables", "-w", "10", "-t", "nat", "-N", chain)
+    except LabError:
+        return False
+    rule = ["-p", "tcp", "-m", "comment", "--comment", "trial", "-m", "multiport", "--destination-ports", "1"]
+    rule += ["-m", "addrtype", "--dst-type", "LOCAL", "-j", "DNAT", "--to-destination", "127.0.0.1:1"]
+    try:
+        _run("iptables", "-w", "10", "-t", "nat", "-A", chain, *rule)
+    except LabError:
+        return False
+    finally:
+        _try("iptables", "-w", "10", "-t", "nat", "-F", chain)
+        _try("iptables", "-w", "10", "-t", "nat", "-X", chain)
+    return True
+
+
+def remove_network(base_dir: Path) -> None:
+    """Remove bridge, cached results and iptables rules of a base directory; succeeds when none is there."""
+    if Path("/sys/class/net", bridge_name(base_dir)).exists():
+        _try("ip", "link", "delete", bridge_name(base_dir))
+        _allow_forwarding(bridge_name(base_dir), present=False)
+    for path in _cached_results(base_dir):
+        path.unlink(missing_ok=True)
+    for chain in _own_chains(base_dir):
+        _remove_chain(chain)
+    _remove_empty_portmap_chains()
+
+
+def remove_loopback_results(ids: Iterable[str]) -> None:
+    """Remove libcni's cached results of the loopback network, which carry only the sandbox's id."""
+    for one in ids:
+        (RESULT_CACHE / f"cni-loopback-{one}-lo").unlink(missing_ok=True)
+
+
+def network_leftovers(base_dir: Path) -> list[str]:
+    """What is there of a base directory's network, one line each."""
+    found = []
+    if Path("/sys/class/net", bridge_name(base_dir)).exists():
+        found.append(f"bridge {bridge_name(base_dir)}")
+    found += [f"CNI result {path}" for path in _cached_results(base_dir)]
+    found += [f"iptables chain {chain}" for chain in _own_chains(base_dir)]
+    return found
+
+
+def _choose_subnet(base_dir: Path) -> ipaddress.IPv4Network:
+    """The first free range of the pool, beginning where the base directory's key points to."""
+    taken = _taken_networks()
+    candidates = list(_POOL.subnets(new_prefix=_PREFIX_LENGTH))
+    first = int(key_of(base_dir), 16) % len(candidates)
+    for candidate in candidates[first:] + candidates[:first]:
+        if not any(candidate.overlaps(network) for network in taken):
+            return candidate
+    raise LabError(f"no free /{_PREFIX_LENGTH} in {_POOL}: every one is an address or route of this machine")
+
+
+def _taken_networks() -> list[ipaddress.IPv4Network]:
+    networks = []
+    for route in json.loads(_run("ip", "-j", "-4", "route", "show", "table", "all") or "[]"):
+        destination = str(route.get("dst", ""))
+        if destination and destination != "default":
+            networks.append(ipaddress.IPv4Network(destination, strict=False))
+    return networks
+
+
+def _allow_forwarding(bridge: str, *, present: bool) -> None:
+    """Where the FORWARD policy is DROP (Docker sets it), let pods of this bridge reach each other."""
+    if find_tool("iptables") is None:
+        return
+    rule = ["FORWARD", "-i", bridge, "-o", bridge, "-j", "ACCEPT"]
+    if not present:
+        _try("iptables", "-w", "10", "-D", *rule)
+    elif "-P FORWARD DROP" in _try("iptables", "-w", "10", "-S", "FORWARD"):
+        _run("iptables", "-w", "10", "-I", *rule)
+
+
+def _cached_results(base_dir: Path) -> list[Path]:
+    return sorted(RESULT_CACHE.glob(f"{network_name(base_dir)}-*")) if RESULT_CACHE.is_dir() else []
+
+
+def _nat_rules() -> list[str]:
+    if find_tool("iptables") is None:
+        return []
+    return _try("iptables", "-w", "10", "-t", "nat", "-S").splitlines()
+
+
+def _own_chains(base_dir: Path) -> list[str]:
+    """Chains of single pods (CNI-DN-...) whose jump names our network in its comment."""
+    marks = (f'name: "{network_name(base_dir)}"', f'name: \\"{network_name(base_dir)}\\"')
+    chains = set()
+    for rule in _nat_rules():
+        if any(mark in rule for mark in marks) and " -j CNI-DN-" in rule:
+            chains.add(rule.rpartition(" -j ")[2].split()[0])
+    return sorted(chains)
+
+
+def _remove_chain(chain: str) -> None:
+    for rule in _nat_rules():
+        if rule.startswith("-A") and rule.endswith(f"-j {chain}"):
+            _delete_rule(rule)
+    _try("iptables", "-w", "10", "-t", "nat", "-F", chain)
+    _try("iptables", "-w", "10", "-t", "nat", "-X", chain)
+
+
+def _remove_empty_portmap_chains() -> None:
+    """portmap never removes its three top chains. Do it when no pod of anybody uses host ports any more."""
+    rules = _nat_rules()
+    if f"-N {_PORTMAP_CHAINS[0]}" not in rules or any(
+        rule.startswith(f"-A {_PORTMAP_CHAINS[0]} ") for rule in rules
+    ):
+        return
+    for chain in _PORTMAP_CHAINS:
+        _remove_chain(chain)
+
+
+def _delete_rule(rule: str) -> None:
+    """Delete a rule as ``iptables -S`` prints it: quoting is the shell's."""
+    _try("iptables", "-w", "10", "-t", "nat", "-D", *shlex.split(rule)[1:])
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
+    """Two labs that start at the same time must not choose the same range."""
+    _LOCK.parent.mkdir(parents=True, exist_ok=True)
+    with _LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _run(tool: str, *arguments: str) -> str:
+    result = subprocess.run(
+        [get_tool(tool), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env={"PATH": search_path(), "LANG": "C.UTF-8"},
+    )
+    if result.returncode != 0:
+        raise LabError(f"{tool} {' '.join(arguments)}: {result.stderr.strip()}")
+    return result.stdout
+
+
+def _try(tool: str, *arguments: str) -> str:
+    """Like `_run`, for what may be gone already: its answer, or nothing."""
+    try:
+        return _run(tool, *arguments)
+    except LabError:
+        return ""

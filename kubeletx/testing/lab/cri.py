@@ -1,0 +1,76 @@
+"""Bare CRI calls, synchronous: what tests and scripts need to look at a containerd behind the agent's back.
+
+with CriCalls(containerd.endpoint) as cri:
+    cri.pods()                        # names of pods with a ready sandbox
+    cri.call("ContainerStatus", container_id=...)
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import grpc
+
+from kubeletx.cri.stubs import runtime_v1_pb2 as pb
+
+from .images import REGISTRY_NAME
+from .process import LabError
+
+_IMAGE_METHODS: Final = frozenset({"ListImages", "ImageStatus", "PullImage", "RemoveImage", "ImageFsInfo"})
+
+
+class CriCalls:
+    """Context manager around one connection."""
+
+    def __init__(self, endpoint: str) -> None:
+        """`endpoint`: ``unix://`` URL."""
+        self._endpoint = endpoint
+        self._channel = grpc.insecure_channel(endpoint, options=[("grpc.enable_http_proxy", 0)])
+
+    def call(self, method: str, *, timeout_seconds: float = 30, **fields: Any) -> Any:
+        """One call; `fields` are those of the request message. The answer is the response message."""
+        service = "ImageService" if method in _IMAGE_METHODS else "RuntimeService"
+        request = getattr(pb, f"{method}Request")(**fields)
+        call = self._channel.unary_unary(
+            f"/runtime.v1.{service}/{method}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=getattr(pb, f"{method}Response").FromString,
+        )
+        try:
+            return call(request, timeout=timeout_seconds)
+        except grpc.RpcError as err:
+            raise LabError(f"{method} at {self._endpoint}: {err}") from err
+
+    def sandboxes(self, *, ready_only: bool = False) -> list[Any]:
+        """All sandboxes, oldest first."""
+        items = self.call("ListPodSandbox").items
+        wanted = [one for one in items if not ready_only or one.state == pb.SANDBOX_READY]
+        return sorted(wanted, key=lambda one: int(one.created_at))
+
+    def pods(self) -> list[str]:
+        """Names of pods with a ready sandbox, sorted; a pod with two is there twice."""
+        return sorted(one.metadata.name for one in self.sandboxes(ready_only=True))
+
+    def containers(self, *, pod_uid: str = "") -> list[Any]:
+        """All containers, or those of one pod, oldest first."""
+        selector = {"io.kubernetes.pod.uid": pod_uid} if pod_uid else {}
+        items = self.call("ListContainers", filter=pb.ContainerFilter(label_selector=selector)).containers
+        return sorted(items, key=lambda one: int(one.created_at))
+
+    def remove_all(self) -> None:
+        """Stop and remove every sandbox with its containers."""
+        for one in self.sandboxes():
+            self.call("StopPodSandbox", pod_sandbox_id=one.id)
+            self.call("RemovePodSandbox", pod_sandbox_id=one.id)
+
+    def remove_foreign_images(self) -> None:
+        """Remove images that have a name of another registry too: a pod's status may show any of the names."""
+        for one in self.call("ListImages").images:
+            if any(not tag.startswith(f"{REGISTRY_NAME}/") for tag in one.repo_tags):
+                self.call("RemoveImage", image=pb.ImageSpec(image=one.id))
+
+    def __enter__(self) -> CriCalls:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._channel.close()

@@ -1,0 +1,43 @@
+"""A small file system of its own, for tests of full disks."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+from .process import LabError
+
+_MNT_DETACH = 2
+
+
+class SmallDisk:
+    """Context manager: a tmpfs of `size_bytes` at `directory`, which is made when missing."""
+
+    def __init__(self, directory: Path, *, size_bytes: int) -> None:
+        """Everything written there is gone afterwards."""
+        self.directory = directory
+        self._size_bytes = size_bytes
+        self._ballast = directory / "ballast"
+
+    def fill(self, *, leave_bytes: int = 0) -> None:
+        """Take all free space but `leave_bytes`, so that writers see ENOSPC."""
+        status = os.statvfs(self.directory)
+        wanted = status.f_bavail * status.f_frsize - leave_bytes
+        with self._ballast.open("ab") as file:
+            os.posix_fallocate(file.fileno(), file.tell(), max(wanted, 1))
+
+    def free(self) -> None:
+        """Give back what `fill` took."""
+        self._ballast.unlink(missing_ok=True)
+
+    def __enter__(self) -> SmallDisk:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        libc = ctypes.CDLL(None, use_errno=True)
+        options = f"size={self._size_bytes},mode=755".encode()
+        if libc.mount(b"tmpfs", os.fsencode(self.directory), b"tmpfs", 0, options) != 0:
+            raise LabError(f"cannot mount a tmpfs at {self.directory}: {os.strerror(ctypes.get_errno())}")
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        ctypes.CDLL(None).umount2(os.fsencode(self.directory), _MNT_DETACH)

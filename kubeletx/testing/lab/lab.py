@@ -1,0 +1,147 @@
+"""Everything at once: a registry with the images, a pod network, and as many containerds as wanted.
+
+    with Lab(base_dir, containerds=("containerd-a", "containerd-b")) as lab:
+        print(lab["containerd-a"].endpoint)
+
+The demo, the integration tests and the benchmarks all run on this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from . import sweep
+from .cni import PrivateNetwork
+from .containerd import PrivateContainerd
+from .images import load_images
+from .process import LabError
+from .registry import PrivateRegistry
+from .tools import list_missing
+
+DEFAULT_NAMES = ("containerd-a", "containerd-b")
+
+
+class Lab:
+    """Context manager; afterwards nothing is left but the logs, if `logs_dir` asks for them."""
+
+    def __init__(
+        self,
+        base_dir: Path,
+        *,
+        containerds: Sequence[str] = DEFAULT_NAMES,
+        cache_dir: Path | None = None,
+        logs_dir: Path | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        """`base_dir` must be this lab's alone. `cache_dir`: for packed images.
+
+        `logs_dir`: takes the containerds' logs at the end. `say`: told of each step.
+        """
+        self.base_dir = base_dir.resolve()
+        self._names = tuple(containerds)
+        self._cache_dir = cache_dir
+        self._logs_dir = logs_dir
+        self._ids: set[str] = set()
+        self.is_ours = False
+        """True between a `start` that was not refused and `stop`."""
+        self._say = say or (lambda _step: None)
+        self.network = PrivateNetwork(self.base_dir)
+        self.registry = PrivateRegistry(self.base_dir / "registry")
+        self.containerds: dict[str, PrivateContainerd] = {}
+
+    @property
+    def endpoints(self) -> str:
+        """Value for --container-runtime-endpoint: every containerd as a runtime of its own name."""
+        return ";".join(f"container:{name}:{one.endpoint}" for name, one in self.containerds.items())
+
+    def start(self) -> None:
+        """Sweep what an aborted run left below the same directory, then start everything.
+
+        LabError when a living process owns the directory, or this machine lacks something.
+        """
+        require()
+        owner = sweep.find_owner(self.base_dir)
+        if owner is not None:
+            raise LabError(f"{self.base_dir} is in use by process {owner}; end that one first")
+        sweep.clean(self.base_dir)
+        sweep.claim(self.base_dir)
+        self.is_ours = True
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End everything and remove it; may be called twice. Does nothing when `start` was refused."""
+        if not self.is_ours:
+            return
+        self._ids |= sweep.container_ids(self.base_dir)
+        for one in self.containerds.values():
+            one.stop()
+            self._keep_log(one)
+        self.containerds = {}
+        self.registry.stop()
+        self.network.stop()
+        sweep.clean(self.base_dir)
+        self.is_ours = False
+
+    def leftovers(self) -> list[str]:
+        """What is still there of this lab; empty after `stop`."""
+        return sweep.leftovers(self.base_dir, ids=self._ids)
+
+    def logs(self, lines: int = 60) -> str:
+        """The ends of all daemons' logs, for a failed test."""
+        parts = [f"--- {name} ---\n{one.daemon.log_tail(lines)}" for name, one in self.containerds.items()]
+        return "\n".join(parts)
+
+    def __getitem__(self, name: str) -> PrivateContainerd:
+        return self.containerds[name]
+
+    def __enter__(self) -> Lab:
+        self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def _keep_log(self, one: PrivateContainerd) -> None:
+        if self._logs_dir is not None and one.log_path.is_file():
+            self._logs_dir.mkdir(parents=True, exist_ok=True)
+            (self._logs_dir / f"{one.name}.log").write_bytes(one.log_path.read_bytes())
+
+    def _start(self) -> None:
+        self._say("packing images")
+        images = load_images(self._cache_dir)
+        self._say("starting the image registry")
+        self.registry.start()
+        self.registry.push(images)
+        self._say(f"making bridge {self.network.bridge}")
+        self.network.start()
+        self._say(f"starting {', '.join(self._names)}")
+        for name in self._names:
+            self.add_containerd(name)
+        with ThreadPoolExecutor(max_workers=4, thread_name_prefix="lab") as pool:
+            list(pool.map(lambda one: one.start(), self.containerds.values()))
+
+    def add_containerd(self, name: str) -> PrivateContainerd:
+        """One more containerd on the same network and registry, not started; `stop` ends it too."""
+        one = PrivateContainerd(
+            name,
+            self.base_dir,
+            cni_conf_dir=self.network.conf_dir,
+            cni_bin_dir=self.network.bin_dir,
+            registry_address=self.registry.address,
+        )
+        self.containerds[name] = one
+        return one
+
+
+def require() -> None:
+    """LabError that lists all that this machine lacks."""
+    missing = list_missing()
+    if missing:
+        lines = "\n".join(f"  - {line}" for line in missing)
+        raise LabError(f"this machine cannot run the daemons:\n{lines}\nscript/setup installs the packages")

@@ -1,0 +1,39 @@
+"""Mounts below a directory: finding and undoing them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+_MNT_DETACH = 2
+_UMOUNT_NOFOLLOW = 8
+
+
+def list_mounts(base_dir: Path) -> list[str]:
+    """Mount points below `base_dir`, deepest and latest first."""
+    points = []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        point = _unescape(line.split()[4])
+        if point == str(base_dir) or point.startswith(f"{base_dir}/"):
+            points.append(point)
+    points.reverse()
+    return sorted(points, key=lambda point: -point.count("/"))
+
+
+def unmount_below(base_dir: Path) -> None:
+    """Unmount everything below `base_dir`; busy mounts are detached."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for _ in range(20):
+        points = list_mounts(base_dir)
+        if not points:
+            return
+        for point in points:
+            libc.umount2(os.fsencode(point), _MNT_DETACH | _UMOUNT_NOFOLLOW)
+
+
+def _unescape(text: str) -> str:
+    """Undo mountinfo's octal escapes."""
+    for code, char in ((r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\")):
+        text = text.replace(code, char)
+    return text

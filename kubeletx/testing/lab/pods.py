@@ -1,0 +1,53 @@
+"""Small pods for tests and benchmarks, and putting them where an agent looks for manifests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from .images import image_ref
+
+SLEEP: Final = ("sh", "-c", "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait; done")
+"""Runs until it is asked to end, and then ends at once."""
+
+
+def pod_manifest(
+    name: str,
+    *,
+    runtime: str | None = None,
+    image: str = "busybox",
+    command: Sequence[str] | None = SLEEP,
+    container: Mapping[str, Any] | None = None,
+    spec: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A pod with one container, ``main``.
+
+    `command` None: the image's own. `container`, `spec` and `metadata` are merged over what is made here.
+    """
+    main: dict[str, Any] = {"name": "main", "image": image_ref(image) if "/" not in image else image}
+    if command is not None:
+        main["command"] = list(command)
+    body: dict[str, Any] = {"terminationGracePeriodSeconds": 2, "containers": [{**main, **(container or {})}]}
+    if runtime is not None:
+        body["runtimeServiceName"] = runtime
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **(metadata or {})},
+        "spec": {**body, **(spec or {})},
+    }
+
+
+def put_manifest(directory: Path, manifest: Mapping[str, Any] | bytes, *, name: str | None = None) -> Path:
+    """Put a manifest into `directory` in one step, as ``POD.json`` (or ``name``); replaces an older one."""
+    if name is None:
+        if isinstance(manifest, bytes):
+            raise ValueError("raw manifests need a file name")
+        name = f"{manifest['metadata']['name']}.json"
+    data = manifest if isinstance(manifest, bytes) else json.dumps(manifest).encode()
+    temporary = directory.parent / f".{name}.new"
+    temporary.write_bytes(data)
+    return temporary.rename(directory / name)

@@ -1,0 +1,179 @@
+"""One daemon as a child process, with a log file and a pid file.
+
+Everything is synchronous: daemons are started and ended by fixtures and scripts, outside any event loop.
+A daemon runs in a session of its own, so that Ctrl-C in a terminal reaches only the program that owns it,
+which then stops its daemons in order. The pid file also holds the process's start time (field 22 of
+/proc/PID/stat), because a pid alone may have been given to somebody else meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+
+class LabError(Exception):
+    """A private daemon or tool could not do its work; the message says what to look at."""
+
+
+class Daemon:
+    """A child process that is expected to stay."""
+
+    def __init__(
+        self, *, name: str, argv: Sequence[str], directory: Path, env: Mapping[str, str] | None = None
+    ) -> None:
+        """`directory` takes ``NAME.log`` (appended to) and ``NAME.pid``; it is made when missing."""
+        self.name = name
+        self.argv = tuple(argv)
+        self.log_path = directory / f"{name}.log"
+        self.pid_path = directory / f"{name}.pid"
+        self._env = dict(env) if env is not None else None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running daemon; LabError when it does not run."""
+        if self._process is None:
+            raise LabError(f"{self.name} does not run")
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """True while the child has not ended (a stopped, that is paused, child counts as running)."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start the child. LabError when its program is missing."""
+        if self.is_running:
+            raise LabError(f"{self.name} runs already as pid {self.pid}")
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        with self.log_path.open("ab") as log:
+            try:
+                self._process = subprocess.Popen(
+                    self.argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=self._env,
+                    start_new_session=True,
+                )
+            except FileNotFoundError as err:
+                raise LabError(f"program {self.argv[0]} is missing; run script/setup") from err
+        write_pid_file(self.pid_path, self._process.pid)
+
+    def wait_until(self, is_ready: Callable[[], bool], *, what: str, timeout_seconds: float = 30) -> None:
+        """Return once `is_ready()`; LabError with the end of the log when it exits or takes too long."""
+        deadline = time.monotonic() + timeout_seconds
+        while not is_ready():
+            if not self.is_running:
+                raise LabError(f"{self.name} ended before {what}; its log says:\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                raise LabError(f"{self.name}: no {what} in {timeout_seconds} s:\n{self.log_tail()}")
+            time.sleep(0.02)
+
+    def stop(self, *, grace_seconds: float = 10) -> None:
+        """Ask with SIGTERM, then SIGKILL after `grace_seconds`; succeeds when it does not run."""
+        process = self._process
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+            try:
+                process.wait(grace_seconds)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        self._reap(process)
+
+    def kill(self) -> None:
+        """End it with SIGKILL, as a crash would; succeeds when it does not run."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._reap(self._process)
+
+    def pause(self) -> None:
+        """Hang it: SIGSTOP. Returns when the kernel shows it as stopped."""
+        os.kill(self.pid, signal.SIGSTOP)
+        while (state := process_state(self.pid)) not in "Tt":
+            if not state or state in "ZX":
+                raise LabError(f"{self.name} ended instead of pausing")
+            time.sleep(0.001)
+
+    def resume(self) -> None:
+        """Let a paused one go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def wait(self, timeout_seconds: float) -> int:
+        """Wait for its own end and return the exit status (negative: the signal). LabError when too late."""
+        if self._process is None:
+            raise LabError(f"{self.name} does not run")
+        try:
+            status = self._process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired as err:
+            raise LabError(f"{self.name} still runs after {timeout_seconds} s") from err
+        self._reap(self._process)
+        return status
+
+    def send_signal(self, signum: int) -> None:
+        """Send any signal."""
+        os.kill(self.pid, signum)
+
+    def log_tail(self, lines: int = 40) -> str:
+        """The last lines of its log."""
+        try:
+            text = self.log_path.read_text(errors="replace")
+        except FileNotFoundError:
+            return "(no log)"
+        return "\n".join(text.splitlines()[-lines:])
+
+    def _reap(self, process: subprocess.Popen[bytes]) -> None:
+        process.wait()
+        self._process = None
+        self.pid_path.unlink(missing_ok=True)
+
+
+def process_start_time(pid: int) -> str:
+    """Start time of a process in clock ticks since boot, as text; empty when there is no such process."""
+    fields = _stat_fields(pid)
+    return fields[19] if len(fields) > 19 else ""
+
+
+def process_state(pid: int) -> str:
+    """One letter (R, S, T, Z, ...); empty when there is no such process."""
+    fields = _stat_fields(pid)
+    return fields[0] if fields else ""
+
+
+def list_pids() -> list[int]:
+    """Ids of all processes."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def write_pid_file(path: Path, pid: int) -> None:
+    """Write ``PID START-TIME``."""
+    path.write_text(f"{pid} {process_start_time(pid)}\n")
+
+
+def read_pid_file(path: Path) -> int | None:
+    """The pid, if that very process still lives; else None."""
+    try:
+        pid_text, start_time = path.read_text().split()
+        pid = int(pid_text)
+    except (FileNotFoundError, ValueError):
+        return None
+    alive = process_start_time(pid) == start_time and process_state(pid) not in ("Z", "X")
+    return pid if alive else None
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat from the third (state) on; the second may hold blanks and brackets."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return text.rpartition(")")[2].split()

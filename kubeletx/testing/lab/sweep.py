@@ -1,0 +1,220 @@
+"""Finding and removing what a lab, or an aborted earlier run, left behind.
+
+Everything that belongs to a lab can be found from its base directory alone:
+
+- daemons and shims name a path below it on their command line,
+- containers are known by the ids that are directory names below the containerds' state and runc roots;
+  their processes have such an id in their cgroup path, whoever their parent is by now,
+- mounts (root file systems, network namespaces, volumes) lie below it,
+- bridge, CNI results and iptables chains carry names derived from it (`cni`).
+
+A base directory whose owner (file ``owner``: pid and start time) lives is never swept by somebody else.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from . import cgroups, cni
+from .mounts import list_mounts, unmount_below
+from .process import list_pids, process_state, read_pid_file, write_pid_file
+
+OWNER_FILE = "owner"
+_PROGRAMS = ("containerd", "containerd-shim-runc-v2", "docker-registry", "runc", "kubeletx")
+
+
+def claim(base_dir: Path) -> None:
+    """Mark `base_dir` as owned by this process."""
+    base_dir.mkdir(parents=True, exist_ok=True)
+    write_pid_file(base_dir / OWNER_FILE, os.getpid())
+
+
+def find_owner(base_dir: Path) -> int | None:
+    """Process id of the living process that owns `base_dir`, or None."""
+    return read_pid_file(base_dir / OWNER_FILE)
+
+
+def clean(base_dir: Path) -> None:
+    """Remove everything of `base_dir`, itself included; succeeds when nothing is there."""
+    end_processes(pid for pid in list_processes(base_dir) if not _is_shim(pid))
+    if base_dir.is_dir():
+        for directory in _containerd_directories(base_dir):
+            end_containers(directory)
+    end_processes(list_processes(base_dir), signum=signal.SIGKILL)
+    unmount_below(base_dir)
+    cgroups.remove_empty_default_cgroups()
+    cgroups.remove_cgroups(cni.network_name(base_dir))
+    cni.remove_network(base_dir)
+    _remove_short_sockets(base_dir)
+    remove_tree(base_dir)
+
+
+def clean_stale(parent: Path) -> list[Path]:
+    """Sweep the labs below `parent` whose owner is gone; returns them."""
+    stale = [owner.parent for owner in sorted(parent.glob(f"*/{OWNER_FILE}")) if read_pid_file(owner) is None]
+    for base_dir in stale:
+        clean(base_dir)
+    return stale
+
+
+def container_ids(base_dir: Path) -> set[str]:
+    """Ids of all containers and sandboxes that the containerds below `base_dir` know of."""
+    return {one for directory in _containerd_directories(base_dir) for one in _container_ids(directory)}
+
+
+def leftovers(base_dir: Path, *, ids: Iterable[str] = ()) -> list[str]:
+    """One line for each thing of `base_dir` that is still there, files below it not counted.
+
+    `ids`: containers known from before its files were removed.
+    """
+    found = [f"process {pid}: {_command_line(pid)}" for pid in list_processes(base_dir)]
+    found += [f"mount {path}" for path in list_mounts(base_dir)]
+    found += cni.network_leftovers(base_dir)
+    known = container_ids(base_dir) | set(ids)
+    found += [
+        f"process {pid} of a container: {_command_line(pid)}"
+        for pid in cgroups.list_container_processes(known)
+    ]
+    found += [
+        f"cgroup {path}"
+        for path in [
+            *cgroups.list_container_cgroups(known),
+            *cgroups.cgroups_below(cni.network_name(base_dir)),
+        ]
+    ]
+    return found
+
+
+def end_containers(containerd_dir: Path) -> None:
+    """Kill containers and shims of one containerd (which must not run any more); remove their traces."""
+    ids = _container_ids(containerd_dir)
+    sockets = _shim_sockets(containerd_dir)
+    # Containers before shims: a living shim collects its dead at once, some machines' PID 1 takes seconds.
+    end_processes(cgroups.list_container_processes(ids), signum=signal.SIGKILL)
+    end_processes(list_processes(containerd_dir), signum=signal.SIGKILL)
+    for path in cgroups.list_container_cgroups(ids):
+        cgroups.remove_cgroup(path)
+    for socket in sockets:
+        socket.unlink(missing_ok=True)
+    cni.remove_loopback_results(ids)
+
+
+def list_processes(base_dir: Path) -> list[int]:
+    """Daemons, shims and agents with a path below `base_dir` on their command line, this process excluded."""
+    mark = f"{base_dir}/"
+    ancestors = _ancestors()
+    return [
+        pid
+        for pid in list_pids()
+        if pid not in ancestors and mark in (line := _command_line(pid)) and _is_ours(line)
+    ]
+
+
+def end_processes(pids: Iterable[int], *, signum: int = signal.SIGTERM, grace_seconds: float = 5) -> None:
+    """Signal processes, wait until they are gone, and kill what stays."""
+    waiting = list(pids)
+    for signal_number in (signum, signal.SIGKILL):
+        for pid in waiting:
+            _send(pid, signal.SIGCONT)
+            _send(pid, signal_number)
+        deadline = time.monotonic() + grace_seconds
+        while waiting and time.monotonic() < deadline:
+            waiting = [pid for pid in waiting if process_state(pid) not in ("", "Z", "X")]
+            if waiting:
+                time.sleep(0.01)
+        if not waiting:
+            return
+
+
+def remove_tree(directory: Path, *, keep: Iterable[Path] = ()) -> None:
+    """Remove a directory, except the files in `keep`; refuses to cross into anything still mounted."""
+    kept = {path: path.read_bytes() for path in keep if path.is_file()}
+    if list_mounts(directory):
+        return
+    shutil.rmtree(directory, ignore_errors=True)
+    for path, content in kept.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def _containerd_directories(base_dir: Path) -> list[Path]:
+    return [path.parent for path in base_dir.glob("*/config.toml")]
+
+
+def _container_ids(containerd_dir: Path) -> set[str]:
+    """Names of containers and sandboxes: 64 hex digits, from the shims' bundles and runc's state."""
+    roots = [
+        *containerd_dir.glob("state/io.containerd.runtime.v2.task/*/*"),
+        *containerd_dir.glob("root/io.containerd.runtime.v2.task/*/*"),
+        *containerd_dir.glob("root/io.containerd.grpc.v1.cri/*/*"),
+        *containerd_dir.glob("runc/*/*"),
+    ]
+    return {path.name for path in roots if len(path.name) == 64}
+
+
+def _shim_sockets(containerd_dir: Path) -> list[Path]:
+    """Sockets of shims, as their bundles' ``address`` files name them."""
+    found = []
+    for path in containerd_dir.glob("state/io.containerd.runtime.v2.task/*/*/address"):
+        try:
+            address = path.read_text().strip()
+        except FileNotFoundError:
+            continue
+        if address.startswith("unix://"):
+            found.append(Path(address.removeprefix("unix://")))
+    return found
+
+
+def _remove_short_sockets(base_dir: Path) -> None:
+    from .containerd import socket_path
+
+    if base_dir.is_dir():
+        for directory in _containerd_directories(base_dir):
+            socket = socket_path(directory)
+            if socket.parent != directory:
+                for path in socket.parent.glob(f"{socket.name}*"):
+                    path.unlink(missing_ok=True)
+
+
+def _ancestors() -> set[int]:
+    """This process and those that started it: their command lines may name the base directory too."""
+    found = {0}
+    pid = os.getpid()
+    while pid not in found:
+        found.add(pid)
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            break
+    return found
+
+
+def _command_line(pid: int) -> str:
+    try:
+        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    return raw.replace(b"\0", b" ").decode(errors="replace").strip()
+
+
+def _is_ours(command_line: str) -> bool:
+    """True for the programs that a lab starts, not for an editor or pager that shows one of its files."""
+    words = command_line.split()
+    names = [os.path.basename(word) for word in words[:3]]
+    return names[0] in _PROGRAMS or (names[0].startswith("python") and "kubeletx" in names[1:])
+
+
+def _is_shim(pid: int) -> bool:
+    return os.path.basename(_command_line(pid).split(" ")[0]).startswith("containerd-shim")
+
+
+def _send(pid: int, signum: int) -> None:
+    try:
+        os.kill(pid, signum)
+    except ProcessLookupError:
+        pass

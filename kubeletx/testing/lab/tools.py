@@ -1,0 +1,92 @@
+"""Where the programs are that the lab runs.
+
+script/setup installs them from Debian. Where installing would replace something (Docker's containerd, say)
+it unpacks them below a directory of their own instead and names it in KUBELETX_TOOLS; that one is searched
+first. sbin directories are searched too, since an ordinary user's PATH lacks them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from .process import LabError
+
+TOOLS_VARIABLE = "KUBELETX_TOOLS"
+
+PACKAGES: dict[str, str] = {
+    "containerd": "containerd",
+    "containerd-shim-runc-v2": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+    "docker-registry": "docker-registry",
+    "busybox": "busybox-static",
+    "ip": "iproute2",
+    "iptables": "iptables",
+    "mount": "mount",
+}
+"""Program -> Debian package that brings it."""
+
+_SYSTEM_DIRECTORIES = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+
+
+def search_path() -> str:
+    """PATH for the lab's daemons: unpacked tools, the caller's PATH, then the system's directories."""
+    unpacked = os.environ.get(TOOLS_VARIABLE)
+    parts = [f"{unpacked}/{sub}" for sub in ("usr/sbin", "usr/bin", "sbin", "bin")] if unpacked else []
+    parts += os.environ.get("PATH", "").split(os.pathsep)
+    parts += _SYSTEM_DIRECTORIES
+    return os.pathsep.join(dict.fromkeys(part for part in parts if part))
+
+
+def daemon_environment() -> dict[str, str]:
+    """Environment for the lab's daemons: only what they need, so that a user's proxy settings stay out."""
+    return {"PATH": search_path(), "HOME": "/root", "LANG": "C.UTF-8"}
+
+
+def find_tool(name: str) -> str | None:
+    """Absolute path of a program, or None."""
+    return shutil.which(name, path=search_path())
+
+
+def get_tool(name: str) -> str:
+    """Absolute path of a program; LabError that names the Debian package when it is missing."""
+    path = find_tool(name)
+    if path is None:
+        raise LabError(
+            f"program {name} is missing (Debian package {PACKAGES.get(name, name)}); run script/setup"
+        )
+    return path
+
+
+def get_cni_bin_dir() -> Path:
+    """Directory of the CNI plugins; LabError when none of the known places has them."""
+    unpacked = os.environ.get(TOOLS_VARIABLE)
+    candidates = ([Path(unpacked) / "usr/lib/cni"] if unpacked else []) + [
+        Path("/usr/lib/cni"),
+        Path("/opt/cni/bin"),
+        Path("/usr/libexec/cni"),
+    ]
+    for directory in candidates:
+        if all((directory / plugin).exists() for plugin in ("bridge", "host-local", "loopback")):
+            return directory
+    raise LabError("CNI plugins are missing (Debian package containernetworking-plugins); run script/setup")
+
+
+def list_missing() -> list[str]:
+    """One line for each thing that the lab needs and this machine lacks; empty when all is there."""
+    missing = [
+        f"program {name} (Debian package {package})"
+        for name, package in PACKAGES.items()
+        if find_tool(name) is None
+    ]
+    try:
+        get_cni_bin_dir()
+    except LabError:
+        missing.append("CNI plugins (Debian package containernetworking-plugins)")
+    if os.geteuid() != 0:
+        missing.append("root (containerd, mounts and network namespaces need it)")
+    if not Path("/sys/fs/cgroup").is_dir():
+        missing.append("kernel: /sys/fs/cgroup is not mounted")
+    return missing

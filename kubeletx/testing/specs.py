@@ -1,0 +1,29 @@
+"""Small valid specs for tests: `sandbox_spec` and `unit_spec` with the fewest words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..api import ImageSpec, PodUid, Process, SandboxSpec, UnitSpec, names
+
+
+def sandbox_spec(name: str = "pod", *, uid: str = "", attempt: int = 0, **fields: Any) -> SandboxSpec:
+    """A sandbox of pod `name` in namespace ``default``; `fields` are those of `SandboxSpec`."""
+    uid = uid or f"uid-{name}"
+    fields.setdefault("namespace", "default")
+    fields.setdefault("labels", {names.POD_UID: uid, names.POD_NAME: name})
+    return SandboxSpec(uid=PodUid(uid), name=name, attempt=attempt, **fields)
+
+
+def unit_spec(
+    name: str = "main",
+    *,
+    attempt: int = 0,
+    image: str = "busybox",
+    command: tuple[str, ...] = (),
+    **fields: Any,
+) -> UnitSpec:
+    """A process unit; `fields` are those of `UnitSpec`, `detail` included."""
+    fields.setdefault("detail", Process(command=command))
+    fields.setdefault("labels", {names.CONTAINER_NAME: name})
+    return UnitSpec(name=name, attempt=attempt, image=ImageSpec(requested=image), **fields)

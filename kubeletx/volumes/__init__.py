@@ -1,0 +1,31 @@
+"""Volumes of pods on this node: prepared before the sandbox, mounted per container, released at the end."""
+
+from .cluster_objects import ClusterObjects, ObjectData, ObjectSet
+from .container_mounts import ContainerMounts
+from .empty_dir import Usage, usage
+from .mounting import LinuxMounter, Mounter, ensure_shared
+from .pod_fields import FieldContext
+from .prepared import PreparedVolume, PreparedVolumes, SetUp, SetUpVolume, VolumeError
+from .preparer import Blocking, VolumePreparer
+from .teardown import Orphan
+
+__all__ = [
+    "Blocking",
+    "ClusterObjects",
+    "ContainerMounts",
+    "FieldContext",
+    "LinuxMounter",
+    "Mounter",
+    "ObjectData",
+    "ObjectSet",
+    "Orphan",
+    "PreparedVolume",
+    "PreparedVolumes",
+    "SetUp",
+    "SetUpVolume",
+    "Usage",
+    "VolumeError",
+    "VolumePreparer",
+    "ensure_shared",
+    "usage",
+]

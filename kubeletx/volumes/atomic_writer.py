@@ -1,0 +1,143 @@
+"""Files that change all at once: the layout of config map, secret and downward API volumes (kubelet V4).
+
+    <volume>/name                 → ..data/name        what containers open
+    <volume>/..data               → ..<time>.<random>  swapped by one rename
+    <volume>/..<time>.<random>/   the files of one generation
+
+A reader sees the old files or the new ones, never a mixture. What is as it should be already is left
+alone. A crash leaves at most a generation that nobody points to; the next write removes it. Blocking.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import msgspec
+
+from .beneath import remove_tree
+from .ownership import set_group
+
+DATA: Final = "..data"
+_DATA_NEW: Final = "..data_tmp"
+DIRECTORY_MODE: Final = 0o755
+DEFAULT_MODE: Final = 0o644
+_LONGEST_PATH: Final = 4096
+
+
+class FileContent(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of a payload; its content is never printed."""
+
+    data: bytes
+    mode: int = DEFAULT_MODE
+
+    def __repr__(self) -> str:
+        return f"FileContent({len(self.data)} bytes, mode={self.mode:o})"
+
+
+def write_files(target: Path, files: Mapping[str, FileContent], *, group: int | None = None) -> bool:
+    """Make the existing directory `target` show exactly `files`, by relative path; True if it changed.
+
+    `group`: fsGroup, which may read everything. Raises ValueError for a path that is not allowed and
+    OSError.
+    """
+    for path in files:
+        check_path(path)
+    current = _current(target)
+    changed = current is None or _read(target / current) != _expected(files, group)
+    if changed:
+        current = _write_generation(target, files, group)
+        _swap(target, current)
+    assert current is not None
+    _link_names(target, files)
+    _remove_strays(target, files, current)
+    return changed
+
+
+def check_path(path: str) -> None:
+    """Whether a file of a volume may have this relative path. Raises ValueError with the reason."""
+    parts = PurePosixPath(path).parts
+    if not parts or "\0" in path:
+        raise ValueError(f"{path!r} is no file name")
+    if path.startswith("/"):
+        raise ValueError(f"{path!r} is an absolute path")
+    if ".." in parts:
+        raise ValueError(f"{path!r} contains '..'")
+    if parts[0].startswith(".."):
+        raise ValueError(f"{path!r} begins with '..'")
+    if len(path) > _LONGEST_PATH or any(len(os.fsencode(part)) > 255 for part in parts):
+        raise ValueError(f"{path[:40]!r}... is too long")
+
+
+def _current(target: Path) -> str | None:
+    try:
+        name = os.readlink(target / DATA)
+    except OSError:  # not there, or no link: the first write
+        return None
+    return name if "/" not in name and (target / name).is_dir() else None
+
+
+def _expected(files: Mapping[str, FileContent], group: int | None) -> dict[str, tuple[int, bytes]]:
+    extra = 0 if group is None else 0o440
+    return {str(PurePosixPath(path)): (one.mode | extra, one.data) for path, one in files.items()}
+
+
+def _read(directory: Path) -> dict[str, tuple[int, bytes]]:
+    found = {}
+    for path in _walk(directory):
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        found[str(path.relative_to(directory))] = (mode, path.read_bytes())
+    return found
+
+
+def _walk(directory: Path) -> Iterator[Path]:
+    for parent, _, names in os.walk(directory, followlinks=False):
+        yield from (Path(parent, name) for name in names)
+
+
+def _write_generation(target: Path, files: Mapping[str, FileContent], group: int | None) -> str:
+    stamp = time.strftime("..%Y_%m_%d_%H_%M_%S.", time.gmtime())
+    directory = Path(tempfile.mkdtemp(prefix=stamp, dir=target))
+    for relative, content in files.items():
+        path = directory / relative
+        for parent in reversed(path.relative_to(directory).parents[:-1]):
+            made = directory / parent
+            made.mkdir(exist_ok=True)
+            made.chmod(DIRECTORY_MODE)
+        path.write_bytes(content.data)
+        path.chmod(content.mode)
+    directory.chmod(DIRECTORY_MODE)
+    set_group(directory, group, read_only=True)
+    return directory.name
+
+
+def _swap(target: Path, generation: str) -> None:
+    fresh = target / _DATA_NEW
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(generation)
+    fresh.rename(target / DATA)
+
+
+def _link_names(target: Path, files: Mapping[str, FileContent]) -> None:
+    for name in _first_parts(files):
+        link, wanted = target / name, f"{DATA}/{name}"
+        if link.is_symlink() and os.readlink(link) == wanted:
+            continue
+        remove_tree(link)
+        link.symlink_to(wanted)
+
+
+def _remove_strays(target: Path, files: Mapping[str, FileContent], current: str) -> None:
+    wanted = {*_first_parts(files), DATA, current}
+    for path in list(target.iterdir()):
+        if path.name not in wanted:
+            remove_tree(path)
+
+
+def _first_parts(files: Mapping[str, FileContent]) -> set[str]:
+    return {PurePosixPath(path).parts[0] for path in files}

@@ -1,0 +1,211 @@
+"""File work in directories that containers can write to: never led out of them by a link.
+
+Names are resolved by the kernel with openat2(2), RESOLVE_BENEATH: a link may lead anywhere inside the
+volume and nowhere else. Where the kernel has no openat2 (before 5.6) links are not followed at all.
+Directories are emptied through file descriptors, and a mount point in them is an error, never crossed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+_OPENAT2: Final = 437
+_RESOLVE_NO_MAGICLINKS: Final = 0x02
+_RESOLVE_BENEATH: Final = 0x08
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+@contextmanager
+def open_beneath(base: Path, relative: str, flags: int = os.O_PATH) -> Iterator[int]:
+    """A file descriptor of `relative` inside `base`. `base` itself may be reached over links.
+
+    Raises OSError: EXDEV when the name leads outside, ENOENT when it does not exist.
+    """
+    base_fd = os.open(base, _DIRECTORY)
+    try:
+        fd = _open_at(base_fd, relative or ".", flags)
+    finally:
+        os.close(base_fd)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def make_directories_beneath(base: Path, relative: str, mode: int) -> None:
+    """Make every missing directory of `relative` inside `base`, with `mode` whatever the umask is."""
+    parts = PurePosixPath(relative).parts
+    for index, part in enumerate(parts):
+        try:
+            with open_beneath(base, "/".join(parts[: index + 1])):
+                continue
+        except FileNotFoundError:
+            pass
+        with open_beneath(base, "/".join(parts[:index]), _DIRECTORY) as parent:
+            try:
+                os.mkdir(part, dir_fd=parent)
+            except FileExistsError:  # somebody was faster, or a link that leads nowhere
+                continue
+            made = os.open(part, _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+            try:
+                os.fchmod(made, mode)
+            finally:
+                os.close(made)
+
+
+def make_private(path: Path, mode: int = 0o750) -> None:
+    """Make a directory and its missing parents, all with `mode`. For places no container can write to."""
+    try:
+        os.mkdir(path, mode)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+        return
+    except FileNotFoundError:
+        make_private(path.parent, mode)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, mode)
+    os.chmod(path, mode)  # whatever the umask is
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a file or directory with all below it; succeeds if it is not there.
+
+    Deep trees are flattened while they are emptied, so that depth costs neither stack nor descriptors.
+    Raises OSError: EBUSY for a mount point, which is left alone with everything in it.
+    """
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(mode):
+        path.unlink(missing_ok=True)
+        return
+    if _try_rmdir(str(path)):
+        return
+    top = _open_directory(str(path))
+    try:
+        _empty(top)
+    finally:
+        os.close(top)
+    os.rmdir(path)
+
+
+def _empty(top: int) -> None:
+    names = (f".kubeletx-removing-{number}" for number in range(1 << 62))
+    while entries := _entries(top):
+        for name, is_directory in entries:
+            if not is_directory:
+                os.unlink(name, dir_fd=top)
+            elif not _try_rmdir(name, dir_fd=top):
+                _lift(top, name, names)
+                os.rmdir(name, dir_fd=top)
+
+
+def _lift(top: int, name: str, names: Iterator[str]) -> None:
+    """Empty one directory: files go, directories move up to `top`."""
+    inner = _open_directory(name, dir_fd=top)
+    try:
+        for child, is_directory in _entries(inner):
+            if not is_directory:
+                os.unlink(child, dir_fd=inner)
+            elif not _try_rmdir(child, dir_fd=inner):
+                _move(child, inner, top, names)
+    finally:
+        os.close(inner)
+
+
+def _move(child: str, inner: int, top: int, names: Iterator[str]) -> None:
+    for name in names:
+        try:
+            os.rename(child, name, src_dir_fd=inner, dst_dir_fd=top)
+        except OSError as err:
+            # A container may have used such a name itself.
+            if err.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
+                raise
+        else:
+            return
+
+
+def _entries(fd: int) -> list[tuple[str, bool]]:
+    with os.scandir(fd) as found:
+        return [(one.name, one.is_dir(follow_symlinks=False)) for one in found]
+
+
+def _try_rmdir(name: str, *, dir_fd: int | None = None) -> bool:
+    """Whether the directory was empty and is gone. A mount point raises EBUSY before it is looked into."""
+    try:
+        os.rmdir(name, dir_fd=dir_fd)
+    except OSError as err:
+        if err.errno in {errno.ENOTEMPTY, errno.EEXIST}:
+            return False
+        raise
+    return True
+
+
+def _open_directory(name: str, *, dir_fd: int | None = None) -> int:
+    try:
+        return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=dir_fd)
+    except PermissionError:
+        # Without root, a directory that a process of ours closed to its owner.
+        os.chmod(name, 0o700, dir_fd=dir_fd)
+        return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=dir_fd)
+
+
+def _open_at(base_fd: int, relative: str, flags: int) -> int:
+    if PurePosixPath(relative).is_absolute():
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), relative)
+    how = _OpenHow(flags | os.O_CLOEXEC, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+    # EAGAIN: a rename went on meanwhile, so the kernel could not be sure of the result.
+    for _ in range(100):
+        fd = int(
+            _libc().syscall(
+                ctypes.c_long(_OPENAT2),
+                ctypes.c_int(base_fd),
+                ctypes.c_char_p(os.fsencode(relative)),
+                ctypes.byref(how),
+                ctypes.c_size_t(ctypes.sizeof(how)),
+            )
+        )
+        if fd >= 0:
+            return fd
+        number = ctypes.get_errno()
+        if number == errno.ENOSYS:
+            return _walk(base_fd, relative, flags)
+        if number != errno.EAGAIN:
+            break
+    raise OSError(number, os.strerror(number), relative)
+
+
+def _walk(base_fd: int, relative: str, flags: int) -> int:
+    """Without openat2: one component at a time, no links."""
+    *parents, last = PurePosixPath(relative).parts or (".",)
+    if ".." in (*parents, last):
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), relative)
+    fd = os.dup(base_fd)
+    try:
+        for part in parents:
+            inner = os.open(part, _DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+        return os.open(last, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+    finally:
+        os.close(fd)
+
+
+@lru_cache(maxsize=1)
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)

@@ -1,0 +1,219 @@
+"""Volume mounts of one container → contract `Mount`s, with the files and bind mounts they need.
+
+A subPath is resolved inside its volume by the kernel, then bound to a place of our own: what the container
+gets cannot be changed afterwards by swapping a link. Blocking.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from kubeletx.api import Device, InvalidPod, Mount, MountPropagation, SourceKind
+from kubeletx.kube.core import Container, Pod, VirtualMachine, VolumeMount
+
+from . import layout
+from .beneath import make_private
+from .expansion import UnknownName, expand_strictly
+from .mounting import Mounter, ensure_shared
+from .prepared import PreparedVolume, PreparedVolumes
+from .subpath import check_sub_path, prepare_sub_path
+
+HOSTS_TARGET: Final = "/etc/hosts"
+HOSTS_MODE: Final = 0o644
+MESSAGE_MODE: Final = 0o666
+DEFAULT_MESSAGE_TARGET: Final = "/dev/termination-log"
+
+_PROPAGATION: Final = {
+    None: MountPropagation.PRIVATE,
+    "": MountPropagation.PRIVATE,
+    "None": MountPropagation.PRIVATE,
+    "HostToContainer": MountPropagation.HOST_TO_CONTAINER,
+    "Bidirectional": MountPropagation.BIDIRECTIONAL,
+}
+
+
+class MountRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt of one container. See `VolumePreparer.mounts_for`."""
+
+    pod: Pod
+    container: Container | VirtualMachine
+    prepared: PreparedVolumes
+    attempt: int
+    environment: dict[str, str]
+    hosts_text: str | None
+    recursive_read_only: bool
+    root_dir: Path
+    mounter: Mounter
+
+    def __repr__(self) -> str:
+        return f"MountRequest({self.pod.ref}, {self.container.name}, attempt={self.attempt})"
+
+
+class ContainerMounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a container gets of the node."""
+
+    mounts: tuple[Mount, ...] = ()
+    devices: tuple[Device, ...] = ()
+    """Block volumes of a container; a machine has them among its mounts."""
+
+
+class MountError(InvalidPod):
+    """A mount that cannot be made (Waiting reason CreateContainerConfigError)."""
+
+    def __init__(self, *, field: str, problem: str, fix: str = "") -> None:
+        super().__init__(field=field, problem=problem, fix=fix, reason="CreateContainerConfigError")
+
+
+def build_mounts(request: MountRequest) -> ContainerMounts:
+    """All mounts of the container, in the manifest's order, then ours."""
+    container = request.container
+    mounts = [_volume_mount(request, index, one) for index, one in enumerate(container.volume_mounts)]
+    devices, disks = _block_volumes(request)
+    mounts += disks
+    if isinstance(container, Container):
+        mounts += _hosts_file(request, mounts)
+        mounts += _termination_message(request, container)
+    return ContainerMounts(mounts=tuple(mounts), devices=devices)
+
+
+def _volume_mount(request: MountRequest, index: int, wanted: VolumeMount) -> Mount:
+    field = f"container {request.container.name!r} volumeMounts[{index}]"
+    volume = _volume(request, wanted.name, field)
+    target = wanted.mount_path if wanted.mount_path.startswith("/") else f"/{wanted.mount_path}"
+    read_only = wanted.read_only or volume.read_only
+    sub_path = _sub_path(request, wanted, field)
+    if volume.image:
+        return Mount(
+            source="",
+            target=target,
+            name=volume.name,
+            read_only=True,
+            image=volume.image,
+            image_sub_path=sub_path,
+        )
+    source = volume.source
+    if sub_path:
+        place = layout.subpath_target(
+            request.root_dir, request.pod.uid, volume.name, request.container.name, index
+        )
+        source = prepare_sub_path(volume, sub_path, place, request.mounter, read_only=read_only, field=field)
+    propagation = _propagation(request, wanted, field)
+    if propagation is not MountPropagation.PRIVATE and volume.managed:
+        # Runtimes refuse it on a private mount, and not every node's root is shared.
+        ensure_shared(request.mounter, Path(source))
+    return Mount(
+        source=source,
+        target=target,
+        kind=volume.kind,
+        name=volume.name,
+        read_only=read_only,
+        recursive_read_only=_recursive(request, wanted, field),
+        propagation=propagation,
+        selinux_relabel=volume.managed,
+    )
+
+
+def _volume(request: MountRequest, name: str, field: str) -> PreparedVolume:
+    volume = request.prepared.volumes.get(name)
+    if volume is None:
+        raise MountError(field=f"{field}.name", problem=f"volume {name!r} is not among spec.volumes")
+    return volume
+
+
+def _sub_path(request: MountRequest, wanted: VolumeMount, field: str) -> str:
+    if not wanted.sub_path_expr:
+        return check_sub_path(wanted.sub_path or "", f"{field}.subPath")
+    try:
+        text = expand_strictly(wanted.sub_path_expr, request.environment)
+    except UnknownName as err:
+        raise MountError(
+            field=f"{field}.subPathExpr", problem=f"missing value for {err.name!r}", fix="add it to env"
+        ) from err
+    return check_sub_path(text, f"{field}.subPathExpr")
+
+
+def _recursive(request: MountRequest, wanted: VolumeMount, field: str) -> bool:
+    mode = wanted.recursive_read_only or "Disabled"
+    if mode == "Disabled":
+        return False
+    if mode not in {"IfPossible", "Enabled"}:
+        raise MountError(field=f"{field}.recursiveReadOnly", problem=f"{mode!r} is not known")
+    if not wanted.read_only:
+        raise MountError(
+            field=f"{field}.recursiveReadOnly", problem=f"{mode} needs readOnly", fix="set readOnly: true"
+        )
+    if mode == "Enabled" and not request.recursive_read_only:
+        raise MountError(
+            field=f"{field}.recursiveReadOnly",
+            problem="the runtime cannot make mounts read-only recursively",
+            fix="use IfPossible, or another runtime",
+        )
+    return request.recursive_read_only
+
+
+def _propagation(request: MountRequest, wanted: VolumeMount, field: str) -> MountPropagation:
+    if wanted.mount_propagation not in _PROPAGATION:
+        raise MountError(
+            field=f"{field}.mountPropagation", problem=f"{wanted.mount_propagation!r} is not known"
+        )
+    found = _PROPAGATION[wanted.mount_propagation]
+    security = getattr(request.container, "security_context", None)
+    if found is MountPropagation.BIDIRECTIONAL and not (security is not None and security.privileged):
+        raise MountError(
+            field=f"{field}.mountPropagation",
+            problem="Bidirectional is for privileged containers only",
+            fix="use HostToContainer",
+        )
+    return found
+
+
+def _block_volumes(request: MountRequest) -> tuple[tuple[Device, ...], list[Mount]]:
+    devices: list[Device] = []
+    disks: list[Mount] = []
+    for index, wanted in enumerate(request.container.volume_devices):
+        field = f"container {request.container.name!r} volumeDevices[{index}]"
+        volume = _volume(request, wanted.name, field)
+        if volume.kind is SourceKind.DIRECTORY:
+            raise MountError(
+                field=f"{field}.name",
+                problem=f"volume {wanted.name!r} is no block volume",
+                fix="use volumeMounts",
+            )
+        if isinstance(request.container, VirtualMachine):
+            disks.append(
+                Mount(source=volume.source, target=wanted.device_path, kind=volume.kind, name=volume.name)
+            )
+        else:
+            devices.append(Device(container_path=wanted.device_path, host_path=volume.source))
+    return tuple(devices), disks
+
+
+def _hosts_file(request: MountRequest, mounts: list[Mount]) -> list[Mount]:
+    if request.hosts_text is None or any(one.target == HOSTS_TARGET for one in mounts):
+        return []
+    path = layout.hosts_path(request.root_dir, request.pod.uid)
+    if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != request.hosts_text:
+        _write(path, request.hosts_text, HOSTS_MODE)
+    return [Mount(source=str(path), target=HOSTS_TARGET, selinux_relabel=True)]
+
+
+def _termination_message(request: MountRequest, container: Container) -> list[Mount]:
+    path = layout.termination_message_path(request.root_dir, request.pod.uid, container.name, request.attempt)
+    _write(path, "", MESSAGE_MODE)
+    target = container.termination_message_path or DEFAULT_MESSAGE_TARGET
+    return [Mount(source=str(path), target=target, selinux_relabel=True)]
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    """Write in place: the file may be mounted into containers already, which keep seeing this inode."""
+    make_private(path.parent)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(path, flags, mode)
+    with open(fd, "wb", buffering=0) as file:
+        os.fchmod(fd, mode)
+        if text:
+            file.write(text.encode())

@@ -1,0 +1,146 @@
+"""emptyDir: a directory that lives as long as the pod, on disk, in memory or in huge pages (kubelet V3).
+
+Everyone may write to it (0777). In memory its size is the least of what the node can allocate, the pod's
+memory limit and sizeLimit. On disk sizeLimit is not enforced by the file system; `usage` measures it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from kubeletx.kube.core import EmptyDirVolumeSource, Pod
+from kubeletx.kube.quantity import to_bytes
+from kubeletx.kube.requests import enforceable_limits
+
+from . import layout
+from .beneath import make_private
+from .mountinfo import find_mount
+from .mounting import mount_tmpfs
+from .ownership import group_mode
+from .prepared import PreparedVolume, SetUp, VolumeError
+
+MODE: Final = 0o777
+HUGE_PAGES: Final = "HugePages"
+_HUGE_PAGE_DIRECTORY: Final = Path("/sys/kernel/mm/hugepages")
+
+
+def set_up(request: SetUp) -> PreparedVolume:
+    """Make the directory, and mount what its medium needs."""
+    source = request.volume.empty_dir or EmptyDirVolumeSource()
+    path = layout.volume_dir(request.root_dir, request.pod.uid, layout.EMPTY_DIR, request.volume.name)
+    make_volume_dir(path, MODE, request.fs_group)
+    medium = source.medium or ""
+    if medium == "Memory":
+        _mount_memory(request, path, memory_size(request.pod, source, request.fields.allocatable))
+    elif medium.startswith(HUGE_PAGES):
+        _mount_huge_pages(request, path, medium)
+    elif medium:
+        raise VolumeError(
+            field=f"{request.field}.emptyDir.medium",
+            problem=f"unknown storage medium {medium!r}",
+            fix="use Memory, HugePages or HugePages-<size>, or leave it out",
+        )
+    return PreparedVolume(name=request.volume.name, source=str(path))
+
+
+def memory_size(pod: Pod, source: EmptyDirVolumeSource, allocatable: dict[str, int]) -> int:
+    """Size of an emptyDir in memory; 0 when nothing limits it."""
+    limits = enforceable_limits(pod.spec)
+    candidates = (
+        allocatable.get("memory", 0),
+        limits["memory"].value if "memory" in limits else 0,
+        to_bytes(source.size_limit) if source.size_limit else 0,
+    )
+    return min((size for size in candidates if size > 0), default=0)
+
+
+def make_volume_dir(path: Path, mode: int, group: int | None = None) -> None:
+    """Make the directory of a volume with exactly `mode`, for `group` if there is one.
+
+    It appears in one step, so a directory that is there was finished, and is left as its users have it.
+    """
+    if os.path.lexists(path):
+        return
+    make_private(path.parent)
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.mkdir(exist_ok=True)
+    if group is not None:
+        os.chown(fresh, -1, group)
+    fresh.chmod(group_mode(mode, group))
+    fresh.rename(path)
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """Space and inodes in use."""
+
+    used_bytes: int
+    inodes: int
+
+
+def usage(path: Path) -> Usage:
+    """What a volume directory uses now: blocks on disk, hard links counted once, other mounts left out.
+
+    Files that vanish meanwhile do not count. Blocking, and slow for many files.
+    """
+    device = os.lstat(path).st_dev
+    used, seen, waiting = 0, set[int](), [str(path)]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    found = entry.stat(follow_symlinks=False)
+                    if found.st_dev != device or found.st_ino in seen:
+                        continue
+                    seen.add(found.st_ino)
+                    used += found.st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except FileNotFoundError:
+            continue
+    return Usage(used_bytes=used, inodes=len(seen) + 1)
+
+
+def _mount_memory(request: SetUp, path: Path, size: int) -> None:
+    if find_mount(request.mounter.mounts(), path) is None:
+        mode = group_mode(MODE, request.fs_group)
+        mount_tmpfs(request.mounter, path, size_bytes=size, mode=mode, group=request.fs_group)
+
+
+def _mount_huge_pages(request: SetUp, path: Path, medium: str) -> None:
+    if find_mount(request.mounter.mounts(), path) is not None:
+        return
+    size = _page_size(request, medium)
+    if not (_HUGE_PAGE_DIRECTORY / f"hugepages-{size // 1024}kB").is_dir():
+        raise VolumeError(
+            field=f"{request.field}.emptyDir.medium",
+            problem=f"this node's kernel offers no huge pages of {size} bytes",
+            fix="reserve them on the node or use another medium",
+        )
+    owner = "" if request.fs_group is None else f",gid={request.fs_group}"
+    request.mounter.mount("nodev", path, fstype="hugetlbfs", data=f"pagesize={size},mode={MODE:o}{owner}")
+
+
+def _page_size(request: SetUp, medium: str) -> int:
+    """The size that the medium names, else the only one that the pod's containers ask for."""
+    spec, prefix = request.pod.spec, "hugepages-"
+    needs = [spec.resources, *(one.resources for one in (*spec.init_containers, *spec.containers))]
+    names = {name for one in needs for name in (*one.limits, *one.requests) if name.startswith(prefix)}
+    wanted = {to_bytes(name.removeprefix(prefix)) for name in names}
+    if medium != HUGE_PAGES:
+        try:
+            wanted &= {to_bytes(medium.removeprefix(f"{HUGE_PAGES}-"))}
+        except ValueError as err:
+            problem = f"{medium!r} names no page size"
+            raise VolumeError(field=f"{request.field}.emptyDir.medium", problem=problem) from err
+    if len(wanted) != 1:
+        problem = f"medium {medium}: containers ask for {len(wanted)} matching sizes of huge pages"
+        raise VolumeError(
+            field=f"{request.field}.emptyDir.medium",
+            problem=problem,
+            fix="give a container a limit of hugepages-<size>, and name the size if there are several",
+        )
+    return wanted.pop()

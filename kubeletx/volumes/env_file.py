@@ -1,0 +1,68 @@
+"""Environment files that a container left in an emptyDir (fileKeyRef, kubelet E3).
+
+    # a comment
+    NAME='text, taken as it is, over
+    several lines if need be'   # another comment
+    EMPTY=
+
+Only text in single quotes is a value; nothing in it is expanded. Source: KEP-3721. The file was written by a
+container, so it is read without following links out of its volume, and only up to a limit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Final
+
+from kubeletx.api import PodUid
+
+from . import layout
+from .beneath import open_beneath
+
+MAX_FILE_BYTES: Final = 64 * 1024
+
+_SKIPPED: Final = re.compile(r"[ \t]*(?:#[^\n]*)?(?:\n|\Z)")
+_ASSIGNMENT: Final = re.compile(r"[ \t]*([^\s='#]+)=(?:'([^']*)')?[ \t]*(?:#[^\n]*)?(?:\n|\Z)")
+_EMPTY: Final = re.compile(r"[ \t]*([^\s='#]+)=[ \t][^\n]*(?:\n|\Z)")
+
+
+def parse_env_file(text: str) -> dict[str, str]:
+    """Name to value; of two with one name the last counts. Raises ValueError with the line's number."""
+    values: dict[str, str] = {}
+    text, position = text.replace("\r\n", "\n"), 0
+    while position < len(text):
+        if match := _SKIPPED.match(text, position):
+            position = match.end()
+            continue
+        match = _ASSIGNMENT.match(text, position) or _EMPTY.match(text, position)
+        if match is None:
+            number = text.count("\n", 0, position) + 1
+            raise ValueError(f"line {number} is not NAME='value'")
+        values[match[1]] = (match[2] if match.re is _ASSIGNMENT else "") or ""
+        position = match.end()
+    return values
+
+
+def read_env_file(root_dir: Path, uid: PodUid, volume: str, path: str) -> dict[str, str] | None:
+    """Values of a file in an emptyDir of the pod; None when there is no such file. Blocking, but short.
+
+    Raises ValueError for a file that cannot be used and OSError for one that cannot be read.
+    """
+    directory = layout.volume_dir(root_dir, uid, layout.EMPTY_DIR, volume)
+    try:
+        with open_beneath(directory, path, os.O_RDONLY | os.O_NONBLOCK) as fd:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode):
+                raise ValueError("is not a regular file")
+            if found.st_size > MAX_FILE_BYTES:
+                raise ValueError(f"has {found.st_size} bytes, more than {MAX_FILE_BYTES}")
+            data = os.read(fd, MAX_FILE_BYTES)
+    except FileNotFoundError:
+        return None
+    try:
+        return parse_env_file(data.decode())
+    except UnicodeDecodeError as err:
+        raise ValueError("is not UTF-8 text") from err

@@ -1,0 +1,19 @@
+"""Image volumes: the content of an OCI image, mounted read-only by the runtime itself (kubelet V8).
+
+Nothing is prepared on the node; the reference goes into the contract's `Mount.image`.
+"""
+
+from __future__ import annotations
+
+from .prepared import PreparedVolume, SetUp, VolumeError
+
+
+def set_up(request: SetUp) -> PreparedVolume:
+    """The image's reference."""
+    source = request.volume.image
+    assert source is not None
+    if not source.reference:
+        raise VolumeError(
+            field=f"{request.field}.image.reference", problem="is missing", fix="name the image"
+        )
+    return PreparedVolume(name=request.volume.name, read_only=True, managed=False, image=source.reference)

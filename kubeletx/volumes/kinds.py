@@ -1,0 +1,49 @@
+"""Which file knows which kind of volume."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kubeletx.api import KubeletxError
+from kubeletx.kube.core import Volume, VolumeSource
+from kubeletx.kube.meta import json_name
+
+from . import config_map, downward_api, empty_dir, host_path, image, projected, secret
+from .mounting import mount_error
+from .prepared import PreparedVolume, SetUp, SetUpVolume, VolumeError
+
+KINDS: Final[Mapping[str, SetUpVolume]] = {
+    "empty_dir": empty_dir.set_up,
+    "host_path": host_path.set_up,
+    "downward_api": downward_api.set_up,
+    "projected": projected.set_up,
+    "config_map": config_map.set_up,
+    "secret": secret.set_up,
+    "image": image.set_up,
+}
+"""By attribute of `Volume`."""
+
+
+def kind_of(volume: Volume) -> str:
+    """The attribute that is set; a volume that names no source is an emptyDir."""
+    names = (name for name in VolumeSource.__struct_fields__ if getattr(volume, name) is not None)
+    return next(names, "empty_dir")
+
+
+def set_up_volume(request: SetUp, drivers: Mapping[str, SetUpVolume]) -> PreparedVolume:
+    """Make one volume ready. Raises KubeletxError with reason FailedMount."""
+    kind = kind_of(request.volume)
+    set_up = KINDS.get(kind) or drivers.get(kind)
+    if set_up is None:
+        raise VolumeError(
+            field=f"{request.field}.{json_name(kind)}",
+            problem="no volume driver of this agent knows this kind of volume",
+            fix="use " + ", ".join(json_name(name) for name in (*KINDS, *drivers)),
+        )
+    try:
+        return set_up(request)
+    except KubeletxError:
+        raise
+    except OSError as err:
+        raise mount_error(f'volume "{request.volume.name}" ({json_name(kind)})', err) from err

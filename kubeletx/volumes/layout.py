@@ -1,0 +1,80 @@
+"""Where a pod's files are, below ``root_dir``: the kubelet's layout.
+
+    pods/<uid>/                                        0750
+        volumes/kubernetes.io~<kind>/<volume>          0750 up to the volume itself
+        volume-subpaths/<volume>/<container>/<index>   bind mounts of subPath
+        containers/<container>/<attempt>               termination message file, 0666
+        plugins/
+        etc-hosts                                      0644
+
+Pure path arithmetic. Every name that comes from a manifest is checked before it becomes part of a path.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from kubeletx.api import InvalidPod, PodUid
+
+EMPTY_DIR: Final = "empty-dir"
+DOWNWARD_API: Final = "downward-api"
+PROJECTED: Final = "projected"
+CONFIG_MAP: Final = "configmap"
+SECRET: Final = "secret"
+
+DIRECTORY_MODE: Final = 0o750
+"""Of everything between root_dir and the volumes themselves."""
+
+
+def pods_dir(root_dir: Path) -> Path:
+    """The directory with one directory for each pod."""
+    return root_dir / "pods"
+
+
+def pod_dir(root_dir: Path, uid: PodUid) -> Path:
+    """All of one pod's files on the node."""
+    return pods_dir(root_dir) / check_name(uid, "metadata.uid")
+
+
+def volumes_dir(root_dir: Path, uid: PodUid) -> Path:
+    """The pod's volumes, by kind."""
+    return pod_dir(root_dir, uid) / "volumes"
+
+
+def volume_dir(root_dir: Path, uid: PodUid, kind: str, name: str) -> Path:
+    """One volume of the pod; `kind` such as ``empty-dir``."""
+    return volumes_dir(root_dir, uid) / f"kubernetes.io~{kind}" / check_name(name, "spec.volumes[].name")
+
+
+def subpaths_dir(root_dir: Path, uid: PodUid) -> Path:
+    """Bind mounts made for subPath."""
+    return pod_dir(root_dir, uid) / "volume-subpaths"
+
+
+def subpath_target(root_dir: Path, uid: PodUid, volume: str, container: str, index: int) -> Path:
+    """The bind mount of one volumeMount with a subPath; `index`: its place in the container's list."""
+    base = subpaths_dir(root_dir, uid) / check_name(volume, "spec.volumes[].name")
+    return base / check_name(container, "spec.containers[].name") / str(index)
+
+
+def container_dir(root_dir: Path, uid: PodUid, container: str) -> Path:
+    """Files of one container of the pod."""
+    return pod_dir(root_dir, uid) / "containers" / check_name(container, "spec.containers[].name")
+
+
+def termination_message_path(root_dir: Path, uid: PodUid, container: str, attempt: int) -> Path:
+    """The file that one attempt of a container writes its termination message to."""
+    return container_dir(root_dir, uid, container) / f"{attempt:08d}"
+
+
+def hosts_path(root_dir: Path, uid: PodUid) -> Path:
+    """The pod's managed hosts file."""
+    return pod_dir(root_dir, uid) / "etc-hosts"
+
+
+def check_name(name: str, field: str) -> str:
+    """`name`, if it is usable as one path component. Raises InvalidPod."""
+    if not name or name in {".", ".."} or "/" in name or "\0" in name:
+        raise InvalidPod(field=field, problem=f"{name!r} cannot be part of a path", fix="use a plain name")
+    return name

@@ -1,0 +1,70 @@
+"""What is mounted where, from ``/proc/self/mountinfo``. Source: proc(5)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+MOUNTINFO: Final = Path("/proc/self/mountinfo")
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
+
+
+class MountPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One mount. `root`: what of the file system is shown; `shared`: mounts below it propagate."""
+
+    id: int
+    target: str
+    root: str
+    fstype: str
+    source: str
+    options: str
+    super_options: str
+    shared: bool
+
+
+def parse_mountinfo(text: str) -> tuple[MountPoint, ...]:
+    """Every mount of this namespace, in mount order."""
+    return tuple(_parse_line(line) for line in text.splitlines() if line)
+
+
+def read_mountinfo() -> tuple[MountPoint, ...]:
+    """The mounts of this process, now."""
+    return parse_mountinfo(MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape"))
+
+
+def mounts_below(mounts: Iterable[MountPoint], directory: Path) -> tuple[MountPoint, ...]:
+    """Mounts on `directory` and below it, in mount order; later ones may cover earlier ones."""
+    whole, prefix = str(directory), f"{directory}/"
+    return tuple(one for one in mounts if one.target == whole or one.target.startswith(prefix))
+
+
+def find_mount(mounts: Iterable[MountPoint], target: Path) -> MountPoint | None:
+    """The topmost mount exactly on `target`."""
+    found = None
+    for one in mounts:
+        if one.target == str(target):
+            found = one
+    return found
+
+
+def _parse_line(line: str) -> MountPoint:
+    words = line.split(" ")
+    dash = words.index("-", 6)
+    return MountPoint(
+        id=int(words[0]),
+        root=_unescape(words[3]),
+        target=_unescape(words[4]),
+        options=words[5],
+        shared=any(word.startswith("shared:") for word in words[6:dash]),
+        fstype=words[dash + 1],
+        source=_unescape(words[dash + 2]),
+        super_options=words[dash + 3],
+    )
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), text) if "\\" in text else text

@@ -1,0 +1,124 @@
+"""Mounting without a subprocess: mount(2) and umount2(2) through libc.
+
+`Mounter` is what the rest of this room uses, so that tests need no root. All calls block; run them
+through the room's thread door.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, Protocol
+
+from kubeletx.api import KubeletxError, PermissionDenied, Unavailable
+from kubeletx.api.names import Event
+
+from .mountinfo import MountPoint, read_mountinfo
+
+MS_BIND: Final = 0x1000
+MS_REC: Final = 0x4000
+MS_PRIVATE: Final = 0x40000
+MS_SHARED: Final = 0x100000
+UMOUNT_NOFOLLOW: Final = 0x8
+
+
+class Mounter(Protocol):
+    """The mount table."""
+
+    def mount(self, source: str, target: Path, *, fstype: str = "", flags: int = 0, data: str = "") -> None:
+        """Mount `source` on `target`. Raises OSError."""
+        ...
+
+    def unmount(self, target: Path) -> None:
+        """Unmount the topmost mount on `target`; succeeds if there is none. Raises OSError (EBUSY)."""
+        ...
+
+    def mounts(self) -> tuple[MountPoint, ...]:
+        """Every mount, in mount order."""
+        ...
+
+
+class LinuxMounter:
+    """The mount table of this process."""
+
+    def mount(self, source: str, target: Path, *, fstype: str = "", flags: int = 0, data: str = "") -> None:
+        """Mount `source` on `target`. Raises OSError."""
+        answer = _libc().mount(
+            os.fsencode(source), os.fsencode(target), fstype.encode() or None, flags, data.encode() or None
+        )
+        if answer != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(target))
+
+    def unmount(self, target: Path) -> None:
+        """Unmount the topmost mount on `target`; succeeds if there is none. Raises OSError (EBUSY)."""
+        if _libc().umount2(os.fsencode(target), UMOUNT_NOFOLLOW) == 0:
+            return
+        number = ctypes.get_errno()
+        if number not in {errno.EINVAL, errno.ENOENT}:  # not a mount point, or not there
+            raise OSError(number, os.strerror(number), str(target))
+
+    def mounts(self) -> tuple[MountPoint, ...]:
+        """Every mount, in mount order."""
+        return read_mountinfo()
+
+
+def mount_tmpfs(
+    mounter: Mounter, target: Path, *, size_bytes: int = 0, mode: int = 0o777, group: int | None = None
+) -> None:
+    """A memory file system of at most `size_bytes`, kept out of swap where the kernel can (6.4).
+
+    0: the kernel's own limit, half of the memory. Raises OSError.
+    """
+    options = [f"mode={mode:o}"]
+    options += [f"size={size_bytes}"] if size_bytes > 0 else []
+    options += [f"gid={group}"] if group is not None else []
+    try:
+        mounter.mount("tmpfs", target, fstype="tmpfs", data=",".join([*options, "noswap"]))
+    except OSError as err:
+        if err.errno != errno.EINVAL:
+            raise
+        mounter.mount("tmpfs", target, fstype="tmpfs", data=",".join(options))
+
+
+def ensure_shared(mounter: Mounter, directory: Path) -> None:
+    """Make mounts below `directory` propagate, as Bidirectional mounts need; needs root.
+
+    The directory is bound on itself unless a shared mount holds it already.
+    """
+    real = directory.resolve()
+    holder = max(
+        (one for one in mounter.mounts() if real.is_relative_to(one.target)),
+        key=lambda one: (len(one.target), one.id),
+        default=None,
+    )
+    if holder is not None and holder.shared:
+        return
+    if holder is None or holder.target != str(real):
+        mounter.mount(str(real), real, flags=MS_BIND | MS_REC)
+    mounter.mount("none", real, flags=MS_SHARED)
+
+
+def mount_error(what: str, err: OSError) -> KubeletxError:
+    """`err` as one of ours, with reason FailedMount. `what`: the volume and the step, for people."""
+    text = f"{what}: {err.strerror}" + (f" ({err.filename})" if err.filename else "")
+    if err.errno in {errno.EPERM, errno.EACCES}:
+        return PermissionDenied(f"{text}; the agent needs root for this", reason=Event.FAILED_MOUNT)
+    return Unavailable(text, reason=Event.FAILED_MOUNT)
+
+
+@lru_cache(maxsize=1)
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mount.argtypes = (
+        ctypes.c_char_p,
+        ctypes.c_char_p,
+        ctypes.c_char_p,
+        ctypes.c_ulong,
+        ctypes.c_char_p,
+    )
+    libc.umount2.argtypes = (ctypes.c_char_p, ctypes.c_int)
+    return libc

@@ -1,0 +1,56 @@
+"""fsGroup: the group that may use a pod's volumes (kubelet V8).
+
+Every file gets the group and what the owner may do, the group may do too; directories also hand the group
+on (setgid). Links are never followed. Source: kubelet, pkg/volume/volume_linux.go.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+_READ_ONLY: Final = 0o440
+_READ_WRITE: Final = 0o660
+_DIRECTORY: Final = stat.S_ISGID | 0o110
+
+
+def set_group(
+    path: Path, group: int | None, *, read_only: bool = False, only_on_mismatch: bool = False
+) -> None:
+    """Give `path` and everything in it to `group`; None: leave all as it is.
+
+    `only_on_mismatch`: skip the walk when the top directory is right already. Raises OSError.
+    """
+    if group is None:
+        return
+    if only_on_mismatch and _is_right(os.lstat(path), group, read_only):
+        return
+    for directory, names, files, fd in os.fwalk(path, follow_symlinks=False):
+        del directory
+        for name in (*names, *files):
+            _change(name, fd, group, read_only)
+    _change(str(path), None, group, read_only)
+
+
+def group_mode(mode: int, group: int | None) -> int:
+    """Mode of a fresh directory that belongs to `group`; `mode` itself without a group."""
+    return mode if group is None else mode | _READ_WRITE | _DIRECTORY
+
+
+def _change(name: str, dir_fd: int | None, group: int, read_only: bool) -> None:
+    found = os.lstat(name, dir_fd=dir_fd)
+    os.chown(name, -1, group, dir_fd=dir_fd, follow_symlinks=False)
+    if not stat.S_ISLNK(found.st_mode):
+        os.chmod(name, stat.S_IMODE(found.st_mode) | _mask(found.st_mode, read_only), dir_fd=dir_fd)
+
+
+def _is_right(found: os.stat_result, group: int, read_only: bool) -> bool:
+    mask = _mask(found.st_mode, read_only)
+    return found.st_gid == group and stat.S_IMODE(found.st_mode) & mask == mask
+
+
+def _mask(mode: int, read_only: bool) -> int:
+    mask = _READ_ONLY if read_only else _READ_WRITE
+    return mask | _DIRECTORY if stat.S_ISDIR(mode) else mask

@@ -1,0 +1,138 @@
+"""Files of downward API, config map and secret sources, shared by their own volumes and projected ones.
+
+Content comes from the Pod and from an `ObjectSet`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from kubeletx.api.names import Event
+from kubeletx.kube.core import DownwardAPIVolumeFile, EmptyDirVolumeSource, KeyToPath
+
+from . import layout
+from .atomic_writer import DEFAULT_MODE, FileContent, check_path, write_files
+from .cluster_objects import ObjectData, ObjectSet
+from .empty_dir import make_volume_dir, memory_size
+from .mountinfo import find_mount
+from .mounting import mount_tmpfs
+from .ownership import group_mode
+from .pod_fields import field_text, resource_text
+from .prepared import PreparedVolume, SetUp, VolumeError
+
+Files = dict[str, FileContent]
+
+VOLUME_MODE: Final = 0o777
+REASON: Final = Event.FAILED_MOUNT
+_FIX_STATIC: Final = "this pod's source gives no cluster objects: use hostPath, or mark it optional"
+
+
+def downward_files(
+    request: SetUp, items: Sequence[DownwardAPIVolumeFile], default_mode: int | None, field: str
+) -> Files:
+    """One file for each item, with a field of the pod or a resource of a container."""
+    files: Files = {}
+    for index, item in enumerate(items):
+        where = f"{field}.items[{index}]"
+        if item.field_ref is not None:
+            text = field_text(
+                request.pod, item.field_ref, request.fields, field=f"{where}.fieldRef", reason=REASON
+            )
+        elif item.resource_field_ref is not None:
+            text = resource_text(
+                request.pod,
+                None,
+                item.resource_field_ref,
+                request.fields,
+                field=f"{where}.resourceFieldRef",
+                reason=REASON,
+            )
+        else:
+            raise VolumeError(field=where, problem="names neither fieldRef nor resourceFieldRef")
+        files[item.path] = FileContent(data=text.encode(), mode=_mode(item.mode, default_mode))
+    return checked(files, field)
+
+
+def object_files(
+    data: ObjectData | None,
+    items: Sequence[KeyToPath],
+    default_mode: int | None,
+    *,
+    optional: bool,
+    what: str,
+    field: str,
+) -> Files:
+    """Files of one config map or secret: all its keys, or those of `items`. None: it is not there."""
+    if data is None:
+        return {}
+    content = data.as_bytes()
+    if not items:
+        mode = _mode(None, default_mode)
+        return checked({key: FileContent(data=value, mode=mode) for key, value in content.items()}, field)
+    files: Files = {}
+    for index, item in enumerate(items):
+        if item.key in content:
+            mode = _mode(item.mode, default_mode)
+            files[item.path] = FileContent(data=content[item.key], mode=mode)
+        elif not optional:
+            raise VolumeError(field=f"{field}.items[{index}].key", problem=f"{what} has no key {item.key!r}")
+    return checked(files, field)
+
+
+def find_config_map(objects: ObjectSet | None, name: str, *, optional: bool, field: str) -> ObjectData | None:
+    """The config map; None when it is not there and need not be. Raises InvalidPod."""
+    found = objects.config_maps.get(name) if objects is not None else None
+    return _found(found, objects, f'configmap "{name}"', optional=optional, field=field)
+
+
+def find_secret(objects: ObjectSet | None, name: str, *, optional: bool, field: str) -> ObjectData | None:
+    """The secret; None when it is not there and need not be. Raises InvalidPod."""
+    found = objects.secrets.get(name) if objects is not None else None
+    return _found(found, objects, f'secret "{name}"', optional=optional, field=field)
+
+
+def write_volume(request: SetUp, kind: str, files: Files, *, in_memory: bool) -> PreparedVolume:
+    """Make the volume show exactly `files`. `in_memory`: on tmpfs, for what must never reach a disk."""
+    path = layout.volume_dir(request.root_dir, request.pod.uid, kind, request.volume.name)
+    make_volume_dir(path, VOLUME_MODE, request.fs_group)
+    if in_memory:
+        _mount_memory(request, path)
+    write_files(path, files, group=request.fs_group)
+    return PreparedVolume(name=request.volume.name, source=str(path), read_only=True)
+
+
+def checked(files: Files, field: str) -> Files:
+    """`files`, if every path is allowed. Raises InvalidPod."""
+    for path in files:
+        try:
+            check_path(path)
+        except ValueError as err:
+            raise VolumeError(
+                field=f"{field}.items", problem=str(err), fix="use a relative path inside the volume"
+            ) from err
+    return files
+
+
+def _found(
+    found: ObjectData | None, objects: ObjectSet | None, what: str, *, optional: bool, field: str
+) -> ObjectData | None:
+    if found is None and not optional:
+        if objects is None:
+            raise VolumeError(field=field, problem=f"{what} cannot be read", fix=_FIX_STATIC)
+        raise VolumeError(field=field, problem=f"{what} not found", fix="create it, or mark it optional")
+    return found
+
+
+def _mode(own: int | None, default: int | None) -> int:
+    if own is not None:
+        return own
+    return DEFAULT_MODE if default is None else default
+
+
+def _mount_memory(request: SetUp, path: Path) -> None:
+    if find_mount(request.mounter.mounts(), path) is None:
+        size = memory_size(request.pod, EmptyDirVolumeSource(), request.fields.allocatable)
+        mode = group_mode(VOLUME_MODE, request.fs_group)
+        mount_tmpfs(request.mounter, path, size_bytes=size, mode=mode, group=request.fs_group)

@@ -1,0 +1,71 @@
+"""What volume kinds get and give: `SetUp` in, `PreparedVolume` out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from kubeletx.api import InvalidPod, PodUid, SourceKind
+from kubeletx.api.names import Event
+from kubeletx.kube.core import Pod, Volume
+
+from .cluster_objects import ObjectSet
+from .mounting import Mounter
+from .pod_fields import FieldContext
+
+
+class PreparedVolume(msgspec.Struct, frozen=True, kw_only=True):
+    """One volume, ready on the node.
+
+    `source`: absolute path; empty for an image volume, where `image` is its reference. `managed`: the
+    directory is ours to create, relabel and remove; never true for a hostPath.
+    """
+
+    name: str
+    kind: SourceKind = SourceKind.DIRECTORY
+    source: str = ""
+    read_only: bool = False
+    managed: bool = True
+    image: str = ""
+
+
+class PreparedVolumes(msgspec.Struct, frozen=True, kw_only=True):
+    """All volumes of one pod, by name."""
+
+    uid: PodUid
+    volumes: dict[str, PreparedVolume] = {}
+
+
+class SetUp(msgspec.Struct, frozen=True, kw_only=True):
+    """What a volume kind needs to make one volume ready."""
+
+    pod: Pod
+    volume: Volume
+    root_dir: Path
+    mounter: Mounter
+    fields: FieldContext
+    objects: ObjectSet | None
+    """Objects the pod's volumes refer to; None when its source has no cluster behind it."""
+    field: str
+    """Where the volume stands in the manifest, such as ``spec.volumes[0]``."""
+
+    @property
+    def fs_group(self) -> int | None:
+        """The group that may write to the pod's volumes."""
+        security = self.pod.spec.security_context
+        return security.fs_group if security is not None else None
+
+
+SetUpVolume: TypeAlias = Callable[[SetUp], PreparedVolume]
+"""Make one volume ready. Called again for a volume that is ready already: must then change nothing that a
+container could notice, apart from new content. Blocking; raises KubeletxError or OSError."""
+
+
+class VolumeError(InvalidPod):
+    """A volume of the manifest that cannot be made ready (event FailedMount)."""
+
+    def __init__(self, *, field: str, problem: str, fix: str = "", obj: str = "") -> None:
+        super().__init__(field=field, problem=problem, fix=fix, obj=obj, reason=Event.FAILED_MOUNT)

@@ -1,0 +1,213 @@
+"""`VolumePreparer`: makes the volumes of a pod ready on the node, and takes them away again.
+
+Everything that touches a file system runs on threads that the caller owns (`Blocking`), one call at a time
+for each pod, in turn. A call that hangs, on a dead NFS server say, keeps its thread and nothing else: the
+pod's next try says so at once and other pods go on. Preparing twice changes nothing that a container could notice;
+releasing is idempotent and finds left-overs in the mount table, not in memory, so it also works for pods
+that an earlier process prepared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+import structlog
+
+from kubeletx.api import KubeletxError, PodUid, TimedOut, Unavailable
+from kubeletx.api.names import Event
+from kubeletx.kube.core import Container, Pod, VirtualMachine
+
+from . import layout
+from .beneath import make_private
+from .cluster_objects import ClusterObjects, ObjectSet
+from .container_mounts import ContainerMounts, MountRequest, build_mounts
+from .fetch import fetch_objects
+from .kinds import set_up_volume
+from .mounting import LinuxMounter, Mounter, mount_error
+from .pod_fields import FieldContext
+from .prepared import PreparedVolume, PreparedVolumes, SetUp, SetUpVolume
+from .teardown import Orphan, find_orphans, remove_pod_directory, tear_down
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+PREPARE_SECONDS: Final = 123.0
+"""How long a pod's volumes may take before it is reported (kubelet V1)."""
+RELEASE_SECONDS: Final = 123.0
+
+
+class Blocking(Protocol):
+    """Runs a blocking function on a thread of the caller's. Raises Unavailable when all threads hang."""
+
+    def __call__(self, function: Callable[..., T], /, *args: Any) -> Awaitable[T]:
+        """The function's result."""
+        ...
+
+
+class VolumePreparer:
+    """All volumes of all pods on this node."""
+
+    def __init__(
+        self,
+        *,
+        root_dir: Path,
+        blocking: Blocking,
+        fields: FieldContext,
+        mounter: Mounter | None = None,
+        cluster: ClusterObjects | None = None,
+        drivers: Mapping[str, SetUpVolume] | None = None,
+    ) -> None:
+        """`fields`: the node, for downward API. `cluster`: None refuses what needs cluster objects.
+
+        `drivers`: further volume kinds by attribute of `Volume`, such as ``flex_volume``.
+        """
+        self._root_dir = root_dir.resolve()  # the mount table knows no links
+        self._blocking = blocking
+        self._fields = fields
+        self._mounter: Mounter = mounter or LinuxMounter()
+        self._cluster = cluster
+        self._drivers = dict(drivers or {})
+        self._running: dict[PodUid, asyncio.Future[Any]] = {}
+        self._overdue: set[PodUid] = set()
+
+    async def prepare(self, pod: Pod, *, deadline_seconds: float = PREPARE_SECONDS) -> PreparedVolumes:
+        """Make every volume of the pod ready; again, it brings in content that changed (labels, config maps).
+
+        Raises a KubeletxError with reason FailedMount: InvalidPod for what cannot work, Unavailable or
+        TimedOut for what is worth another try.
+        """
+        if not pod.spec.volumes:
+            return PreparedVolumes(uid=pod.uid)
+        objects = await self._fetch(pod, deadline_seconds)
+        return await self._run(pod.uid, deadline_seconds, self._prepare, pod, objects)
+
+    async def mounts_for(
+        self,
+        pod: Pod,
+        container: Container | VirtualMachine,
+        prepared: PreparedVolumes,
+        *,
+        attempt: int,
+        environment: Mapping[str, str] | None = None,
+        hosts_text: str | None = None,
+        recursive_read_only: bool = False,
+        deadline_seconds: float = PREPARE_SECONDS,
+    ) -> ContainerMounts:
+        """What one attempt of a container gets: its volumes, hosts file and termination message file.
+
+        `environment`: for subPathExpr. `hosts_text`: content of the managed hosts file; None: none is
+        mounted. `recursive_read_only`: whether the runtime can do it. Raises as `prepare` does.
+        """
+        request = MountRequest(
+            pod=pod,
+            container=container,
+            prepared=prepared,
+            attempt=attempt,
+            environment=dict(environment or {}),
+            hosts_text=hosts_text,
+            recursive_read_only=recursive_read_only,
+            root_dir=self._root_dir,
+            mounter=self._mounter,
+        )
+        return await self._run(pod.uid, deadline_seconds, build_mounts, request)
+
+    async def release(self, uid: PodUid, *, deadline_seconds: float = RELEASE_SECONDS) -> None:
+        """Unmount and remove all volumes of the pod; nothing of a hostPath is touched.
+
+        Succeeds if there is nothing. Raises Unavailable while something is still in use. The rest of the
+        pod's directory stays, for its termination messages: see `remove_directory`.
+        """
+        await self._run(uid, deadline_seconds, tear_down, self._root_dir, uid, self._mounter)
+
+    async def remove_directory(self, uid: PodUid, *, deadline_seconds: float = RELEASE_SECONDS) -> None:
+        """Remove what is left of the pod's directory. Raises Unavailable while a mount is in it."""
+        await self._run(uid, deadline_seconds, remove_pod_directory, self._root_dir, uid, self._mounter)
+
+    async def find_orphans(self, known: frozenset[PodUid]) -> Sequence[Orphan]:
+        """Directories of pods that nobody knows any more, for clean-up at start."""
+        return await self._blocking(find_orphans, self._root_dir, known, self._mounter)
+
+    def _prepare(self, pod: Pod, objects: ObjectSet | None) -> PreparedVolumes:
+        make_private(layout.volumes_dir(self._root_dir, pod.uid))
+        ready: dict[str, PreparedVolume] = {}
+        for index, volume in enumerate(pod.spec.volumes):
+            request = SetUp(
+                pod=pod,
+                volume=volume,
+                root_dir=self._root_dir,
+                mounter=self._mounter,
+                fields=self._fields,
+                objects=objects,
+                field=f"spec.volumes[{index}]",
+            )
+            ready[volume.name] = set_up_volume(request, self._drivers)
+        return PreparedVolumes(uid=pod.uid, volumes=ready)
+
+    async def _fetch(self, pod: Pod, deadline_seconds: float) -> ObjectSet | None:
+        if self._cluster is None:
+            return None
+        try:
+            async with asyncio.timeout(deadline_seconds):
+                return await fetch_objects(pod, self._cluster)
+        except TimeoutError as err:
+            raise TimedOut(
+                f"config maps and secrets of pod {pod.ref} were not answered within {deadline_seconds:.0f} s",
+                reason=Event.FAILED_MOUNT,
+            ) from err
+
+    async def _run(self, uid: PodUid, deadline_seconds: float, function: Callable[..., T], *args: Any) -> T:
+        """Run `function` for this pod alone; a call that outlives its deadline keeps the pod's place.
+
+        Several containers of a pod ask at once, and a release may follow a preparation that was given up:
+        each waits for its turn. What is overdue already is not waited for.
+        """
+        running: asyncio.Future[T] | None = None
+        try:
+            async with asyncio.timeout(deadline_seconds):
+                await self._wait_turn(uid)
+                running = self._begin(uid, function, *args)
+                return await asyncio.shield(running)
+        except TimeoutError as err:
+            if running is None:
+                raise _still_busy() from err
+            self._overdue.add(uid)
+            raise TimedOut(
+                f"the pod's volumes took longer than {deadline_seconds:.0f} s; a file system may hang",
+                reason=Event.FAILED_MOUNT,
+            ) from err
+        except KubeletxError:
+            raise
+        except OSError as err:
+            raise mount_error("cannot prepare or release volumes", err) from err
+
+    async def _wait_turn(self, uid: PodUid) -> None:
+        while (earlier := self._running.get(uid)) is not None and not earlier.done():
+            if uid in self._overdue:
+                raise _still_busy()
+            await asyncio.wait([earlier])
+
+    def _begin(self, uid: PodUid, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        running = asyncio.ensure_future(self._blocking(function, *args))
+        if isinstance(running, asyncio.Task):
+            running.set_name(f"volumes-{uid}")
+        self._running[uid] = running
+        running.add_done_callback(lambda done: self._forget(uid, done))
+        return running
+
+    def _forget(self, uid: PodUid, done: asyncio.Future[Any]) -> None:
+        if self._running.get(uid) is done:
+            del self._running[uid]
+            self._overdue.discard(uid)
+        if not done.cancelled() and (err := done.exception()) is not None:
+            log.debug("Volume work failed", pod_uid=uid, err=str(err))
+
+
+def _still_busy() -> Unavailable:
+    return Unavailable(
+        "earlier work on the pod's volumes has not come back yet; a file system may hang",
+        reason=Event.FAILED_MOUNT,
+    )

@@ -1,0 +1,64 @@
+"""projected volumes: several sources in one directory (kubelet V4).
+
+Sources that only a cluster can give (service account tokens, trust bundles, pod certificates) are refused
+in words; a trust bundle marked optional is left out. In memory as soon as a secret is among the sources.
+"""
+
+from __future__ import annotations
+
+from kubeletx.kube.core import VolumeProjection
+
+from . import layout
+from .payload import (
+    Files,
+    downward_files,
+    find_config_map,
+    find_secret,
+    object_files,
+    write_volume,
+)
+from .prepared import PreparedVolume, SetUp, VolumeError
+
+
+def set_up(request: SetUp) -> PreparedVolume:
+    """Write the files of all sources; of two files with one path the later source wins."""
+    source = request.volume.projected
+    assert source is not None
+    files: Files = {}
+    for index, one in enumerate(source.sources):
+        field = f"{request.field}.projected.sources[{index}]"
+        files |= _files(request, one, source.default_mode, field)
+    in_memory = any(one.secret is not None for one in source.sources)
+    return write_volume(request, layout.PROJECTED, files, in_memory=in_memory)
+
+
+def _files(request: SetUp, source: VolumeProjection, mode: int | None, field: str) -> Files:
+    if source.downward_api is not None:
+        return downward_files(request, source.downward_api.items, mode, f"{field}.downwardAPI")
+    if source.config_map is not None:
+        config, field = source.config_map, f"{field}.configMap"
+        return object_files(
+            find_config_map(request.objects, config.name, optional=bool(config.optional), field=field),
+            config.items,
+            mode,
+            optional=bool(config.optional),
+            what=f'configmap "{config.name}"',
+            field=field,
+        )
+    if source.secret is not None:
+        secret, field = source.secret, f"{field}.secret"
+        return object_files(
+            find_secret(request.objects, secret.name, optional=bool(secret.optional), field=field),
+            secret.items,
+            mode,
+            optional=bool(secret.optional),
+            what=f'secret "{secret.name}"',
+            field=field,
+        )
+    if source.cluster_trust_bundle is not None and source.cluster_trust_bundle.optional:
+        return {}
+    raise VolumeError(
+        field=field,
+        problem="this source needs a cluster that this agent is not connected to",
+        fix="use downwardAPI, configMap or secret",
+    )

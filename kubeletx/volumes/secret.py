@@ -1,0 +1,24 @@
+"""secret volumes: the keys of a secret as files in memory, never on a disk (kubelet V4)."""
+
+from __future__ import annotations
+
+from . import layout
+from .payload import find_secret, object_files, write_volume
+from .prepared import PreparedVolume, SetUp
+
+
+def set_up(request: SetUp) -> PreparedVolume:
+    """Write the files as the secret is now."""
+    source = request.volume.secret
+    assert source is not None
+    field, optional = f"{request.field}.secret", bool(source.optional)
+    name = source.secret_name or ""
+    files = object_files(
+        find_secret(request.objects, name, optional=optional, field=field),
+        source.items,
+        source.default_mode,
+        optional=optional,
+        what=f'secret "{name}"',
+        field=field,
+    )
+    return write_volume(request, layout.SECRET, files, in_memory=True)

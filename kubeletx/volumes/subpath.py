@@ -1,0 +1,100 @@
+"""subPath: one file or directory of a volume, bound to a place of ours (kubelet V8).
+
+The name is resolved with `open_beneath`, so links inside the volume work and none leads out of it; the
+bind mount is made from the open descriptor, so nobody can exchange what was checked.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from kubeletx.api import InvalidPod, PermissionDenied
+
+from . import layout
+from .beneath import make_directories_beneath, make_private, open_beneath, remove_tree
+from .mountinfo import find_mount
+from .mounting import MS_BIND, Mounter
+from .prepared import PreparedVolume
+
+REASON: Final = "CreateContainerConfigError"
+
+
+def check_sub_path(text: str, field: str) -> str:
+    """`text`, if it is a relative path that stays inside; empty for none. Raises InvalidPod."""
+    if text.startswith("/"):
+        problem = f"{text!r} is an absolute path"
+    elif ".." in PurePosixPath(text).parts:
+        problem = f"{text!r} contains '..'"
+    else:
+        return text
+    raise InvalidPod(field=field, problem=problem, fix="name a path relative to the volume", reason=REASON)
+
+
+def prepare_sub_path(
+    volume: PreparedVolume,
+    sub_path: str,
+    place: Path,
+    mounter: Mounter,
+    *,
+    read_only: bool,
+    field: str,
+) -> str:
+    """Make the path if it is missing and may be made, bind it to `place`, and return the mount's source.
+
+    Without the right to mount (an agent without root) the resolved path itself is returned.
+    """
+    base = Path(volume.source)
+    try:
+        if not (read_only and volume.read_only):
+            _make_missing(base, sub_path)
+        with open_beneath(base, sub_path) as fd:
+            return _bind(fd, place, mounter)
+    except FileNotFoundError as err:
+        raise InvalidPod(
+            field=f"{field}.subPath",
+            problem=f"{sub_path!r} is not in volume {volume.name!r}",
+            fix="correct the path",
+            reason=REASON,
+        ) from err
+    except OSError as err:
+        if err.errno in {errno.EXDEV, errno.ELOOP}:
+            raise PermissionDenied(
+                f"{field}.subPath: {sub_path!r} leads out of volume {volume.name!r}", reason=REASON
+            ) from err
+        raise
+
+
+def _make_missing(base: Path, sub_path: str) -> None:
+    try:
+        with open_beneath(base, sub_path):
+            return
+    except FileNotFoundError:
+        make_directories_beneath(base, sub_path, stat.S_IMODE(os.stat(base).st_mode))
+
+
+def _bind(fd: int, place: Path, mounter: Mounter) -> str:
+    wanted = os.fstat(fd)
+    mounted = find_mount(mounter.mounts(), place) is not None
+    if mounted and os.path.samestat(wanted, os.stat(place)):
+        return str(place)
+    if mounted:
+        mounter.unmount(place)
+    make_private(place.parent)
+    is_directory = stat.S_ISDIR(wanted.st_mode)
+    if place.is_dir() != is_directory:  # an earlier attempt found something else there
+        remove_tree(place)
+    if is_directory:
+        place.mkdir(mode=layout.DIRECTORY_MODE, exist_ok=True)
+    else:
+        place.touch(mode=0o640)
+    try:
+        mounter.mount(f"/proc/self/fd/{fd}", place, flags=MS_BIND)
+    except OSError as err:
+        if err.errno != errno.EPERM or os.geteuid() == 0:
+            raise
+        return os.readlink(f"/proc/self/fd/{fd}")
+    return str(place)

@@ -1,0 +1,93 @@
+"""Taking volumes away: unmount what is mounted below the pod's directory, then remove what is ours.
+
+The mount table says what is mounted; nothing is remembered. A directory is removed only when nothing is
+mounted in it, so that no removal ever runs into a hostPath, an NFS export or another pod. All calls block.
+"""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import msgspec
+
+from kubeletx.api import PodUid, Unavailable
+from kubeletx.api.names import Event
+
+from . import layout
+from .beneath import remove_tree
+from .mountinfo import mounts_below
+from .mounting import Mounter, mount_error
+
+
+class Orphan(msgspec.Struct, frozen=True, kw_only=True):
+    """The directory of a pod that nobody knows. `mounts`: what is still mounted in it, outermost first."""
+
+    uid: PodUid
+    path: Path
+    mounts: tuple[str, ...] = ()
+
+
+def tear_down(root_dir: Path, uid: PodUid, mounter: Mounter) -> None:
+    """Unmount all of the pod's mounts and remove its volumes and subPath mounts. Idempotent."""
+    directory = layout.pod_dir(root_dir, uid)
+    _unmount_below(directory, mounter)
+    for part in (layout.volumes_dir(root_dir, uid), layout.subpaths_dir(root_dir, uid)):
+        _remove(part)
+
+
+def remove_pod_directory(root_dir: Path, uid: PodUid, mounter: Mounter) -> None:
+    """Remove the pod's whole directory. Raises Unavailable while something is mounted in it."""
+    directory = layout.pod_dir(root_dir, uid)
+    left = mounts_below(mounter.mounts(), directory.parent.resolve() / directory.name)
+    if left:
+        raise Unavailable(
+            f"{directory} still holds {len(left)} mounts, the first on {left[0].target}; release volumes first",
+            reason=Event.FAILED_KILL_POD,
+        )
+    _remove(directory)
+
+
+def find_orphans(root_dir: Path, known: frozenset[PodUid], mounter: Mounter) -> tuple[Orphan, ...]:
+    """Directories below ``pods/`` whose uid is not known, sorted by uid."""
+    pods = layout.pods_dir(root_dir)
+    try:
+        uids = sorted(PodUid(one.name) for one in pods.iterdir() if one.is_dir() and not one.is_symlink())
+    except FileNotFoundError:
+        return ()
+    mounts, real = mounter.mounts(), pods.resolve()
+    return tuple(
+        Orphan(
+            uid=uid,
+            path=pods / uid,
+            mounts=tuple(one.target for one in mounts_below(mounts, real / uid)),
+        )
+        for uid in uids
+        if uid not in known
+    )
+
+
+def _unmount_below(directory: Path, mounter: Mounter) -> None:
+    real = directory.parent.resolve() / directory.name
+    for mount in reversed(mounts_below(mounter.mounts(), real)):
+        try:
+            mounter.unmount(Path(mount.target))
+        except OSError as err:
+            if err.errno == errno.EBUSY:
+                raise Unavailable(
+                    f"{mount.target} is still in use and cannot be unmounted yet",
+                    reason=Event.FAILED_KILL_POD,
+                ) from err
+            raise mount_error("cannot unmount a volume", err) from err
+
+
+def _remove(path: Path) -> None:
+    try:
+        remove_tree(path)
+    except OSError as err:
+        if err.errno == errno.EBUSY:
+            raise Unavailable(
+                f"{path} holds a mount point ({err.filename}) and was left alone",
+                reason=Event.FAILED_KILL_POD,
+            ) from err
+        raise mount_error(f"cannot remove {path}", err) from err

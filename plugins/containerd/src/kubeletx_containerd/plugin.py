@@ -1,0 +1,29 @@
+"""Registers the kind ``containerd``; what it needs is imported when an endpoint of it is made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeletx.api import CONTAINER, Endpoint, Host, RegisterRuntime, Runtime, hookimpl
+
+KIND = "containerd"
+
+
+@hookimpl
+def kubeletx_register_runtimes(register: RegisterRuntime) -> None:
+    """Any CRI v1 server over a unix socket or TCP."""
+    register(
+        KIND,
+        make_runtime,
+        workload_types=(CONTAINER,),
+        schemes=("unix", "tcp"),
+        default_claim=True,
+        parameters=("handler",),
+    )
+
+
+def make_runtime(endpoint: Endpoint, settings: Any, host: Host) -> Runtime:
+    """The runtime of one endpoint; does not connect."""
+    from .runtime import ContainerdRuntime
+
+    return ContainerdRuntime(endpoint, settings, host)

@@ -1,0 +1,301 @@
+"""The demo behind script/demo: a lab, an agent with examples/pods/, and a live table.
+
+Steps: start registry, network and two containerds; start the agent; wait until every pod is Running and
+ready on the runtime that it asked for; look at both containerds whether the pods really are there; print
+node readiness and usage; stay until Ctrl-C (not with --once); stop everything and check that nothing is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+import signal
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from kubeletx.api.names import RUNTIME_SERVICE_NAME
+from kubeletx.kube.core import Pod
+from kubeletx.kube.load import load_pods
+from kubeletx.server.views import Usage
+from kubeletx.testing.lab import Lab, LabError, PrivateAgent, bound_runtime, is_ready
+
+ROOT = Path(__file__).resolve().parent.parent
+BASE = ROOT / ".demo" / "lab"
+MANIFESTS = ROOT / "examples" / "pods"
+NODE_NAME = "demo"
+TIMEOUT_SECONDS = 120
+NEEDED_BYTES = 50 << 20
+"""Disk space that images, root file systems and logs take, with room to spare."""
+
+console = Console()
+
+
+class DemoFailed(Exception):
+    """Something is not as it should be; the message says what."""
+
+
+def main() -> int:
+    """Exit status: 0 when all was well, 1 with a reason, 130 when interrupted before all pods ran."""
+    parser = argparse.ArgumentParser(prog="script/demo", description=__doc__)
+    parser.add_argument("--once", action="store_true", help="verify, clean up and exit")
+    once = parser.parse_args().once
+    signal.signal(signal.SIGINT, _interrupt)  # also where it was ignored, as a shell does for background jobs
+    signal.signal(signal.SIGTERM, _interrupt)
+    lab = Lab(BASE, cache_dir=ROOT / ".cache" / "images", logs_dir=ROOT / ".demo" / "logs", say=_say)
+    agent = PrivateAgent(lab, manifest_dir=MANIFESTS, node_name=NODE_NAME)
+    status = 0
+    try:
+        run(lab, agent, stay=not once)
+    except (DemoFailed, LabError) as err:
+        status = 1
+        console.print(f"[bold red]failed:[/] {err}", highlight=False)
+        _show_logs(agent)
+    except KeyboardInterrupt:
+        status = 130
+        console.print("interrupted")
+    left = clean_up(lab, agent)
+    if left:
+        status = status or 1
+        console.print("[bold red]left behind:[/]", *left, sep="\n  ")
+    elif status == 0:
+        console.print("[green]everything stopped and removed; nothing is left[/]")
+    return status
+
+
+def run(lab: Lab, agent: PrivateAgent, *, stay: bool) -> None:
+    """Start everything, wait for the pods, verify, show; with `stay` until Ctrl-C."""
+    require_space()
+    lab.start()
+    _say("starting kubeletx")
+    began = time.monotonic()
+    agent.start()
+    wanted = wanted_runtimes(default=next(iter(lab.containerds)))
+    watch_pods(agent, wanted, began)
+    for name in lab.containerds:
+        verify_on_runtime(lab, name, {pod for pod, runtime in wanted.items() if runtime == name})
+    verify_pages(agent)
+    console.print(
+        f"every pod is where it asked to be, {time.monotonic() - began:.1f} s after the agent started\n"
+    )
+    show_node(agent)
+    if not stay:
+        return
+    console.print(
+        f"\nIn a second terminal (as root): [bold]{ROOT}/.venv/bin/kubeletx --root-dir {agent.root_dir} get pods[/]\n"
+        "Ctrl-C stops and removes everything.",
+        highlight=False,
+    )
+    try:
+        while agent.is_running:
+            time.sleep(0.5)
+    except KeyboardInterrupt:
+        return
+    raise DemoFailed("the agent ended by itself")
+
+
+def require_space() -> None:
+    """DemoFailed when the disk below .demo/ is too full."""
+    BASE.parent.mkdir(exist_ok=True)
+    free = shutil.disk_usage(BASE.parent).free
+    if free < NEEDED_BYTES:
+        raise DemoFailed(f"{free >> 20} MB are free at {BASE.parent}, {NEEDED_BYTES >> 20} MB are needed")
+
+
+def wanted_runtimes(*, default: str) -> dict[str, str]:
+    """Pod name (as the node shows it) to the runtime that its manifest asks for."""
+    wanted = {}
+    for path in sorted(MANIFESTS.glob("*.yaml")):
+        for pod in load_pods(path.read_bytes(), str(path)):
+            named = pod.spec.runtime_service_name or pod.metadata.annotations.get(RUNTIME_SERVICE_NAME)
+            wanted[f"{pod.metadata.name}-{NODE_NAME}"] = named or default
+    return wanted
+
+
+def watch_pods(agent: PrivateAgent, wanted: dict[str, str], began: float) -> None:
+    """Show the table until every wanted pod runs; DemoFailed after a time limit or on a failed pod."""
+    pods: dict[str, Pod] = {}
+    with _shown(lambda: pod_table(pods, wanted)) as show:
+        while time.monotonic() - began <= TIMEOUT_SECONDS:
+            pods = {pod.metadata.name: pod for pod in agent.pods()}
+            show()
+            if all(name in pods and is_settled(pods[name], runtime) for name, runtime in wanted.items()):
+                return
+            if not agent.is_running:
+                raise DemoFailed("the agent ended by itself")
+            time.sleep(0.2)
+    reasons = [
+        f"{name}: {describe(pods[name]) if name in pods else 'unknown to the agent'}"
+        for name, runtime in wanted.items()
+        if name not in pods or not is_settled(pods[name], runtime)
+    ]
+    raise DemoFailed(f"not every pod runs after {TIMEOUT_SECONDS} s:\n  " + "\n  ".join(reasons))
+
+
+@contextlib.contextmanager
+def _shown(make: Callable[[], Table]) -> Iterator[Callable[[], None]]:
+    """Yields what redraws the table; where there is no terminal it is printed once, at the end."""
+    if not console.is_terminal:
+        try:
+            yield lambda: None
+        finally:
+            console.print(make())
+        return
+    with Live(console=console, refresh_per_second=8) as live:
+        yield lambda: live.update(make())
+
+
+def is_settled(pod: Pod, runtime: str) -> bool:
+    """True when the pod is Running and Ready on that runtime."""
+    return is_ready(pod) and bound_runtime(pod) == runtime
+
+
+def describe(pod: Pod) -> str:
+    """Phase, and why containers wait or conditions are false."""
+    parts = [pod.status.phase or "no phase", bound_runtime(pod) or "not bound"]
+    if pod.status.message:
+        parts.append(pod.status.message)
+    for one in pod.status.container_statuses:
+        waiting = one.state.waiting if one.state else None
+        if waiting is not None:
+            parts.append(f"{one.name} waits: {waiting.reason} {waiting.message or ''}".strip())
+    for condition in pod.status.conditions:
+        if condition.status != "True":
+            parts.append(f"{condition.type}={condition.status} {condition.reason or ''}".strip())
+    return ", ".join(parts)
+
+
+def pod_table(pods: dict[str, Pod], wanted: dict[str, str]) -> Table:
+    """One row for each pod."""
+    table = make_table("pods", "POD", "ASKED FOR", "RUNTIME", "STATUS", "READY", "RESTARTS", "IP")
+    for name, runtime in wanted.items():
+        pod = pods.get(name)
+        if pod is None:
+            table.add_row(name, runtime, "", "[dim]unknown[/]", "", "", "")
+            continue
+        sidecars = {one.name for one in pod.spec.init_containers if one.restart_policy == "Always"}
+        containers = [one for one in pod.status.init_container_statuses if one.name in sidecars]
+        containers += pod.status.container_statuses
+        ready = sum(1 for one in containers if one.ready)
+        settled = is_settled(pod, runtime)
+        table.add_row(
+            name,
+            runtime,
+            bound_runtime(pod),
+            f"[{'green' if settled else 'yellow'}]{pod.status.phase or 'Pending'}[/]",
+            f"{ready}/{len(pod.spec.containers) + len(sidecars)}",
+            str(sum(one.restart_count or 0 for one in containers)),
+            pod.status.pod_ip or "",
+        )
+    return table
+
+
+def verify_on_runtime(lab: Lab, name: str, expected: set[str]) -> None:
+    """Ask the containerd itself, not the agent: exactly the expected pods must have a ready sandbox there."""
+    with lab[name].cri() as cri:
+        found = set(cri.pods())
+    if found != expected:
+        raise DemoFailed(f"{name} holds {sorted(found)} where {sorted(expected)} were expected")
+
+
+def verify_pages(agent: PrivateAgent) -> None:
+    """Each web pod must serve the page that names its runtime."""
+    for pod in agent.pods():
+        if pod.metadata.labels.get("app") != "web":
+            continue
+        url = f"http://{pod.status.pod_ip}:8080/"
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                page = answer.read().decode().strip()
+        except OSError as err:
+            raise DemoFailed(f"{pod.metadata.name} does not serve {url}: {err}") from err
+        if page != f"served by {bound_runtime(pod)}":
+            raise DemoFailed(f"{pod.metadata.name} serves {page!r}")
+
+
+def show_node(agent: PrivateAgent) -> None:
+    """Node conditions, runtimes and usage."""
+    node = agent.node()
+    conditions = make_table(f"node {node.metadata.name}", "CONDITION", "STATUS", "MESSAGE")
+    for one in node.status.conditions:
+        if "/" not in one.type:  # the others are for single runtimes, which the next table shows
+            conditions.add_row(one.type, one.status, one.message or one.reason or "")
+    console.print(conditions, "")
+    usage = agent.usage()
+    by_name = {one.name: one for one in usage.runtimes}
+    table = make_table("runtimes", "RUNTIME", "TYPE", "STATUS", "VERSION", "PODS", "CPU", "MEMORY")
+    for view in agent.runtimes():
+        used = by_name.get(view.name)
+        table.add_row(
+            view.name,
+            view.workload_type,
+            view.status,
+            view.version,
+            str(view.pods),
+            *_figures(used.usage if used else None),
+        )
+    table.add_row("all runtimes", "", "", "", "", *_figures(usage.node), style="bold")
+    console.print(table)
+    if usage.missing:
+        console.print(f"usage is partial; no answer from {', '.join(usage.missing)}")
+    if not any(one.type == "Ready" and one.status == "True" for one in node.status.conditions or ()):
+        raise DemoFailed("the node is not Ready")
+
+
+def clean_up(lab: Lab, agent: PrivateAgent) -> list[str]:
+    """Stop everything, which nothing interrupts any more. Returns what is left."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if not lab.is_ours:
+        return []
+    _say("stopping and removing everything")
+    if agent.daemon is not None and agent.log_path.is_file():
+        logs = ROOT / ".demo" / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        agent.stop()
+        (logs / "kubeletx.log").write_bytes(agent.log_path.read_bytes())
+    lab.stop()
+    return lab.leftovers()
+
+
+def make_table(title: str, *headings: str) -> Table:
+    """A table without lines: it fits into 80 columns, and what is still too long is folded, never cut off."""
+    gap = 1 if console.width < 90 else 2
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, gap, 0, 0))
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
+
+
+def _figures(usage: Usage | None) -> tuple[str, str]:
+    if usage is None:
+        return "-", "-"
+    cpu = "-" if usage.cpu_millicores is None else f"{usage.cpu_millicores}m"
+    memory = "-" if usage.memory_bytes is None else f"{usage.memory_bytes / 2**20:.1f}Mi"
+    return cpu, memory
+
+
+def _show_logs(agent: PrivateAgent) -> None:
+    if agent.daemon is not None:
+        console.print("the end of the agent's log (all logs are kept in .demo/logs):")
+        console.print(agent.log_tail(30), markup=False, highlight=False)
+
+
+def _say(text: str) -> None:
+    console.print(f"[dim]{text}[/]")
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""What an agent costs: at rest with many pods, and to start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from bench_lab import BenchLab, is_open, wait_ready, wait_running
+from bench_model import Figure, Result, Sizes, median, now
+
+from kubeletx.testing.lab import PrivateAgent
+
+CPU_SECONDS_PER_MINUTE = 0.5
+RESIDENT_MIB = 100.0
+START_SECONDS = 1.5
+HELP_SECONDS = 0.3
+SETTLE_SECONDS = 20.0
+
+
+def idle(bench: BenchLab, sizes: Sizes) -> Result:
+    """CPU time and memory of the agent with pods that do nothing; then how fast it starts with them."""
+    names = [f"idle-{number}" for number in range(sizes.idle_pods)]
+    agent = bench.agent()
+    with agent, bench.containerd.cri() as cri:
+        wait_ready(agent)
+        before = resident_mib(agent.pid)
+        bench.put_pods(names)
+        wait_running(cri, names, pause_seconds=0.5)
+        time.sleep(min(SETTLE_SECONDS, sizes.idle_seconds))
+        cpu, seconds = _cpu_during(agent.pid, sizes.idle_seconds)
+        memory = resident_mib(agent.pid)
+        threads = int(_status(agent.pid, "Threads"))
+        agent.stop()
+        agent.start()
+        wait_ready(agent)
+        time.sleep(min(SETTLE_SECONDS, sizes.idle_seconds))
+        after_restart = resident_mib(agent.pid)
+        agent.stop()
+        starts = [_start_seconds(agent) for _ in range(sizes.start_runs)]
+        agent.start()
+        bench.remove_pods(agent)
+    per_minute = round(cpu * 60 / seconds, 3)
+    count = sizes.idle_pods
+    return Result(
+        name="idle",
+        figures=(
+            Figure(
+                label=f"CPU at rest with {count} pods",
+                value=per_minute,
+                unit="s/min",
+                goal=f"≤ {CPU_SECONDS_PER_MINUTE:g}",
+                is_met=per_minute <= CPU_SECONDS_PER_MINUTE,
+            ),
+            Figure(
+                label=f"resident memory with {count} pods",
+                value=round(memory, 1),
+                unit="MiB",
+                goal=f"≤ {RESIDENT_MIB:g}",
+                is_met=memory <= RESIDENT_MIB,
+            ),
+            Figure(
+                label=f"the same after a restart with {count} pods", value=round(after_restart, 1), unit="MiB"
+            ),
+            Figure(label="resident memory without pods", value=round(before, 1), unit="MiB"),
+            Figure(
+                label=f"start to serving, {count} pods running",
+                value=median(starts),
+                unit="s",
+                goal=f"≤ {START_SECONDS:g}",
+                is_met=median(starts) <= START_SECONDS,
+                samples=tuple(starts),
+            ),
+        ),
+        notes=(f"{threads} threads",),
+        series={"start with pods": starts},
+        measured_at=now(),
+    )
+
+
+def start(bench: BenchLab, sizes: Sizes) -> Result:
+    """From the start of the process to the first answer of its admin socket; and the help text."""
+    agent = bench.agent(flags=())
+    starts = [_start_seconds(agent) for _ in range(sizes.start_runs)]
+    agent.remove_files()
+    helps = [_help_seconds() for _ in range(sizes.start_runs)]
+    bare = [_seconds_of([sys.executable, "-c", "pass"]) for _ in range(sizes.start_runs)]
+    return Result(
+        name="start",
+        figures=(
+            Figure(
+                label="start to serving, no pods",
+                value=median(starts),
+                unit="s",
+                goal=f"≤ {START_SECONDS:g}",
+                is_met=median(starts) <= START_SECONDS,
+                samples=tuple(starts),
+            ),
+            Figure(
+                label="kubeletx --help",
+                value=median(helps),
+                unit="s",
+                goal=f"≤ {HELP_SECONDS:g}",
+                is_met=median(helps) <= HELP_SECONDS,
+                floor=median(bare),
+                ratio=median(helps) / median(bare),
+                samples=tuple(helps),
+            ),
+        ),
+        notes=("floor of --help: the same Python with nothing to do",),
+        measured_at=now(),
+    )
+
+
+def resident_mib(pid: int) -> float:
+    """VmRSS."""
+    return int(_status(pid, "VmRSS").split()[0]) / 1024
+
+
+def _status(pid: int, key: str) -> str:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == key:
+            return value.strip()
+    raise KeyError(key)
+
+
+def _cpu_seconds(pid: int) -> float:
+    """User and system time of the process and of children that it waited for."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(int(value) for value in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+
+
+def _cpu_during(pid: int, seconds: float) -> tuple[float, float]:
+    began, before = time.monotonic(), _cpu_seconds(pid)
+    time.sleep(seconds)
+    return _cpu_seconds(pid) - before, time.monotonic() - began
+
+
+def _start_seconds(agent: PrivateAgent) -> float:
+    agent.socket_path.unlink(missing_ok=True)
+    began = time.monotonic()
+    process = subprocess.Popen(
+        agent.argv(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        while not is_open(agent.socket_path):
+            if process.poll() is not None or time.monotonic() > began + 30:
+                raise RuntimeError("the agent did not start")
+            time.sleep(0.005)
+        agent.get("/version")
+        return time.monotonic() - began
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _help_seconds() -> float:
+    return _seconds_of([str(Path(sys.executable).with_name("kubeletx")), "--help"])
+
+
+def _seconds_of(argv: list[str]) -> float:
+    began = time.monotonic()
+    subprocess.run(argv, check=True, capture_output=True)
+    return time.monotonic() - began

@@ -1,0 +1,194 @@
+"""The lab that the benchmarks with real daemons share: two containerds, one agent at a time, the same pods for
+both sides.
+
+`floor_pods` makes from a manifest exactly the requests that the agent makes from it: same labels, limits,
+mounts, log and cgroup directories. Their files are written before the clock runs.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+from bench_cpu import CpuAccount, cpu_account
+from bench_floor import FloorPod
+
+from kubeletx.api import Mount, RuntimeName
+from kubeletx.kube.hashes import pod_hash
+from kubeletx.pods.environment import NodeContext, build_sandbox_spec, build_unit_spec
+from kubeletx.static.manifest import ManifestReader
+from kubeletx.testing.lab import CriCalls, Lab, PrivateAgent, PrivateContainerd, pod_manifest
+from kubeletx.testing.lab.cni import network_name
+from kubeletx.testing.lab.process import LabError
+
+ROOT = Path(__file__).resolve().parent.parent
+BASE = ROOT / ".demo" / "bench"
+NODE = "bench"
+FIRST, SECOND = "containerd-a", "containerd-b"
+LIMITS = {"requests": {"cpu": "5m", "memory": "16Mi"}, "limits": {"cpu": "500m", "memory": "64Mi"}}
+
+
+class BenchLab(msgspec.Struct, kw_only=True):
+    """A started lab with an empty manifest directory."""
+
+    lab: Lab
+    manifests: Path
+    account: CpuAccount
+
+    @property
+    def containerd(self) -> PrivateContainerd:
+        """The one that pods are measured on."""
+        return self.lab[FIRST]
+
+    def cpu_seconds(self) -> float:
+        """CPU time so far of everything that has to do with pods; 0 where it is not known."""
+        return self.account.seconds() or 0.0
+
+    def agent(self, *, endpoints: str | None = None, flags: Sequence[str] = ()) -> PrivateAgent:
+        """An agent on the first containerd alone, unless told otherwise; not started."""
+        return PrivateAgent(
+            self.lab,
+            manifest_dir=self.manifests,
+            node_name=NODE,
+            endpoints=endpoints or f"container:{FIRST}:{self.containerd.endpoint}",
+            flags=("--max-pods=200", *flags),
+        )
+
+    def floor_pods(self, count: int) -> list[FloorPod]:
+        """What the agent would ask the first containerd for."""
+        directory = self.lab.base_dir / "floor"
+        context = NodeContext(
+            agent_id="floor",
+            node_name=NODE,
+            root_dir=directory,
+            pod_logs_dir=directory / "logs",
+            host_ips=("127.0.0.1",),
+            cgroup_version=2 if Path("/sys/fs/cgroup/cgroup.controllers").exists() else 1,
+            cgroup_root=network_name(self.lab.base_dir),
+        )
+        return [self._floor_pod(number, context) for number in range(count)]
+
+    def _floor_pod(self, number: int, context: NodeContext) -> FloorPod:
+        now = datetime.now(UTC)
+        data = msgspec.json.encode(manifest(f"floor-{number}"))
+        (pod,) = ManifestReader(node_name=NODE).read(
+            data, origin=f"floor-{number}", source="file", seen_at=now, created_at=now
+        )
+        (container,) = pod.spec.containers
+        (context.log_directory(pod) / container.name).mkdir(parents=True, exist_ok=True)
+        files = context.root_dir / "pods" / pod.uid
+        files.mkdir(parents=True, exist_ok=True)
+        (files / "hosts").write_text("127.0.0.1 localhost\n")
+        (files / "message").write_text("")
+        sandbox = build_sandbox_spec(
+            pod,
+            context,
+            attempt=0,
+            handler="",
+            runtime_name=RuntimeName(FIRST),
+            runtime_kind="containerd",
+            workload_type="container",
+            source="file",
+            spec_hash=pod_hash(pod),
+            cgroup_parent=f"/{context.cgroup_root}/floor/pod{pod.uid}",
+        )
+        unit = build_unit_spec(
+            pod,
+            container,
+            context,
+            attempt=0,
+            image=None,
+            runtime_name=RuntimeName(FIRST),
+            mounts=(
+                Mount(source=str(files / "hosts"), target="/etc/hosts", selinux_relabel=True),
+                Mount(source=str(files / "message"), target="/dev/termination-log", selinux_relabel=True),
+            ),
+        )
+        return FloorPod(sandbox, (unit,))
+
+    def pull_image(self, name: str = FIRST) -> None:
+        """Have the pods' image on a containerd."""
+        with self.lab[name].cri() as cri:
+            image = manifest("any")["spec"]["containers"][0]["image"]
+            cri.call("PullImage", image={"image": image})
+
+    def put_pods(self, names: Sequence[str], *, runtime: str | None = None) -> int:
+        """Rename ready manifests into place at once; wall-clock nanoseconds of the last rename."""
+        ready = []
+        for name in names:
+            path = self.manifests.parent / f".{name}.json"
+            path.write_bytes(msgspec.json.encode(manifest(name, runtime=runtime)))
+            ready.append((path, self.manifests / f"{name}.json"))
+        for path, target in ready:
+            path.rename(target)
+        return time.time_ns()
+
+    def remove_pods(self, agent: PrivateAgent) -> None:
+        """Take all manifests away and wait until the agent has removed every pod."""
+        for path in self.manifests.glob("*.json"):
+            path.unlink()
+        wait_until(lambda: not agent.pods(), "removal of all pods", pause_seconds=0.2)
+
+
+def manifest(name: str, *, runtime: str | None = None) -> dict[str, object]:
+    """The pod of all benchmarks: one container that sleeps, with requests and limits."""
+    return pod_manifest(name, runtime=runtime, container={"resources": LIMITS})
+
+
+def wait_until(is_so: object, what: str, *, seconds: float = 120, pause_seconds: float = 0.02) -> None:
+    """Poll until it is so; LabError when it takes too long."""
+    deadline = time.monotonic() + seconds
+    while not is_so():  # type: ignore[operator]
+        if time.monotonic() > deadline:
+            raise LabError(f"no {what} within {seconds} s")
+        time.sleep(pause_seconds)
+
+
+def wait_running(cri: CriCalls, names: Sequence[str], *, pause_seconds: float = 0.25) -> dict[str, int]:
+    """Pod name to its container's startedAt in nanoseconds, once all of them run. Asks the runtime, not the agent."""
+    wanted = {f"{name}-{NODE}" for name in names}
+    found: dict[str, str] = {}
+
+    def all_run() -> bool:
+        running = cri.call("ListContainers", filter={"state": {"state": 1}}).containers
+        found.update({one.labels["io.kubernetes.pod.name"]: one.id for one in running})
+        return wanted <= found.keys()
+
+    wait_until(all_run, f"start of {len(names)} pods", pause_seconds=pause_seconds)
+    return {name: cri.call("ContainerStatus", container_id=found[name]).status.started_at for name in wanted}
+
+
+def wait_ready(agent: PrivateAgent) -> None:
+    """Return once every runtime of the agent is ready and the start's own work is over."""
+    wait_until(lambda: all(one.status == "Ready" for one in agent.runtimes()), "ready runtimes")
+    time.sleep(2.5)
+
+
+@contextmanager
+def bench_lab() -> Iterator[BenchLab]:
+    """Start the lab, with the image on both containerds; everything is removed afterwards."""
+    with (
+        cpu_account(network_name(BASE)) as account,
+        Lab(BASE, containerds=(FIRST, SECOND), cache_dir=ROOT / ".cache" / "images") as lab,
+    ):
+        manifests = BASE / "manifests"
+        manifests.mkdir()
+        bench = BenchLab(lab=lab, manifests=manifests, account=account)
+        bench.pull_image(FIRST)
+        bench.pull_image(SECOND)
+        yield bench
+
+
+def is_open(path: Path) -> bool:
+    """Whether somebody listens on a unix socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
+        try:
+            one.connect(str(path))
+        except OSError:
+            return False
+    return True

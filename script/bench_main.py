@@ -1,0 +1,121 @@
+"""Runs benchmarks and shows what they gave; see script/bench and docs/performance.md."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import bench_idle
+import bench_pods
+import bench_scale
+import msgspec
+from bench_lab import ROOT, BenchLab, bench_lab
+from bench_model import HEADINGS, QUICK, Report, Result, Sizes, machine, markdown, rows
+
+OUT = ROOT / "bench-results"
+PUBLISHED = ROOT / "docs" / "performance"
+PAGE = ROOT / "docs" / "performance.md"
+MARKS = ("<!-- table -->", "<!-- end of table -->")
+
+WITH_DAEMONS: dict[str, Callable[[BenchLab, Sizes], Result]] = {
+    "pods": bench_pods.pods,
+    "one-pod": bench_pods.one_pod,
+    "hang": bench_pods.hang,
+    "idle": bench_idle.idle,
+    "start": bench_idle.start,
+}
+IN_PROCESS: dict[str, Callable[[Sizes], Result]] = {"scale": bench_scale.scale}
+
+
+def main() -> int:
+    """Exit status 0 when everything could be measured, whether goals are met or not."""
+    options = _options()
+    if options.list:
+        print("\n".join((*WITH_DAEMONS, *IN_PROCESS)))
+        return 0
+    wanted = options.only or [*WITH_DAEMONS, *IN_PROCESS]
+    results = run(wanted, QUICK if options.quick else Sizes())
+    report = Report(machine=machine(), results=results)
+    show(report)
+    save(report, OUT, merge=False)
+    if options.publish:
+        publish(report)
+    return 0
+
+
+def run(wanted: list[str], sizes: Sizes) -> dict[str, Result]:
+    """Run benchmarks by name, those in this process first."""
+    results: dict[str, Result] = {}
+    for name in wanted:
+        if name in IN_PROCESS:
+            results[name] = _timed(name, lambda name=name: IN_PROCESS[name](sizes))
+    with_daemons = [name for name in wanted if name in WITH_DAEMONS]
+    if with_daemons:
+        with bench_lab() as bench:
+            for name in with_daemons:
+                results[name] = _timed(name, lambda name=name: WITH_DAEMONS[name](bench, sizes))
+    return {name: results[name] for name in wanted}
+
+
+def show(report: Report) -> None:
+    """Print the table."""
+    table = [HEADINGS, *rows(report.results)]
+    widths = [max(len(row[column]) for row in table) for column in range(len(HEADINGS))]
+    for row in table:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def save(report: Report, directory: Path, *, merge: bool) -> Report:
+    """Write results.json and plots; with `merge` the results of other benchmarks stay. Returns what was written."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "results.json"
+    if merge and path.exists():
+        old = msgspec.json.decode(path.read_bytes(), type=Report)
+        report = Report(machine=report.machine, results={**old.results, **report.results})
+    order = [*WITH_DAEMONS, *IN_PROCESS]
+    report = Report(
+        machine=report.machine,
+        results={name: report.results[name] for name in order if name in report.results},
+    )
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
+    from bench_plots import draw
+
+    for drawn in draw(report, directory):
+        print(f"drew {drawn}")
+    return report
+
+
+def publish(report: Report) -> None:
+    """Bring results, plots and table into the documentation."""
+    whole = save(report, PUBLISHED, merge=True)
+    text = PAGE.read_text()
+    before, _, rest = text.partition(MARKS[0])
+    after = rest.partition(MARKS[1])[2]
+    PAGE.write_text(f"{before}{MARKS[0]}\n\n{markdown(whole.results)}\n\n{MARKS[1]}{after}")
+
+
+def _timed(name: str, measure: Callable[[], Result]) -> Result:
+    print(f"== {name}", flush=True)
+    load, began = os.getloadavg()[0], time.monotonic()
+    result = measure()
+    return msgspec.structs.replace(
+        result, seconds=round(time.monotonic() - began, 1), load_before=round(load, 2)
+    )
+
+
+def _options() -> argparse.Namespace:
+    known = (*WITH_DAEMONS, *IN_PROCESS)
+    parser = argparse.ArgumentParser(prog="script/bench", description=__doc__)
+    parser.add_argument("--only", action="append", choices=known, metavar="NAME", help="may be repeated")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller sizes")
+    parser.add_argument("--publish", action="store_true", help="also write docs/performance and its table")
+    parser.add_argument("--list", action="store_true", help="names of the benchmarks")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""What a benchmark gives: figures with their goals and floors, and series for the plots; JSON and tables of them."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """One measured number. `goal`: in words; `is_met` None: there is none. `floor`: the same, bare."""
+
+    label: str
+    value: float
+    unit: str
+    goal: str = ""
+    is_met: bool | None = None
+    floor: float | None = None
+    ratio: float | None = None
+    samples: tuple[float, ...] = ()
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """One benchmark's outcome. `series`: named lists of numbers that the plots draw."""
+
+    name: str
+    figures: tuple[Figure, ...]
+    series: dict[str, list[float]] = {}
+    notes: tuple[str, ...] = ()
+    measured_at: datetime
+    seconds: float = 0.0
+    load_before: float = 0.0
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything of one run, or of the last run of each benchmark."""
+
+    machine: dict[str, str]
+    results: dict[str, Result]
+
+
+class Sizes(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is measured. `tiny` sizes only show that a benchmark works."""
+
+    runs: int = 5
+    single_runs: int = 11
+    start_runs: int = 7
+    pods: tuple[int, ...] = (30, 100)
+    idle_pods: int = 100
+    idle_seconds: float = 120.0
+    scale_pods: tuple[int, ...] = (100, 500, 1000, 2000, 5000)
+
+
+QUICK = Sizes(runs=1, single_runs=5, start_runs=3, pods=(30,), idle_seconds=30.0, scale_pods=(100, 1000))
+TINY = Sizes(
+    runs=1, single_runs=1, start_runs=1, pods=(2,), idle_pods=2, idle_seconds=1.0, scale_pods=(10, 20)
+)
+
+
+def median(values: Sequence[float]) -> float:
+    """The median, rounded to what a stopwatch can tell."""
+    return round(statistics.median(values), 4)
+
+
+def machine() -> dict[str, str]:
+    """What the numbers were measured on."""
+    info = Path("/proc/cpuinfo").read_text()
+    model = next(
+        (line.partition(":")[2].strip() for line in info.splitlines() if "model name" in line), "unknown"
+    )
+    memory_kib = int(Path("/proc/meminfo").read_text().split()[1])
+    return {
+        "cpu": f"{os.cpu_count()} x {model}",
+        "memory": f"{memory_kib / 2**20:.0f} GiB",
+        "kernel": platform.release(),
+        "cgroups": "v2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "v1",
+        "python": platform.python_version(),
+    }
+
+
+def now() -> datetime:
+    """The present moment, whole seconds."""
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+def number(value: float | None) -> str:
+    """Three significant digits, without an exponent."""
+    if value is None:
+        return ""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.3g}"
+
+
+def rows(results: Mapping[str, Result]) -> list[tuple[str, str, str, str, str, str]]:
+    """(figure, measured, floor, ratio, goal, met) of every figure."""
+    return [
+        (
+            one.label,
+            f"{number(one.value)} {one.unit}".strip(),
+            f"{number(one.floor)} {one.unit}".strip() if one.floor is not None else "",
+            number(one.ratio),
+            one.goal,
+            "" if one.is_met is None else ("yes" if one.is_met else "no"),
+        )
+        for result in results.values()
+        for one in result.figures
+    ]
+
+
+HEADINGS = ("figure", "measured", "floor", "ratio", "goal", "met")
+
+
+def markdown(results: Mapping[str, Result]) -> str:
+    """The figures as a Markdown table."""
+    lines = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows(results)]
+    return "\n".join(lines)

@@ -1,0 +1,215 @@
+"""Starting real pods: throughput and latency against the floor, and beside a runtime that hangs.
+
+Floor and agent take turns, so that both see the same noise. While the floor runs, the agent is not there
+(throughput) or stopped with SIGSTOP (one pod), so that it costs the floor nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import bench_floor
+import msgspec
+from bench_lab import FIRST, SECOND, BenchLab, wait_ready, wait_running
+from bench_model import Figure, Result, Sizes, median, now
+
+from kubeletx.testing.lab import PrivateAgent
+
+AGENT = 0
+"""Stands where a number of callers would."""
+SHARE_OF_FLOOR = 0.9
+ONE_POD_MILLISECONDS = 25.0
+HANG_SHARE = 1.2
+
+
+class _Run(msgspec.Struct, frozen=True):
+    """One start of many pods."""
+
+    seconds: float
+    cpu_seconds: float
+    starts: list[float]
+
+
+def pods(bench: BenchLab, sizes: Sizes) -> Result:
+    """Throughput of many static pods. The floor is the best number of callers, by its median."""
+    figures: list[Figure] = []
+    series: dict[str, list[float]] = {}
+    for count in sizes.pods:
+        runs = _runs(bench, count, sizes.runs)
+        best = min(bench_floor.CALLERS, key=lambda callers: _middle(runs[callers]))
+        rates = {side: [count / run.seconds for run in some] for side, some in runs.items()}
+        ours, floor = median(rates[AGENT]), median(rates[best])
+        series |= {f"floor {count}": rates[best], f"agent {count}": rates[AGENT]}
+        series |= {f"{callers} callers {count}": rates[callers] for callers in bench_floor.CALLERS}
+        for side, key in ((best, "floor"), (AGENT, "agent")):
+            series[f"{key} starts {count}"] = sorted(runs[side], key=lambda run: run.seconds)[0].starts
+        figures.append(
+            Figure(
+                label=f"{count} static pods",
+                value=ours,
+                unit="pods/s",
+                goal="≥ 0.9 x floor",
+                is_met=ours / floor >= SHARE_OF_FLOOR,
+                floor=floor,
+                ratio=ours / floor,
+                samples=tuple(rates[AGENT]),
+            )
+        )
+        cpu = {side: median([run.cpu_seconds / count * 1000 for run in some]) for side, some in runs.items()}
+        if cpu[AGENT]:
+            figures.append(
+                Figure(
+                    label=f"CPU of everything, for each of {count} pods",
+                    value=cpu[AGENT],
+                    unit="ms",
+                    floor=cpu[best],
+                    ratio=cpu[AGENT] / cpu[best],
+                )
+            )
+    return Result(name="pods", figures=tuple(figures), series=series, measured_at=now())
+
+
+def _runs(bench: BenchLab, count: int, times: int) -> dict[int, list[_Run]]:
+    """By number of callers, or `AGENT`. They take turns, each round in another order."""
+    sides = [*bench_floor.CALLERS, AGENT]
+    runs: dict[int, list[_Run]] = {side: [] for side in sides}
+    for number in range(times):
+        for side in (*sides[number % len(sides) :], *sides[: number % len(sides)]):
+            run = _agent_start(bench, count, number) if side == AGENT else _floor_start(bench, count, side)
+            runs[side].append(run)
+            who = "agent" if side == AGENT else f"floor with {side} callers"
+            print(
+                f"   {count} pods: {who} {count / run.seconds:.2f}/s, CPU {run.cpu_seconds / count * 1000:.0f} ms each",
+                flush=True,
+            )
+    return runs
+
+
+def one_pod(bench: BenchLab, sizes: Sizes) -> Result:
+    """One pod on an idle agent."""
+    floors, ours = [], []
+    with bench.agent() as agent, bench.containerd.cri() as cri:
+        wait_ready(agent)
+        assert agent.daemon is not None
+        for number in range(sizes.single_runs + 1):
+            agent.daemon.pause()
+            floor = asyncio.run(bench_floor.measure(bench.containerd.endpoint, bench.floor_pods(1), 1))
+            agent.daemon.resume()
+            time.sleep(0.7)
+            mine = _one(bench, agent, cri, f"one-{number}")
+            if number:  # the first warms both
+                floors.append(floor.seconds * 1000)
+                ours.append(mine)
+    extra = [mine - floor for mine, floor in zip(ours, floors, strict=True)]
+    over = round(median(ours) - median(floors), 1)
+    return Result(
+        name="one-pod",
+        figures=(
+            Figure(
+                label="one pod",
+                value=round(median(ours), 1),
+                unit="ms",
+                goal=f"≤ floor + {ONE_POD_MILLISECONDS:g} ms",
+                is_met=over <= ONE_POD_MILLISECONDS,
+                floor=round(median(floors), 1),
+                ratio=median(ours) / median(floors),
+                samples=tuple(ours),
+            ),
+            Figure(label="one pod, over the floor", value=over, unit="ms", samples=tuple(extra)),
+        ),
+        series={"floor": floors, "agent": ours},
+        measured_at=now(),
+    )
+
+
+def hang(bench: BenchLab, sizes: Sizes) -> Result:
+    """One pod on a healthy runtime while the other one is stopped with SIGSTOP, and while it is not."""
+    usual, beside = [], []
+    endpoints = ";".join(f"container:{name}:{bench.lab[name].endpoint}" for name in (FIRST, SECOND))
+    with bench.agent(endpoints=endpoints) as agent, bench.containerd.cri() as cri:
+        wait_ready(agent)
+        bench.put_pods([f"other-{number}" for number in range(3)], runtime=SECOND)
+        with bench.lab[SECOND].cri() as other:
+            wait_running(other, [f"other-{number}" for number in range(3)])
+        kept = {path.name for path in bench.manifests.iterdir()}
+        _one(bench, agent, cri, "warm", kept)
+        for turn in range(-(-sizes.single_runs // 3)):
+            for number in range(min(3, sizes.single_runs)):
+                usual.append(_one(bench, agent, cri, f"usual-{turn}-{number}", kept))
+            bench.lab[SECOND].pause()
+            try:
+                for number in range(min(3, sizes.single_runs)):
+                    beside.append(_one(bench, agent, cri, f"beside-{turn}-{number}", kept))
+            finally:
+                bench.lab[SECOND].resume()
+            time.sleep(2)
+        bench.remove_pods(agent)
+    ratio = median(beside) / median(usual)
+    return Result(
+        name="hang",
+        figures=(
+            Figure(
+                label="one pod while the other runtime hangs",
+                value=round(median(beside), 1),
+                unit="ms",
+                goal="≤ 1.2 x usual",
+                is_met=ratio <= HANG_SHARE,
+                floor=round(median(usual), 1),
+                ratio=ratio,
+                samples=tuple(beside),
+            ),
+        ),
+        series={"usual": usual, "hanging": beside},
+        notes=("floor: the same agent while both runtimes answer",),
+        measured_at=now(),
+    )
+
+
+def _floor_start(bench: BenchLab, count: int, callers: int) -> _Run:
+    """As `_agent_start`, by bare calls."""
+    ready = bench.floor_pods(count)
+    cpu = [bench.cpu_seconds()]
+    floor = asyncio.run(
+        bench_floor.measure(
+            bench.containerd.endpoint, ready, callers, on_started=lambda: cpu.append(bench.cpu_seconds())
+        )
+    )
+    return _Run(floor.seconds, cpu[1] - cpu[0], floor.starts)
+
+
+def _agent_start(bench: BenchLab, count: int, run: int) -> _Run:
+    """From the last rename to the last start, and each pod's start relative to that rename."""
+    names = [f"many-{run}-{number}" for number in range(count)]
+    with bench.agent() as agent, bench.containerd.cri() as cri:
+        wait_ready(agent)
+        cpu = bench.cpu_seconds()
+        began_ns = bench.put_pods(names)
+        started = wait_running(cri, names, pause_seconds=0.5)
+        cpu = bench.cpu_seconds() - cpu
+        seconds = sorted((at - began_ns) / 1e9 for at in started.values())
+        bench.remove_pods(agent)
+    return _Run(seconds[-1], cpu, seconds)
+
+
+def _middle(runs: list[_Run]) -> float:
+    return median([run.seconds for run in runs])
+
+
+def _one(
+    bench: BenchLab,
+    agent: PrivateAgent,
+    cri: object,
+    name: str,
+    kept: frozenset[str] | set[str] = frozenset(),
+) -> float:
+    """Milliseconds from rename to start; the pod is removed again."""
+    began_ns = bench.put_pods([name])
+    started = wait_running(cri, [name], pause_seconds=0.1)  # type: ignore[arg-type]
+    for path in bench.manifests.glob("*.json"):
+        if path.name not in kept:
+            path.unlink()
+    while agent.pod(name) is not None:
+        time.sleep(0.1)
+    time.sleep(0.3)
+    return (max(started.values()) - began_ns) / 1e6

@@ -1,0 +1,325 @@
+"""Thousands of pods on a runtime in memory: the whole agent, assembled as always, without its servers.
+
+Each size runs in a process of its own (``python script/bench_scale.py SIZE``), twice: once for time, once under
+tracemalloc for memory. What is left when the runtime's own memory is taken away is the agent's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from timeit import default_timer
+from unittest import mock
+
+import bench_fake_plugin
+import msgspec
+import structlog
+from bench_idle import resident_mib
+from bench_model import Figure, Result, Sizes, median, now
+
+from kubeletx.agent import assembly, plugins
+from kubeletx.agent.assembly import Assembly, assemble
+from kubeletx.agent.config import (
+    AgentConfig,
+    CgroupSettings,
+    EndpointText,
+    LogSettings,
+    NodeSettings,
+    RuntimeSettings,
+    ServerSettings,
+)
+from kubeletx.agent.logging import set_up_logging
+from kubeletx.kube.core import Pod
+from kubeletx.static.manifest import ManifestReader
+from kubeletx.testing.lab import pod_manifest
+
+URL = "fake://bench"
+CHANGES = 200
+SETTLE_SECONDS = 3.0
+"""What was noted is written within this time."""
+REST_SECONDS = 5.0
+MEMORY_KIB = 40.0
+RECOVERY_SECONDS = 5.0
+LOOK_UP_MICROSECONDS = 1.0
+FLAT = 1.5
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process found; CPU in milliseconds, memory in KiB, for each pod or change."""
+
+    pods: int
+    start_cpu_ms: float = 0.0
+    start_seconds: float = 0.0
+    change_cpu_ms: float = 0.0
+    rest_cpu_ms_per_second: float = 0.0
+    recovery_seconds: float = 0.0
+    recovery_cpu_seconds: float = 0.0
+    look_up_us: float = 0.0
+    resident_mib: float = 0.0
+    kib_per_pod: float = 0.0
+
+
+def scale(sizes: Sizes) -> Result:
+    """Cost per change, memory and recovery by number of pods."""
+    timed = [_in_process(count, "time") for count in sizes.scale_pods]
+    weighed = [_in_process(count, "memory") for count in sizes.scale_pods]
+    least, most = timed[0], timed[-1]
+    flat = most.change_cpu_ms / least.change_cpu_ms
+    figures = [
+        Figure(
+            label=f"CPU per change, {most.pods} pods",
+            value=round(most.change_cpu_ms, 2),
+            unit="ms",
+            goal=f"≤ {FLAT:g} x that with {least.pods}",
+            is_met=flat <= FLAT,
+            floor=round(least.change_cpu_ms, 2),
+            ratio=round(flat, 2),
+        ),
+        Figure(label=f"CPU per pod start, {most.pods} pods", value=round(most.start_cpu_ms, 2), unit="ms"),
+    ]
+    for one in weighed:
+        if one.pods >= 1000 or one is weighed[-1]:
+            figures.append(
+                Figure(
+                    label=f"memory per pod, {one.pods} pods",
+                    value=round(one.kib_per_pod, 1),
+                    unit="KiB",
+                    goal=f"≤ {MEMORY_KIB:g}",
+                    is_met=one.kib_per_pod <= MEMORY_KIB,
+                )
+            )
+    for one in timed:
+        if one.pods >= 1000 or one is timed[-1]:
+            figures.append(
+                Figure(
+                    label=f"recovery, {one.pods} pods",
+                    value=round(one.recovery_seconds, 2),
+                    unit="s",
+                    goal=f"≤ {RECOVERY_SECONDS:g}",
+                    is_met=one.recovery_seconds <= RECOVERY_SECONDS,
+                )
+            )
+    figures.append(
+        Figure(
+            label=f"late binding look-up, {most.pods} pods",
+            value=round(most.look_up_us, 3),
+            unit="µs",
+            goal=f"≤ {LOOK_UP_MICROSECONDS:g}",
+            is_met=most.look_up_us <= LOOK_UP_MICROSECONDS,
+        )
+    )
+    series = {
+        "pods": [float(one.pods) for one in timed],
+        "change cpu ms": [one.change_cpu_ms for one in timed],
+        "start cpu ms": [one.start_cpu_ms for one in timed],
+        "recovery seconds": [one.recovery_seconds for one in timed],
+        "rest cpu ms per second": [one.rest_cpu_ms_per_second for one in timed],
+        "resident MiB": [one.resident_mib for one in timed],
+        "kib per pod": [one.kib_per_pod for one in weighed],
+    }
+    return Result(name="scale", figures=tuple(figures), series=series, measured_at=now())
+
+
+def _in_process(count: int, what: str) -> Measured:
+    done = subprocess.run(
+        [sys.executable, __file__, str(count), what], check=True, stdout=subprocess.PIPE, text=True
+    )
+    measured = msgspec.json.decode(done.stdout.splitlines()[-1], type=Measured)
+    print(f"   {what}: {measured}", flush=True)
+    return measured
+
+
+@asynccontextmanager
+async def running_agent(root: Path) -> AsyncIterator[tuple[Assembly, float, float]]:
+    """An agent on the fake runtime; also the seconds and CPU seconds until its pods were found again."""
+    config = AgentConfig(
+        root_dir=root,
+        runtimes=RuntimeSettings(endpoints=(EndpointText(text=f"container:fake:{URL}", origin="bench"),)),
+        node=NodeSettings(hostname_override="bench", max_pods=100_000),
+        logs=LogSettings(pod_logs_dir=root / "pod-logs"),
+        cgroups=CgroupSettings(per_qos=False),
+        server=ServerSettings(healthz_port=0),
+    )
+    found = [EntryPoint(name="bench", value="bench_fake_plugin", group="kubeletx")]
+    began, cpu = default_timer(), time.process_time()
+    with mock.patch.object(assembly, "load_plugins", return_value=plugins.load_plugins(found)):
+        async with assemble(config) as parts, asyncio.TaskGroup() as group:
+            tasks = [group.create_task(parts.registry.run(), name="runtimes")]
+            await asyncio.gather(*(handle.wait_listed() for handle in parts.registry.handles()))
+            await parts.manager.recover()
+            ready = asyncio.Event()
+            tasks.append(group.create_task(parts.manager.run(ready=ready), name="pods"))
+            await ready.wait()
+            await until(lambda: all(worker.plan is not None for worker in parts.manager.workers.values()))
+            yield parts, default_timer() - began, time.process_time() - cpu
+            for task in tasks:
+                task.cancel()
+
+
+async def until(is_so: object, *, pause_seconds: float = 0.05) -> None:
+    """Wait until it is so; polls, so that the agent under measurement knows nothing of it."""
+    while not is_so():  # type: ignore[operator]  # noqa: ASYNC110
+        await asyncio.sleep(pause_seconds)
+
+
+def make_pods(count: int) -> list[Pod]:
+    """As the file source reads them from manifests."""
+    reader = ManifestReader(node_name="bench")
+    moment = datetime.now(UTC)
+    return [
+        reader.read(
+            json.dumps(pod_manifest(f"p{number}")).encode(),
+            origin=f"/manifests/p{number}.json",
+            source="file",
+            seen_at=moment,
+            created_at=moment,
+        )[0]
+        for number in range(count)
+    ]
+
+
+def feed(parts: Assembly, pods: list[Pod]) -> None:
+    """Hand the pods to the manager as a source does."""
+    for pod in pods:
+        parts.manager.update("file", pod)
+    parts.manager.synced("file")
+
+
+def all_run(parts: Assembly, count: int) -> bool:
+    """Whether every pod is published as Running."""
+    workers = parts.manager.workers
+    return len(workers) == count and all(
+        worker.facts.previous_status is not None and worker.facts.previous_status.phase == "Running"
+        for worker in workers.values()
+    )
+
+
+async def measure_time(count: int, root: Path) -> Measured:
+    """Start, change, rest, look up, restart."""
+    async with running_agent(root) as (parts, _, _):
+        pods = make_pods(count)
+        began, cpu = default_timer(), time.process_time()
+        feed(parts, pods)
+        await until(lambda: all_run(parts, count))
+        start_seconds, start_cpu = default_timer() - began, time.process_time() - cpu
+        del pods
+        gc.collect()
+        gc.freeze()
+        await asyncio.sleep(SETTLE_SECONDS)
+        change_cpu = await _changes(parts, min(CHANGES, count))
+        await asyncio.sleep(SETTLE_SECONDS)
+        cpu, began = time.process_time(), default_timer()
+        await asyncio.sleep(REST_SECONDS)
+        rest = (time.process_time() - cpu) / (default_timer() - began)
+        look_up = _look_up(parts)
+        memory = resident_mib(os.getpid())
+    async with running_agent(root) as (parts, seconds, cpu_seconds):
+        if not all_run(parts, count):
+            raise RuntimeError("recovery lost pods")
+    return Measured(
+        pods=count,
+        start_cpu_ms=start_cpu / count * 1000,
+        start_seconds=start_seconds,
+        change_cpu_ms=change_cpu,
+        rest_cpu_ms_per_second=rest * 1000,
+        recovery_seconds=seconds,
+        recovery_cpu_seconds=cpu_seconds,
+        look_up_us=look_up,
+        resident_mib=memory,
+    )
+
+
+async def measure_memory(count: int, root: Path) -> Measured:
+    """What the agent keeps for each pod, without what the runtime keeps."""
+    async with running_agent(root) as (parts, _, _):
+        tracemalloc.start()
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        feed(parts, make_pods(count))
+        await until(lambda: all_run(parts, count), pause_seconds=0.5)
+        await asyncio.sleep(SETTLE_SECONDS)
+        backend = bench_fake_plugin.backends[URL]
+        kept = (backend.sandboxes, backend.units, backend._keys, backend._by_pod)
+        held = [dict(one) for one in kept]
+        gc.collect()
+        with_runtime = tracemalloc.get_traced_memory()[0]
+        for one in kept:
+            one.clear()
+        held.clear()
+        gc.collect()
+        after = tracemalloc.get_traced_memory()[0]
+        if "--top" in sys.argv:
+            _show_top(tracemalloc.take_snapshot(), count)
+        tracemalloc.stop()
+        print(f"runtime {(with_runtime - after) / count / 1024:.1f} KiB for each pod", file=sys.stderr)
+        for task in asyncio.all_tasks():
+            if task.get_name().startswith("pod "):
+                task.cancel()
+    return Measured(pods=count, kib_per_pod=(after - before) / count / 1024)
+
+
+async def _changes(parts: Assembly, count: int) -> float:
+    """CPU milliseconds for one container that ends and is started again."""
+    backend = bench_fake_plugin.backends[URL]
+    workers = list(parts.manager.workers.values())
+    chosen = [workers[index * len(workers) // count] for index in range(count)]
+    units = {worker.uid: worker.facts.snapshot.units[0].id for worker in chosen if worker.facts.snapshot}
+    cpu = time.process_time()
+    for unit_id in units.values():
+        backend.exit_unit(unit_id, 1)
+    await until(lambda: all(_restarts(worker) == 1 for worker in chosen))
+    return (time.process_time() - cpu) / count * 1000
+
+
+def _restarts(worker: object) -> int:
+    status = worker.facts.previous_status  # type: ignore[attr-defined]
+    one = status.container_statuses[0] if status is not None else None
+    return one.restart_count if one is not None and one.state.running is not None else 0
+
+
+def _look_up(parts: Assembly) -> float:
+    """Microseconds of `runtime_by_pod_id`, the loop's own cost included."""
+    uids = list(parts.manager.workers)
+    find = parts.registry.runtime_by_pod_id
+    times = []
+    for _ in range(7):
+        began = default_timer()
+        for _ in range(max(1, 20_000 // len(uids))):
+            for uid in uids:
+                find(uid)
+        rounds = max(1, 20_000 // len(uids)) * len(uids)
+        times.append((default_timer() - began) / rounds * 1e6)
+    return median(times)
+
+
+def _show_top(snapshot: tracemalloc.Snapshot, count: int) -> None:
+    for stat in snapshot.statistics("lineno")[:60]:
+        print(f"{stat.size / count:8.0f} B {stat.count / count:6.1f}  {stat.traceback}", file=sys.stderr)
+
+
+def main() -> None:
+    """One size, one measurement; the last line of standard output is the result."""
+    count, what = int(sys.argv[1]), sys.argv[2]
+    set_up_logging()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    with tempfile.TemporaryDirectory(prefix="kubeletx-bench-") as directory:
+        measure = measure_time if what == "time" else measure_memory
+        measured = asyncio.run(measure(count, Path(directory)))
+    print(msgspec.json.encode(measured).decode())
+
+
+if __name__ == "__main__":
+    main()

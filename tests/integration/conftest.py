@@ -1,0 +1,175 @@
+"""Fixtures of the integration tests: one lab of real daemons for the whole run.
+
+The lab lives below /tmp/kubeletx-tests/PID. What an aborted earlier run left there is swept first. At the end
+everything is stopped, and the run fails when anything is left: processes, mounts, network namespaces,
+cgroups, bridges, iptables chains. When a test fails, its report shows what the daemons logged meanwhile.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeletx.testing.lab import Lab, PrivateAgent, PrivateContainerd, clean_stale
+
+sys.path.insert(0, str(Path(__file__).parent))  # for survival.py and bench.py, which the tests share
+
+from bench import Bench
+
+PARENT = Path("/tmp/kubeletx-tests")
+_LAB = pytest.StashKey[Lab]()
+_AGENTS = pytest.StashKey[list[PrivateAgent]]()
+_NUMBERS = itertools.count(1)
+_MARKS = pytest.StashKey[dict[str, int]]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this directory is an integration test."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.integration)
+
+
+@pytest.fixture(scope="session")
+def lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
+    """Registry with images, pod network, containerds ``containerd-a`` and ``containerd-b``."""
+    PARENT.mkdir(exist_ok=True)
+    clean_stale(PARENT)
+    one = Lab(PARENT / str(os.getpid()), logs_dir=PARENT / "logs")
+    with one:
+        pytestconfig.stash[_LAB] = one
+        yield one
+        del pytestconfig.stash[_LAB]
+    assert one.leftovers() == []
+
+
+@pytest.fixture
+def containerd_a(lab: Lab) -> PrivateContainerd:
+    """The first containerd, running and not paused."""
+    return lab["containerd-a"]
+
+
+@pytest.fixture
+def containerd_b(lab: Lab) -> PrivateContainerd:
+    """The second containerd."""
+    return lab["containerd-b"]
+
+
+@pytest.fixture
+def manifests(tmp_path: Path) -> Path:
+    """An empty directory for the manifests of `agent` and `make_agent`."""
+    directory = tmp_path / "manifests"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def make_agent(
+    lab: Lab, manifests: Path, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., PrivateAgent]]:
+    """Makes agents on the lab, not started, with keyword arguments of `PrivateAgent`.
+
+    Afterwards agents are stopped, all pods are removed from both containerds, and what the agents left
+    in mounts, cgroups and files goes too.
+    """
+    made: list[PrivateAgent] = []
+
+    def make(**arguments: Any) -> PrivateAgent:
+        arguments.setdefault("name", f"agent-{next(_NUMBERS)}")
+        arguments.setdefault("manifest_dir", manifests)
+        made.append(PrivateAgent(lab, **arguments))
+        request.node.stash.setdefault(_AGENTS, made)
+        return made[-1]
+
+    yield make
+    _end_agents(lab, made)
+
+
+@pytest.fixture
+def agent(make_agent: Callable[..., PrivateAgent]) -> PrivateAgent:
+    """One agent on both containerds, started, with an empty manifest directory."""
+    one = make_agent()
+    one.start()
+    return one
+
+
+@pytest.fixture(scope="module")
+def make_bench(
+    lab: Lab, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., Bench]]:
+    """Makes started agents that serve all tests of one file, each with a manifest directory of its own."""
+    made: list[PrivateAgent] = []
+
+    def make(**arguments: Any) -> Bench:
+        manifests = tmp_path_factory.mktemp("bench") / "manifests"
+        manifests.mkdir()
+        arguments.setdefault("name", f"agent-{next(_NUMBERS)}")
+        made.append(PrivateAgent(lab, manifest_dir=manifests, **arguments))
+        request.node.stash.setdefault(_AGENTS, made)
+        made[-1].start()
+        return Bench(made[-1], manifests)
+
+    yield make
+    _end_agents(lab, made)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """Remember how long the daemons' logs are before the test."""
+    running = item.config.stash.get(_LAB, None)
+    item.stash[_MARKS] = _sizes(running)
+    yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[pytest.TestReport]:
+    """Add the daemons' logs to the report of a failed test."""
+    report: pytest.TestReport = yield
+    running = item.config.stash.get(_LAB, None)
+    if report.failed:
+        for agent in _agents_of(item):
+            report.sections.append((f"log of {agent.root_dir.name}", agent.log_tail(120)))
+    if report.failed and running is not None:
+        marks = item.stash.get(_MARKS, {})
+        for name, one in running.containerds.items():
+            if one.log_path.is_file():
+                text = one.log_path.read_bytes()[marks.get(name, 0) :].decode(errors="replace")
+                report.sections.append((f"log of {name}", "\n".join(text.splitlines()[-60:])))
+    return report
+
+
+def _end_agents(lab: Lab, made: list[PrivateAgent]) -> None:
+    for agent in made:
+        agent.stop()
+    for containerd in lab.containerds.values():
+        if not containerd.daemon.is_running:
+            containerd.start_daemon()
+        containerd.resume()
+        with containerd.cri() as cri:
+            cri.remove_all()
+            cri.remove_foreign_images()
+    for agent in made:
+        agent.remove_files()
+
+
+def _agents_of(item: pytest.Item) -> list[PrivateAgent]:
+    module = item.getparent(pytest.Module)
+    shared = module.stash.get(_AGENTS, []) if module is not None else []
+    return [*shared, *item.stash.get(_AGENTS, [])]
+
+
+def _sizes(running: Lab | None) -> dict[str, int]:
+    if running is None:
+        return {}
+    return {
+        name: one.log_path.stat().st_size
+        for name, one in running.containerds.items()
+        if one.log_path.is_file()
+    }

@@ -1,0 +1,47 @@
+"""The contract suite on real containerd, as one runtime handler of it and as the whole server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kubeletx_containerd.runtime import ContainerdRuntime
+
+from kubeletx.api import Runtime, UnitSpec
+from kubeletx.testing import FakeClock, FakeHost, endpoint, unit_spec
+from kubeletx.testing.contract import RuntimeContract
+from kubeletx.testing.contract.base import RUN
+from kubeletx.testing.lab import PrivateContainerd, image_ref
+
+
+class OnContainerd(RuntimeContract):
+    """The suite with the lab's image; `parameters` of the endpoint URL differ."""
+
+    __test__ = False
+    parameters = ""
+
+    @pytest.fixture
+    def make_runtime(self, containerd_a: PrivateContainerd, tmp_path: Path) -> Callable[[], Runtime]:
+        def make() -> Runtime:
+            host = FakeHost(tmp_path, clock=FakeClock(auto_advance=True))
+            return ContainerdRuntime(endpoint(containerd_a.endpoint + self.parameters), None, host)
+
+        return make
+
+    @pytest.fixture
+    def unit_spec(self) -> UnitSpec:
+        return unit_spec("main", image=image_ref("busybox"), command=("sh", "-c", RUN), log_path="main.log")
+
+
+class TestContainerd(OnContainerd):
+    """The server's default handler."""
+
+    __test__ = True
+
+
+class TestHandlerOfContainerd(OnContainerd):
+    """One runtime handler as a runtime of its own."""
+
+    __test__ = True
+    parameters = "?handler=runc-two"

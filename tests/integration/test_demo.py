@@ -1,0 +1,30 @@
+"""script/demo --once, as a newcomer runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kubeletx.testing.lab import leftovers
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.timeout(300)
+def test_the_demo_runs_every_example_pod_where_it_asked_to_be_and_leaves_nothing() -> None:
+    done = subprocess.run(
+        ["bash", "script/demo", "--once"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env={**os.environ, "COLUMNS": "160"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "every pod is where it asked to be" in done.stdout
+    assert "nothing is left" in done.stdout
+    assert leftovers(ROOT / ".demo" / "lab") == []

@@ -1,0 +1,152 @@
+"""The whole agent in one process: real rooms, store and files in a temporary directory, fake runtimes and time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+
+from kubeletx.agent import assembly
+from kubeletx.agent.assembly import Assembly
+from kubeletx.agent.backend import Backend
+from kubeletx.agent.config import (
+    AgentConfig,
+    CgroupSettings,
+    EndpointText,
+    LogSettings,
+    NodeSettings,
+    RuntimeSettings,
+    ServerSettings,
+    SourceSettings,
+)
+from kubeletx.agent.main import _run
+from kubeletx.agent.plugins import LoadedPlugin, Plugins
+from kubeletx.api import Endpoint, Host
+from kubeletx.kube.core import Container, ObjectMeta, Pod, PodSpec
+from kubeletx.runtimes.kinds import Kind, KindTable
+from kubeletx.testing import FakeClock, FakeRuntime
+
+T = TypeVar("T")
+
+
+class AgentModel:
+    """`runtimes` holds the fakes by name; their backends survive restarts of the agent."""
+
+    def __init__(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...] = ("one", "two")
+    ) -> None:
+        self.root = root
+        self.clock = FakeClock()
+        self.runtimes: dict[str, FakeRuntime] = {}
+        self.without: tuple[type, ...] = ()
+        self.kinds = KindTable(
+            [
+                Kind(
+                    name="fake",
+                    factory=self._make,
+                    workload_types=("container",),
+                    schemes=("fake",),
+                    default_claim=True,
+                    plugin="fake",
+                )
+            ]
+        )
+        self.config = AgentConfig(
+            root_dir=root / "root",
+            runtimes=RuntimeSettings(
+                endpoints=tuple(EndpointText(text=f"container:{n}:fake://{n}", origin="flag") for n in names)
+            ),
+            sources=SourceSettings(pod_manifest_path=root / "manifests"),
+            node=NodeSettings(hostname_override="node"),
+            logs=LogSettings(pod_logs_dir=root / "logs"),
+            cgroups=CgroupSettings(per_qos=False),
+            server=ServerSettings(healthz_port=0),
+        )
+        (root / "manifests").mkdir(exist_ok=True)
+        self.parts: Assembly
+        loaded = LoadedPlugin(name="fake", distribution="d", version="1", state="ready", kinds=("fake",))
+        monkeypatch.setattr(assembly, "load_plugins", lambda: Plugins(loaded=(loaded,), kinds=self.kinds))
+        monkeypatch.setattr(assembly, "SystemClock", lambda: self.clock)
+
+    def _make(self, endpoint: Endpoint, _settings: Any, _host: Host) -> FakeRuntime:
+        old = self.runtimes.get(endpoint.name)
+        runtime = FakeRuntime(
+            endpoint.name, clock=self.clock, backend=old.backend if old else None, without=self.without
+        )
+        runtime.backend.add_image("busybox")
+        self.runtimes[endpoint.name] = runtime
+        return runtime
+
+    def configure(self, section: str, **fields: Any) -> None:
+        """Change settings before a start."""
+        old = getattr(self.config, section)
+        changed = {section: msgspec.structs.replace(old, **fields)}
+        self.config = msgspec.structs.replace(self.config, **changed)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Backend]:
+        """One life of the agent, from its start to its end in order."""
+        async with assembly.assemble(self.config) as parts:
+            self.parts = parts
+            task = asyncio.create_task(_run(parts, time.monotonic()))
+            try:
+                await self.until(
+                    lambda: self.config.socket_path.exists() and "applied" in parts.manager.synced_sources
+                )
+                yield parts.backend
+                assert not task.done(), task
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    async def until(self, condition: Callable[[], Any], seconds: float = 200.0) -> None:
+        """Let fake time pass, and threads work, until `condition` holds."""
+        async with asyncio.timeout(20):
+            end = self.clock.monotonic() + seconds
+            while not condition():
+                assert self.clock.monotonic() < end, "it did not happen in time"
+                await asyncio.sleep(0.002)
+                await self.clock.run_for(0.05)
+
+    async def done(self, work: Awaitable[T]) -> T:
+        """The result of something that waits for fake time."""
+        task = asyncio.ensure_future(work)
+        await self.until(task.done)
+        return task.result()
+
+    async def apply(self, pod: Pod) -> Pod:
+        """Apply the pod and wait until it runs."""
+        made = (await self.parts.backend.apply_pod(pod)).pod
+        await self.until(lambda: self.phase(pod.name) == "Running")
+        return made
+
+    def phase(self, name: str) -> str | None:
+        """The phase last published of the living pod of this name."""
+        worker = self.parts.manager.find("default", name)
+        status = worker.facts.previous_status if worker is not None else None
+        return status.phase if status is not None else None
+
+    def alive(self, runtime: str = "one") -> list[str]:
+        """Names of the pods that have a unit alive on the runtime."""
+        backend = self.runtimes[runtime].backend
+        return sorted(
+            backend.sandboxes[unit.summary.sandbox_id].summary.name
+            for unit in backend.units.values()
+            if unit.summary.state.is_alive
+        )
+
+
+def a_pod(name: str = "web", *, runtime: str = "", image: str = "busybox", **spec: Any) -> Pod:
+    """A pod as a manifest has it."""
+    return Pod(
+        metadata=ObjectMeta(name=name, namespace="default"),
+        spec=PodSpec(
+            containers=(Container(name="main", image=image),), runtime_service_name=runtime or None, **spec
+        ),
+    )

@@ -1,0 +1,126 @@
+"""Node, events, usage and the agent itself on the admin backend."""
+
+from __future__ import annotations
+
+import pytest
+from agent_model import AgentModel, a_pod
+
+from kubeletx.api import SupportsStats
+from kubeletx.kube.node import Node
+from kubeletx.server.metrics import render
+
+
+def ready(node: Node) -> str:
+    return next(c.status for c in node.status.conditions if c.type == "Ready")
+
+
+async def test_the_node_is_ready_by_its_policy_and_says_which_runtime_is_not(agent: AgentModel) -> None:
+    agent.configure("node", readiness_policy="all")
+    async with agent.running() as backend:
+        await agent.until(lambda: all(h.state.ready for h in agent.parts.registry.handles()))
+        assert ready(await backend.get_node()) == "True"
+        watch = backend.watch_node()
+        await anext(watch)
+        agent.runtimes["two"].backend.kill()
+        while ready(node := await agent.done(anext(watch))) == "True":
+            pass
+        messages = {c.type: c.message for c in node.status.conditions}
+        assert "two" in (messages["Ready"] or "")
+        reasons = [
+            event.reason for event in await backend.list_events() if event.involved_object.kind == "Node"
+        ]
+        assert "NodeNotReady" in reasons
+        await watch.aclose()  # type: ignore[attr-defined]
+
+
+async def test_usage_names_the_runtimes_that_did_not_answer(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod())
+        usage = await agent.done(backend.usage())
+        assert [pod.name for pod in usage.pods] == ["web"]
+        assert usage.missing == ()
+        agent.runtimes["two"].backend.kill()
+        await agent.until(lambda: not agent.parts.registry.get("two").state.reachable)
+        await agent.clock.run_for(6)  # figures of the last five seconds count as fresh
+        assert (await agent.done(backend.usage())).missing == ("two",)
+
+
+async def test_a_runtime_that_measures_nothing_is_not_counted_as_zero(agent: AgentModel) -> None:
+    agent.without = (SupportsStats,)
+    async with agent.running() as backend:
+        await agent.apply(a_pod())
+        usage = await agent.done(backend.usage())
+        assert all(runtime.usage.cpu_millicores is None for runtime in usage.runtimes)
+
+
+async def test_events_of_a_pod_are_kept_over_a_restart(agent: AgentModel) -> None:
+    async with agent.running():
+        await agent.apply(a_pod())
+    async with agent.running() as backend:
+        reasons = {e.reason for e in await backend.list_events() if e.involved_object.name == "web"}
+        assert {"RuntimeBound", "Created", "Started"} <= reasons
+
+
+async def test_the_agent_tells_its_version_plugins_and_configuration(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        version = await backend.version()
+        assert (version.node_name, version.root_dir) == ("node", str(agent.root / "root"))
+        assert version.agent_id == (agent.root / "root" / "agent-id").read_text().strip()
+        (plugin,) = await backend.plugins()
+        assert (plugin.name, plugin.state, plugin.kinds) == ("fake", "ready", ("fake",))
+        assert any(value.key == "maxPods" for value in await backend.config_view())
+        assert (await backend.health()).ok
+
+
+async def test_metrics_tell_what_happened_and_what_there_is(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod("a"))
+        await agent.apply(a_pod("b", runtime="two", image="pulled"))
+        await backend.apply_pod(a_pod("c", runtime="none"))
+        agent.runtimes["one"].backend.kill()
+        await agent.until(lambda: not agent.parts.registry.get("one").state.ready)
+        view = await backend.metrics()
+        assert (view.running_pods, view.desired_pods) == (2, 3)
+        assert view.running_containers == {"running": 2}
+        assert view.runtimes_ready == {"one": False, "two": True}
+        assert view.pods_by_runtime == {"one": 1, "two": 1}
+        assert view.counters["kubelet_started_pods_total"] == 2
+        assert view.counters["kubelet_started_containers_total"] == 2
+        assert sum(view.durations["kubelet_pod_start_duration_seconds"].counts) == 2
+        assert sum(view.durations["kubelet_image_pull_duration_seconds"].counts) == 2
+        assert sum(view.durations["kubelet_pleg_relist_duration_seconds"].counts) >= 2
+        assert sum(view.durations["kubelet_pod_worker_duration_seconds"].counts) > 4
+        created = [row for row in view.operations if row.operation == "create_sandbox"]
+        assert [(row.runtime, row.calls) for row in created] == [("one", 1), ("two", 1)]
+        text = render(view).decode()
+        assert 'kubeletx_runtime_ready{runtime="one"} 0.0' in text
+        assert "kubelet_pod_start_duration_seconds_count 2.0" in text
+        assert "kubelet_started_pods_total 2.0" in text
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_cgroup_v1_is_told_by_an_event(
+    agent: AgentModel, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kubeletx.agent import assembly
+
+    class Trees:
+        def __init__(self) -> None:
+            self.version = version
+
+        def find_closed(self, _path: str) -> None:
+            return None
+
+    monkeypatch.setattr(assembly, "CgroupTrees", Trees)
+    async with agent.running() as backend:
+        reasons = [event.reason for event in await backend.list_events()]
+        assert ("CgroupV1" in reasons) == (version == 1)
+
+
+async def test_a_pod_that_ran_too_long_is_told(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await backend.apply_pod(a_pod(active_deadline_seconds=5))
+        await agent.until(lambda: agent.phase("web") == "Failed")
+        (told,) = [e for e in await backend.list_events() if e.reason == "DeadlineExceeded"]
+        assert (told.type, told.involved_object.name) == ("Normal", "web")
+        assert "Starting" in {e.reason for e in await backend.list_events()}

@@ -1,0 +1,156 @@
+"""The runtime part of the admin backend: add, cordon, drain, remove, describe."""
+
+from __future__ import annotations
+
+import pytest
+from agent_model import AgentModel, a_pod
+
+from kubeletx.api import AlreadyExists, Conflict, InvalidConfig, KubeletxError, NotFound, TimedOut
+from kubeletx.server.backend import AdminBackend
+
+
+async def test_runtimes_are_listed_in_order_with_their_default(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod())
+        one, two = await backend.list_runtimes()
+        assert (one.name, one.status, one.kind, one.default, one.pods) == ("one", "Ready", "fake", True, 1)
+        assert (two.name, two.default, two.pods, two.origin) == ("two", False, 0, "flag")
+        assert one.version == "fake 1.0"
+
+
+async def test_a_cordoned_default_gives_way_also_after_a_restart(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        assert (await backend.cordon("one")).cordoned
+        await agent.apply(a_pod())
+        assert agent.alive("two") == ["web"]
+    async with agent.running() as backend:
+        one, two = await backend.list_runtimes()
+        assert (one.cordoned, one.default, two.default) == (True, False, True)
+        assert not (await backend.uncordon("one")).cordoned
+
+
+async def test_an_added_runtime_takes_pods_and_survives_a_restart(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        view = await backend.add_runtime("container:three:fake://three")
+        assert (view.name, view.url) == ("three", "fake://three")
+        assert view.origin.endswith("runtimes.d/three.yaml") or "three" in view.origin
+        await agent.apply(a_pod(runtime="three"))
+    async with agent.running() as backend:
+        assert [view.name for view in await backend.list_runtimes()] == ["one", "two", "three"]
+        await agent.until(lambda: agent.phase("web") == "Running")
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("container:one:fake://again", AlreadyExists | InvalidConfig),
+        ("container:default:fake://x", InvalidConfig),
+        ("vm:machines:fake://x", InvalidConfig),
+        ("container:x:nobody://x", InvalidConfig),
+        ("nonsense", InvalidConfig),
+    ],
+)
+async def test_an_endpoint_that_the_flag_would_refuse_is_refused(
+    agent: AgentModel, text: str, error: type[KubeletxError]
+) -> None:
+    async with agent.running() as backend:
+        with pytest.raises(KubeletxError) as raised:
+            await backend.add_runtime(text)
+        assert isinstance(raised.value, error)
+        assert len(await backend.list_runtimes()) == 2
+
+
+async def test_a_runtime_with_pods_is_not_removed(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod())
+        with pytest.raises(Conflict, match="1 pods are on runtime 'one'"):
+            await lines(agent, backend, "one")
+        with pytest.raises(NotFound, match="runtimes: one, two"):
+            await lines(agent, backend, "three")
+
+
+async def test_a_drain_ends_pods_in_order_and_unnamed_ones_come_back_elsewhere(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod("free"))
+        await agent.apply(a_pod("named", runtime="one"))
+        said = await lines(agent, backend, "one", drain=True)
+        assert said[0] == "runtime one cordoned"
+        assert sorted(said[1:-1]) == ["pod default/free ended", "pod default/named ended"]
+        assert said[-1] == "runtime one removed"
+        await agent.until(lambda: agent.alive("two") == ["free"])
+        assert agent.alive("one") == []
+        named = agent.parts.manager.find("default", "named")
+        assert named is not None
+        assert named.facts.waiting is not None
+        assert named.facts.waiting.reason == "RuntimeNotFound"
+    async with agent.running() as backend:
+        assert [view.name for view in await backend.list_runtimes()] == ["two"]
+
+
+async def test_a_drain_that_takes_too_long_says_what_is_left_and_keeps_the_cordon(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod())
+        stuck = agent.runtimes["one"].script("stop_unit", hang=True)
+        with pytest.raises(TimedOut, match=r"still there: default/web; it stays cordoned"):
+            await lines(agent, backend, "one", drain=True, timeout_seconds=0.2)
+        one, _ = await backend.list_runtimes()
+        assert one.cordoned
+        stuck.release()
+
+
+async def test_force_ends_pods_of_a_runtime_that_does_not_answer(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod())
+        agent.runtimes["one"].backend.kill()
+        await agent.until(lambda: not agent.parts.registry.get("one").state.reachable)
+        await lines(agent, backend, "one", force=True)
+        assert [view.name for view in await backend.list_runtimes()] == ["two"]
+        await agent.until(lambda: agent.alive("two") == ["web"])
+
+
+async def test_describe_names_capabilities_pods_and_calls(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod())
+        detail = await backend.describe_runtime("one")
+        assert detail.capabilities["Exec"]
+        assert not detail.capabilities["CriPassthrough"]
+        assert detail.pods == ("default/web",)
+        assert detail.agent_calls["create_sandbox"] == 1
+        assert detail.store_id
+        assert {condition.type for condition in detail.conditions} == {"RuntimeReady", "NetworkReady"}
+
+
+async def test_describe_of_a_runtime_that_is_away_has_what_is_known(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        agent.runtimes["one"].backend.kill()
+        await agent.until(lambda: not agent.parts.registry.get("one").state.reachable)
+        detail = await backend.describe_runtime("one")
+        assert detail.runtime.status == "NotReady"
+        assert detail.conditions == ()
+
+
+async def test_a_watch_tells_the_whole_list_after_each_change(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        watch = backend.watch_runtimes()
+        assert [view.cordoned for view in await anext(watch)] == [False, False]
+        await backend.cordon("two")
+        assert [view.cordoned for view in await agent.done(anext(watch))] == [False, True]
+        await watch.aclose()  # type: ignore[attr-defined]
+
+
+async def lines(
+    agent: AgentModel,
+    backend: AdminBackend,
+    name: str,
+    *,
+    drain: bool = False,
+    force: bool = False,
+    timeout_seconds: float = 10.0,
+) -> list[str]:
+    """What a removal says, line by line."""
+
+    async def read() -> list[str]:
+        steps = backend.remove_runtime(name, drain=drain, force=force, timeout_seconds=timeout_seconds)
+        return [step.message async for step in steps]
+
+    return await agent.done(read())

@@ -1,0 +1,64 @@
+"""What earlier lives left: ours goes, others' stays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
+
+from kubeletx.agent.clean_up import SETTLE_SECONDS, CleanUp
+from kubeletx.api import PodUid
+from kubeletx.pods.environment import NodeContext
+from kubeletx.pods.environment.directories import PodDirectories
+from kubeletx.pods.manager import PodManager
+from kubeletx.runtimes.registry import RuntimeRegistry
+from kubeletx.testing import FakeClock
+from kubeletx.volumes import FieldContext, VolumePreparer
+
+T = TypeVar("T")
+
+
+async def blocking(function: Callable[..., T], /, *args: Any) -> T:
+    """File work on a thread."""
+    return await asyncio.to_thread(function, *args)
+
+
+def make_clean_up(root: Path, clock: FakeClock, known: set[str], synced: set[str]) -> CleanUp:
+    """A clean-up for a node whose workers are `known`."""
+    context = NodeContext(agent_id="a", node_name="n", root_dir=root, pod_logs_dir=root / "logs")
+    manager = SimpleNamespace(workers=known, queued=lambda: (), synced_sources=synced)
+    registry = SimpleNamespace(handles=lambda: (), bindings=dict)
+    return CleanUp(
+        manager=cast("PodManager", manager),
+        registry=cast("RuntimeRegistry", registry),
+        volumes=VolumePreparer(root_dir=root, blocking=blocking, fields=FieldContext(node_name="n")),
+        directories=PodDirectories(context),
+        blocking=blocking,
+        clock=clock,
+        sources=frozenset({"file"}),
+    )
+
+
+def leave(root: Path, uid: str, *, ours: bool) -> None:
+    """What a pod leaves: logs, and, if it was ours, a directory."""
+    (root / "logs" / f"default_web_{uid}" / "c").mkdir(parents=True)
+    if ours:
+        (root / "pods" / uid / "volumes").mkdir(parents=True)
+
+
+async def test_only_what_is_proven_to_be_ours_and_unknown_goes(tmp_path: Path) -> None:
+    leave(tmp_path, "gone", ours=True)
+    leave(tmp_path, "living", ours=True)
+    leave(tmp_path, "a-kubelets", ours=False)
+    clock = FakeClock()
+    clean_up = make_clean_up(tmp_path, clock, {PodUid("living")}, {"file"})
+    task = asyncio.create_task(clean_up.run())
+    await clock.run_for(SETTLE_SECONDS)
+    await task
+    assert {one.name for one in (tmp_path / "pods").iterdir()} == {"living"}
+    assert {one.name for one in (tmp_path / "logs").iterdir()} == {
+        "default_web_living",
+        "default_web_a-kubelets",
+    }

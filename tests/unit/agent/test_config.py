@@ -1,0 +1,242 @@
+"""The configuration: one table, strict reading, every mistake at once, origins."""
+
+from __future__ import annotations
+
+import operator
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubeletx.agent.config import AgentConfig, EndpointText
+from kubeletx.agent.config_kinds import format_duration, parse_duration
+from kubeletx.agent.config_kubelet import IGNORED_FIELDS, REFUSED_FLAGS
+from kubeletx.agent.config_load import load_config
+from kubeletx.agent.config_settings import BY_FLAG, BY_KEY, BY_PATH, SETTINGS
+from kubeletx.agent.config_view import effective_values
+from kubeletx.api import InvalidConfig
+from kubeletx.runtimes.problems import InvalidConfigs
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_without_anything_the_kubelets_defaults_hold() -> None:
+    config = load_config()
+    assert config == AgentConfig()
+    assert config.node.max_pods == 110
+    assert config.runtimes.request_timeout_seconds == 120
+    assert config.server.healthz_port == 10248
+    assert config.socket_path == Path("/var/lib/kubeletx/kubeletx.sock")
+
+
+def test_every_setting_names_a_field_and_every_field_has_a_setting() -> None:
+    config = AgentConfig()
+    for setting in SETTINGS:
+        operator.attrgetter(setting.path)(config)
+    fields = {
+        f"{section.name}.{field.name}"
+        for section in msgspec.structs.fields(AgentConfig)
+        if section.name not in ("root_dir", "origins", "ignored")
+        for field in msgspec.structs.fields(type(getattr(config, section.name)))
+    }
+    assert fields == set(BY_PATH)
+
+
+def test_keys_and_flags_are_used_once_and_apart_from_the_kubelets_others() -> None:
+    assert len(BY_KEY) == len([s for s in SETTINGS if s.key])
+    assert len(BY_FLAG) == len([s for s in SETTINGS if s.flag])
+    assert not set(BY_KEY) & IGNORED_FIELDS
+    assert not set(BY_FLAG) & set(REFUSED_FLAGS)
+
+
+def test_defaults_can_be_written_and_read_again() -> None:
+    config = AgentConfig()
+    for setting in SETTINGS:
+        value = operator.attrgetter(setting.path)(config)
+        shown = setting.kind.show(value)
+        if shown not in ("", None):
+            assert setting.kind.from_file(shown) == value, setting.path
+
+
+def test_flags_win_over_drop_ins_which_win_over_the_file(tmp_path: Path) -> None:
+    file = write(tmp_path / "config.yaml", "maxPods: 1\npodsPerCore: 1\nsyncFrequency: 5s\n")
+    drop_ins = tmp_path / "conf.d"
+    drop_ins.mkdir()
+    write(drop_ins / "20.conf", "podsPerCore: 3\nmaxPods: 3\n")
+    write(drop_ins / "10.conf", "podsPerCore: 2\n")
+    write(drop_ins / "30.yaml", "podsPerCore: 99\n")
+    config = load_config(config_file=file, config_dir=drop_ins, flags={"max-pods": ["4"]})
+    assert (config.node.max_pods, config.node.pods_per_core, config.pods.sync_seconds) == (4, 3, 5.0)
+    assert config.origins["node.max_pods"] == "flag --max-pods"
+    assert config.origins["node.pods_per_core"] == str(drop_ins / "20.conf")
+    assert config.origins["pods.sync_seconds"] == str(file)
+
+
+def test_maps_of_files_are_merged_key_by_key(tmp_path: Path) -> None:
+    file = write(tmp_path / "config.yaml", "kubeReserved: {cpu: 100m, memory: 1Gi}\n")
+    drop_ins = tmp_path / "conf.d"
+    drop_ins.mkdir()
+    write(drop_ins / "10.conf", '{"kubeReserved": {"cpu": "200m"}}')
+    config = load_config(config_file=file, config_dir=drop_ins)
+    assert config.node.kube_reserved == {"cpu": "200m", "memory": "1Gi"}
+
+
+def test_all_mistakes_come_at_once_each_with_file_field_and_fix(tmp_path: Path) -> None:
+    file = write(
+        tmp_path / "config.yaml",
+        'maxPods: "7"\nmaxPodz: 3\nlogging: {format: yaml}\nkubeletx: {nodeReadinessPolicy: some}\n',
+    )
+    with pytest.raises(InvalidConfigs) as caught:
+        load_config(config_file=file, flags={"node-ip": ["1.2.3"], "registry-qps": ["many"]})
+    assert [str(error) for error in caught.value.errors] == [
+        f"{file}: maxPods: '7' is a string; a whole number is expected",
+        f"{file}: maxPodz: is not a known field; did you mean maxPods?",
+        f"{file}: logging.format: 'yaml' is not known; use one of text, json",
+        f"{file}: kubeletx.nodeReadinessPolicy: 'some' is not known; use one of partial, all, primary",
+        "--registry-qps: 'many' is not a whole number",
+        "--node-ip: '1.2.3' is not an IP address; write it like 10.0.0.10",
+    ]
+
+
+def test_fields_of_the_kubelet_that_mean_nothing_here_are_named(tmp_path: Path) -> None:
+    file = write(
+        tmp_path / "config.yaml",
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+        "cpuManagerPolicy: static\nauthentication: {webhook: {enabled: true}}\nlogging: {flushFrequency: 5s}\n",
+    )
+    config = load_config(config_file=file)
+    assert [item.key for item in config.ignored] == [
+        "cpuManagerPolicy",
+        "authentication",
+        "logging.flushFrequency",
+    ]
+
+
+def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path / "config.yaml", "kind: Pod\n")
+    with pytest.raises(InvalidConfig, match="use KubeletConfiguration"):
+        load_config(config_file=file)
+
+
+@pytest.mark.parametrize("text", ["a: [1", "- 1\n", "just words"])
+def test_what_is_no_map_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InvalidConfig):
+        load_config(config_file=write(tmp_path / "config.yaml", text))
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="cannot be read"):
+        load_config(config_file=tmp_path / "none.yaml")
+
+
+def test_endpoints_of_flags_come_first_and_keep_their_text(tmp_path: Path) -> None:
+    file = write(tmp_path / "c.yaml", 'kubeletx: {containerRuntimeEndpoints: ["vm:b:qemu:///system"]}\n')
+    config = load_config(config_file=file, flags={"container-runtime-endpoint": ["a,container,unix:///a"]})
+    assert config.runtimes.endpoints == (
+        EndpointText(text="a,container,unix:///a", origin="flag --container-runtime-endpoint"),
+        EndpointText(text="vm:b:qemu:///system", origin=str(file)),
+    )
+
+
+def test_a_flag_replaces_the_kubelets_single_endpoint(tmp_path: Path) -> None:
+    file = write(tmp_path / "c.yaml", "containerRuntimeEndpoint: unix:///run/containerd/containerd.sock\n")
+    assert [e.text for e in load_config(config_file=file).runtimes.endpoints] == [
+        "unix:///run/containerd/containerd.sock"
+    ]
+    config = load_config(config_file=file, flags={"container-runtime-endpoint": ["container:a:unix:///a"]})
+    assert [e.text for e in config.runtimes.endpoints] == ["container:a:unix:///a"]
+
+
+def test_a_repeated_flag_adds_to_maps_and_lists() -> None:
+    config = load_config(
+        flags={
+            "node-labels": ["a=1,b=2", "b=3"],
+            "manifest-url": ["http://x/"],
+            "manifest-url-header": ["A:1", "A:2"],
+        }
+    )
+    assert config.node.labels == {"a": "1", "b": "3"}
+    assert config.sources.manifest_url_headers == {"A": ("2",)}
+
+
+def test_header_values_are_never_shown() -> None:
+    config = load_config(
+        flags={"manifest-url": ["http://x/"], "manifest-url-header": ["Authorization:secret"]}
+    )
+    assert "secret" not in str(effective_values(config))
+
+
+def test_hard_eviction_replaces_the_defaults_unless_they_are_merged(tmp_path: Path) -> None:
+    text = "evictionHard: {memory.available: 200Mi}\n"
+    config = load_config(config_file=write(tmp_path / "a.yaml", text))
+    assert config.eviction.hard == {"memory.available": "200Mi"}
+    config = load_config(
+        config_file=write(tmp_path / "b.yaml", text + "mergeDefaultEvictionSettings: true\n")
+    )
+    assert config.eviction.hard["memory.available"] == "200Mi"
+    assert config.eviction.hard["nodefs.available"] == "10%"
+
+
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [
+        ({"image-gc-low-threshold": ["90"]}, "below the high threshold"),
+        ({"max-parallel-image-pulls": ["3"]}, "contradicts"),
+        ({"cgroup-root": ["a/../b"]}, "absolute cgroup"),
+        ({"eviction-hard": ["mem<1"]}, "not a signal"),
+        ({"eviction-hard": ["memory.available<x"]}, "no threshold"),
+        ({"system-reserved": ["cpu=x"]}, "not a quantity"),
+        ({"kube-reserved": ["disk=1"]}, "cannot be reserved"),
+        ({"hostname-override": ["Not_A_Name"]}, "not a node name"),
+        ({"node-labels": ["a b=c"]}, "not a label"),
+        ({"node-ip": ["10.0.0.1,10.0.0.2"]}, "one family"),
+        ({"manifest-url": ["ftp://x"]}, "not an http"),
+        ({"manifest-url-header": ["A:1"]}, "without a URL"),
+        ({"read-only-port": ["10248"]}, "health endpoint"),
+        ({"runtime-request-timeout": ["5"]}, "not a duration"),
+        ({"cpu-cfs-quota-period": ["2s"]}, "between 1ms and 1s"),
+    ],
+)
+def test_rules_between_settings(flags: dict[str, list[str]], word: str) -> None:
+    with pytest.raises(InvalidConfig, match=word):
+        load_config(flags=flags)
+
+
+def test_a_duration_of_zero_means_the_kubelets_default() -> None:
+    assert load_config(flags={"sync-frequency": ["0"]}).pods.sync_seconds == 60.0
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("20s", 20), ("1m30s", 90), ("1.5h", 5400), ("500ms", 0.5), ("0", 0), ("2h45m", 9900)],
+)
+def test_go_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "20", "s", "1d", "-1s", "1m 30s", "+"])
+def test_what_is_no_go_duration(text: str) -> None:
+    with pytest.raises(ValueError, match=r"duration|negative"):
+        parse_duration(text)
+
+
+@given(st.integers(min_value=0, max_value=10**7))
+def test_durations_are_shown_as_they_are_read(milliseconds: int) -> None:
+    seconds = milliseconds / 1000
+    assert parse_duration(format_duration(seconds)) == pytest.approx(seconds)
+
+
+def test_the_view_names_every_setting_and_its_origin(tmp_path: Path) -> None:
+    file = write(tmp_path / "c.yaml", "maxPods: 5\nfailSwapOn: false\n")
+    rows = effective_values(load_config(config_file=file, root_dir=tmp_path))
+    by_key = {row.key: row for row in rows}
+    assert by_key["maxPods"].value == 5
+    assert by_key["maxPods"].origin == str(file)
+    assert by_key["syncFrequency"].origin == "default"
+    assert by_key["failSwapOn"].origin == f"{file} (ignored)"
+    assert rows[0].origin == "flag --root-dir"

@@ -1,0 +1,54 @@
+"""Threads for file work: a call that hangs gives its turn to the next."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from kubeletx.agent import file_threads
+from kubeletx.agent.file_threads import FileThreads
+from kubeletx.api import Unavailable
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_threads, "LONG_SECONDS", 0.01)
+    monkeypatch.setattr(file_threads, "TURNS", 2)
+    monkeypatch.setattr(file_threads, "THREADS", 4)
+
+
+async def test_results_and_errors_come_back() -> None:
+    files = FileThreads()
+    assert await files(sum, [1, 2]) == 3
+    with pytest.raises(ZeroDivisionError):
+        await files(divmod, 1, 0)
+    files.close()
+
+
+async def test_calls_that_hang_delay_no_other_until_all_threads_do() -> None:
+    files, gate = FileThreads(), threading.Event()
+    stuck = [asyncio.create_task(files(gate.wait)) for _ in range(3)]
+    async with asyncio.timeout(5):
+        assert await files(sum, [1]) == 1
+        stuck.append(asyncio.create_task(files(gate.wait)))
+        await asyncio.sleep(0.05)
+        with pytest.raises(Unavailable):
+            await files(sum, [1])
+        gate.set()
+        assert await asyncio.gather(*stuck) == [True] * 4
+        assert await files(sum, [1]) == 1
+    files.close()
+
+
+async def test_a_cancelled_caller_does_not_wait_for_its_call() -> None:
+    files, gate = FileThreads(), threading.Event()
+    task = asyncio.create_task(files(gate.wait))
+    await asyncio.sleep(0.005)
+    task.cancel()
+    async with asyncio.timeout(1):
+        await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled()
+    gate.set()
+    files.close()

@@ -1,0 +1,283 @@
+"""``get`` against a fake agent: tables as they are printed, formats, selections, watches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from click.testing import Result
+
+from kubeletx.api import names
+from kubeletx.kube.core import (
+    Container,
+    ContainerState,
+    ContainerStateRunning,
+    ContainerStateTerminated,
+    ContainerStateWaiting,
+    ContainerStatus,
+    ObjectMeta,
+    ObjectReference,
+    Pod,
+    PodCondition,
+    PodIP,
+    PodSpec,
+    PodStatus,
+)
+from kubeletx.kube.event import Event
+from kubeletx.kube.node import Node, NodeCondition, NodeStatus, NodeSystemInfo
+from kubeletx.server.views import ImageView, RuntimeView
+
+Run = Callable[..., Result]
+T0 = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+
+
+def running(name: str, restarts: int = 0, ready: bool = True) -> ContainerStatus:
+    last = ContainerState()
+    if restarts:
+        last = ContainerState(
+            terminated=ContainerStateTerminated(exit_code=1, finished_at=T0 + timedelta(minutes=5))
+        )
+    return ContainerStatus(
+        name=name,
+        ready=ready,
+        restart_count=restarts,
+        image="busybox",
+        image_id="sha256:1",
+        state=ContainerState(running=ContainerStateRunning(started_at=T0)),
+        last_state=last,
+    )
+
+
+def pod(name: str = "web", namespace: str = "default", runtime: str = "one", **changes: Any) -> Pod:
+    made = Pod(
+        metadata=ObjectMeta(
+            name=name,
+            namespace=namespace,
+            uid=f"uid-{name}",
+            creation_timestamp=T0,
+            labels={"app": name},
+            annotations={names.BOUND_RUNTIME: runtime},
+        ),
+        spec=PodSpec(containers=(Container(name="web", image="busybox"),), node_name="node-1"),
+        status=PodStatus(
+            phase="Running",
+            pod_ips=(PodIP(ip="10.0.0.2"),),
+            start_time=T0,
+            container_statuses=(running("web"),),
+            conditions=(PodCondition(type="Ready", status="True"),),
+        ),
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+def waiting_pod() -> Pod:
+    status = ContainerStatus(
+        name="web",
+        ready=False,
+        restart_count=3,
+        image="busybox",
+        image_id="",
+        state=ContainerState(waiting=ContainerStateWaiting(reason="CrashLoopBackOff")),
+        last_state=ContainerState(
+            terminated=ContainerStateTerminated(exit_code=1, finished_at=T0 + timedelta(minutes=9))
+        ),
+    )
+    return pod("bad", runtime="two", status=PodStatus(phase="Running", container_statuses=(status,)))
+
+
+@pytest.fixture
+def pods(agent: Any) -> Any:
+    agent.backend.put(pod())
+    agent.backend.put(waiting_pod())
+    agent.backend.put(pod("other", "kube-system"))
+    return agent
+
+
+def lines(result: Result) -> list[str]:
+    assert result.exit_code == 0, result.output
+    return result.stdout.splitlines()
+
+
+def test_pods_are_a_table_with_their_runtime(pods: Any, kubeletx: Run) -> None:
+    assert lines(kubeletx("get", "pods")) == [
+        "NAME   READY   STATUS             RESTARTS      AGE   RUNTIME",
+        "bad    0/1     CrashLoopBackOff   3 (60s ago)   10m   two",
+        "web    1/1     Running            0             10m   one",
+    ]
+
+
+def test_wide_adds_address_node_and_uid(pods: Any, kubeletx: Run) -> None:
+    assert lines(kubeletx("get", "po", "web", "-o", "wide")) == [
+        "NAME   READY   STATUS    RESTARTS   AGE   RUNTIME   IP         NODE     UID",
+        "web    1/1     Running   0          10m   one       10.0.0.2   node-1   uid-web",
+    ]
+
+
+def test_all_namespaces_and_no_headers(pods: Any, kubeletx: Run) -> None:
+    found = lines(kubeletx("get", "pods", "-A", "--no-headers"))
+    assert [line.split()[0] for line in found] == ["default", "default", "kube-system"]
+    assert lines(kubeletx("get", "pods", "-n", "kube-system", "-o", "name")) == ["pod/other"]
+
+
+def test_json_is_a_v1_pod_list_and_one_name_is_a_v1_pod(pods: Any, kubeletx: Run) -> None:
+    found = json.loads(kubeletx("get", "pods", "-o", "json").stdout)
+    assert (found["apiVersion"], found["kind"], len(found["items"])) == ("v1", "PodList", 2)
+    one = json.loads(kubeletx("get", "pod/web", "-o", "json").stdout)
+    assert (one["apiVersion"], one["kind"], one["metadata"]["annotations"][names.BOUND_RUNTIME]) == (
+        "v1",
+        "Pod",
+        "one",
+    )
+    assert yaml.safe_load(kubeletx("get", "pod", "web", "-o", "yaml").stdout) == one
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ("app=web", ["pod/web"]),
+        ("app!=web", ["pod/bad"]),
+        ("app in (web,bad)", ["pod/bad", "pod/web"]),
+        ("!app", []),
+    ],
+)
+def test_labels_select(pods: Any, kubeletx: Run, selector: str, expected: list[str]) -> None:
+    assert kubeletx("get", "pods", "-l", selector, "-o", "name").stdout.splitlines() == expected
+
+
+def test_a_bad_selector_is_explained(pods: Any, kubeletx: Run) -> None:
+    result = kubeletx("get", "pods", "-l", "a in b")
+    assert result.exit_code == 2
+    assert "'in b'" in result.stderr or "is not understood" in result.stderr
+
+
+def test_names_that_are_not_there_are_errors_with_a_suggestion(pods: Any, kubeletx: Run) -> None:
+    result = kubeletx("get", "pods", "wbe", "web")
+    assert result.exit_code == 1
+    assert "Error: pod 'wbe' not found; did you mean 'web'?" in result.stderr
+    assert "web" in result.stdout
+    assert "it is in namespace kube-system" in kubeletx("get", "pod", "other").stderr
+
+
+def test_nothing_found_is_said_on_standard_error(agent: Any, kubeletx: Run) -> None:
+    result = kubeletx("get", "pods")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "No resources found in default namespace.\n"
+
+
+def test_an_unknown_kind_gets_a_suggestion(agent: Any, kubeletx: Run) -> None:
+    result = kubeletx("get", "podz")
+    assert result.exit_code == 2
+    assert "did you mean 'pod" in result.stderr
+
+
+def test_runtimes_are_a_table(agent: Any, kubeletx: Run) -> None:
+    agent.backend.runtimes = {
+        "one": RuntimeView(
+            name="one", workload_type="container", kind="containerd", url="unix:///a.sock", status="Ready",
+            since=T0, version="containerd 1.6.20", pods=2, default=True,
+        ),
+        "two": RuntimeView(
+            name="two", workload_type="container", kind="containerd", url="unix:///b.sock", status="NotReady",
+            since=T0 + timedelta(minutes=9), cordoned=True,
+        ),
+    }  # fmt: skip
+    assert lines(kubeletx("get", "runtimes")) == [
+        "NAME   TYPE        KIND         STATUS                        VERSION             PODS   DEFAULT   SINCE   ENDPOINT",
+        "one    container   containerd   Ready                         containerd 1.6.20   2      *         10m     unix:///a.sock",
+        "two    container   containerd   NotReady,SchedulingDisabled   <none>              0      <none>    60s     unix:///b.sock",
+    ]
+
+
+def test_the_node_is_a_table(agent: Any, kubeletx: Run) -> None:
+    agent.backend.node = Node(
+        metadata=ObjectMeta(name="node-1", creation_timestamp=T0),
+        status=NodeStatus(
+            conditions=(
+                NodeCondition(type="kubeletx.io/RuntimeReady-one", status="True"),
+                NodeCondition(type="kubeletx.io/RuntimeReady-two", status="False", message="gone"),
+                NodeCondition(type="Ready", status="True"),
+            ),
+            node_info=NodeSystemInfo(
+                machine_id="",
+                system_uuid="",
+                boot_id="",
+                kernel_version="",
+                os_image="",
+                container_runtime_version="",
+                kubelet_version="kubeletx 0.1.0",
+                kube_proxy_version="",
+                operating_system="linux",
+                architecture="amd64",
+            ),
+        ),
+    )
+    assert lines(kubeletx("get", "node")) == [
+        "NAME     STATUS   AGE   VERSION          RUNTIMES",
+        "node-1   Ready    10m   kubeletx 0.1.0   1/2",
+    ]
+
+
+def test_images_are_listed_once_for_each_store_and_silence_is_named(agent: Any, kubeletx: Run) -> None:
+    agent.backend.images = (
+        ImageView(
+            store="s1", runtimes=("one", "crun"), id="sha256:" + "a" * 64, ref="sha256:" + "a" * 64,
+            tags=("localhost:5000/busybox:1.36",), size_bytes=2_400_000, used_by=("default/web",), pulled_by_us=True,
+        ),
+    )  # fmt: skip
+    agent.backend.missing = ("two",)
+    result = kubeletx("get", "images")
+    assert lines(result) == [
+        "IMAGE                    TAG    IMAGE ID        SIZE    RUNTIMES   PODS",
+        "localhost:5000/busybox   1.36   aaaaaaaaaaaaa   2.4MB   one,crun   1",
+    ]
+    assert result.stderr == "Warning: no answer from two; their images are not shown\n"
+
+
+def test_events_are_a_table(agent: Any, kubeletx: Run) -> None:
+    agent.backend.events = [
+        Event(
+            involved_object=ObjectReference(kind="Pod", namespace="default", name="web"),
+            type="Warning",
+            reason="BackOff",
+            message="Back-off restarting failed container",
+            count=3,
+            first_timestamp=T0,
+            last_timestamp=T0 + timedelta(minutes=9),
+        ),
+        Event(
+            involved_object=ObjectReference(kind="Runtime", name="two"),
+            type="Normal",
+            reason="RuntimeReady",
+            message="ready",
+            last_timestamp=T0,
+        ),
+    ]
+    assert lines(kubeletx("get", "events")) == [
+        "LAST SEEN           TYPE      REASON         OBJECT        MESSAGE",
+        "60s (x3 over 10m)   Warning   BackOff        pod/web       Back-off restarting failed container",
+        "10m                 Normal    RuntimeReady   runtime/two   ready",
+    ]
+    assert len(lines(kubeletx("get", "events", "--for", "pod/web"))) == 2
+
+
+def test_images_cannot_be_watched(agent: Any, kubeletx: Run) -> None:
+    result = kubeletx("get", "images", "-w")
+    assert result.exit_code == 2
+    assert "cannot be watched" in result.stderr
+
+
+def test_a_watch_prints_changes_below_one_heading_until_the_agent_goes(agent: Any, kubeletx: Run) -> None:
+    agent.backend.runtimes = {
+        "one": RuntimeView(
+            name="one", workload_type="container", kind="k", url="unix:///a", status="Ready", since=T0
+        )
+    }
+    result = kubeletx("get", "runtimes", "-w")
+    assert result.exit_code == 1
+    assert [line.split()[0] for line in result.stdout.splitlines()] == ["NAME", "one"]
+    assert "ended the watch" in result.stderr

@@ -1,0 +1,149 @@
+"""The outer command: help, flags of the agent, the way to `run_agent`, and what must not be imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from click.testing import CliRunner
+
+from kubeletx.agent.config import AgentConfig
+from kubeletx.agent.config_kubelet import REFUSED_FLAGS
+from kubeletx.cli.agent_flags import normalise
+from kubeletx.cli.main import COMMANDS, cli
+from kubeletx.cli.reference import render
+
+HEAVY = ("grpc", "google.protobuf", "sqlalchemy", "alembic", "aiohttp", "rich", "yaml", "cryptography", "asyncio",
+         "prometheus_client", "structlog", "kubeletx.kube", "kubeletx.server")  # fmt: skip
+
+
+def run(*args: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(cli, list(args), prog_name="kubeletx")
+    return result.exit_code, result.stdout, result.stderr
+
+
+def imported_by(*args: str) -> set[str]:
+    code = (
+        "import sys, runpy\n"
+        f"sys.argv = ['kubeletx', *{list(args)!r}]\n"
+        "from kubeletx.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print('\\n'.join(sys.modules), file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("args", [("--help",), (), ("--version",)])
+def test_help_imports_nothing_heavy(args: tuple[str, ...]) -> None:
+    assert not imported_by(*args) & set(HEAVY)
+
+
+def test_get_imports_neither_grpc_nor_sqlalchemy_nor_aiohttp(tmp_path: Path) -> None:
+    found = imported_by("--root-dir", str(tmp_path), "get", "pods")
+    assert not found & {"grpc", "sqlalchemy", "alembic", "aiohttp", "rich", "cryptography", "asyncio"}
+
+
+def test_without_any_argument_help_is_printed() -> None:
+    code, out, _ = run()
+    assert code == 0
+    assert out == run("--help")[1]
+    for name in COMMANDS:
+        assert f"  {name}" in out
+    assert "--container-runtime-endpoint" in out
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_every_command_has_help_and_says_the_same_in_the_list(name: str) -> None:
+    code, out, _ = run(name, "--help")
+    assert code == 0
+    command = cli.get_command(None, name)  # type: ignore[arg-type]
+    assert command is not None
+    assert command.get_short_help_str(200) == COMMANDS[name].help
+    assert out.startswith(f"Usage: kubeletx {name}")
+
+
+def test_flags_of_the_kubelet_without_meaning_are_refused_by_name() -> None:
+    for flag, cure in REFUSED_FLAGS.items():
+        code, _, err = run(f"--{flag}=x")
+        assert code == 2
+        assert f"--{flag} is a flag of the kubelet" in err
+        assert cure in err
+
+
+def test_typos_in_flags_and_commands_get_a_suggestion() -> None:
+    assert "did you mean 'max-pods'?" in run("--max-podz", "3")[2]
+    code, _, err = run("gte", "pods")
+    assert code == 2
+    assert "did you mean 'get'?" in err
+
+
+def test_flags_of_the_agent_do_not_go_with_commands() -> None:
+    code, _, err = run("--max-pods", "3", "get", "pods")
+    assert code == 2
+    assert "--max-pods is for starting the agent" in err
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[AgentConfig]:
+    """Configurations with which an agent would have been run."""
+    found: list[AgentConfig] = []
+    module = ModuleType("kubeletx.agent.main")
+
+    async def run_agent(config: AgentConfig) -> int:
+        found.append(config)
+        return 3
+
+    module.run_agent = run_agent  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "kubeletx.agent.main", module)
+    return found
+
+
+def test_flags_without_a_command_run_the_agent(started: list[AgentConfig], tmp_path: Path) -> None:
+    code, _, err = run(
+        "--root-dir", str(tmp_path), "--share-runtime", "--seccomp-default=false", "-v", "4",
+        "--container-runtime-endpoint", "container:a:unix:///a", "--container-runtime-endpoint", "vm:b:qemu:///system",
+        "--node-labels", "a=1", "--runtime-request-timeout", "30s",
+    )  # fmt: skip
+    assert (code, err) == (3, "")
+    config = started[0]
+    assert config.root_dir == tmp_path
+    assert config.runtimes.share_runtime
+    assert not config.pods.seccomp_default
+    assert config.logs.verbosity == 4
+    assert [endpoint.text for endpoint in config.runtimes.endpoints] == [
+        "container:a:unix:///a",
+        "vm:b:qemu:///system",
+    ]
+    assert config.runtimes.request_timeout_seconds == 30
+
+
+def test_bad_flags_do_not_start_it_and_each_has_its_line(started: list[AgentConfig]) -> None:
+    code, _, err = run("--max-pods", "many", "--node-readiness-policy", "some")
+    assert code == 2
+    assert not started
+    assert err.splitlines() == [
+        "Error: --max-pods: 'many' is not a whole number",
+        "Error: --node-readiness-policy: 'some' is not known; use one of partial, all, primary",
+    ]
+
+
+def test_what_follows_a_command_is_not_touched() -> None:
+    assert normalise(["--share-runtime", "exec", "web", "--", "--share-runtime"], COMMANDS) == [
+        "--share-runtime=true",
+        "exec",
+        "web",
+        "--",
+        "--share-runtime",
+    ]
+    assert normalise(["--"], COMMANDS) == ["--"]
+
+
+def test_the_reference_page_is_what_the_program_says() -> None:
+    page = Path(__file__).parents[3] / "docs" / "cli.md"
+    assert page.read_text() == render(), "run: python -m kubeletx.cli.reference > docs/cli.md"

@@ -1,0 +1,19 @@
+"""What the agent's process must not carry."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def test_the_agent_does_not_load_what_only_the_command_line_needs() -> None:
+    code = """
+import sys
+from kubeletx.cli import run
+run._import_structlog()
+import kubeletx.agent.main
+print(sorted({"rich", "pygments", "alembic", "cryptography.x509", "matplotlib"} & sys.modules.keys()))
+import rich.console
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

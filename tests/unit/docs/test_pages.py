@@ -1,0 +1,88 @@
+"""Every page: no dead link, no command that does not exist, no word of the machinery around the project."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+from pages import ROOT
+
+from kubeletx.cli.main import COMMANDS, cli
+
+PAGES = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("plugins/*/*.md"),
+        *ROOT.glob("examples/plugins/*/*.md"),
+        *ROOT.glob("changelog/*.md"),
+        *ROOT.glob("plugins/*/changelog/*.md"),
+    ]
+)
+FRAGMENT = re.compile(r"\w+\.(added|changed|deprecated|removed|fixed|security)\.md")
+
+
+def names(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as its renderer makes them."""
+    heads = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if re.match(r"https?:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names)
+def test_files_that_are_named_exist(page: Path) -> None:
+    for word in re.findall(
+        r"`((?:docs|script|tests|examples|kubeletx|plugins|protos)/[\w./-]*)`", page.read_text()
+    ):
+        assert re.search(r"[A-Z]{3,}", word) or (ROOT / word).exists(), word
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names)
+def test_commands_that_are_shown_exist(page: Path) -> None:
+    context = click.Context(cli)
+    for line in re.findall(r"^\$ (?:kx|kubeletx) (.*)$", page.read_text(), re.MULTILINE):
+        words = [word for word in line.partition("#")[0].split() if not word.startswith("-")]
+        if "--root-dir" in line:
+            words = [word for word in words if word in COMMANDS or word in ("describe",)]
+        if not words or "--container-runtime-endpoint" in line:
+            continue
+        assert words[0] in COMMANDS, line
+        command = cli.get_command(context, words[0])
+        if isinstance(command, click.Group):
+            assert command.get_command(context, words[1]) is not None, line
+
+
+def test_the_tour_names_pods_of_the_demo() -> None:
+    tour = (ROOT / "README.md").read_text().partition("## A ten-line tour")[2].partition("\n## ")[0]
+    manifests = {path.stem for path in (ROOT / "examples" / "pods").glob("*.yaml")}
+    said = set(re.findall(r"([\w-]+)-demo\b", tour))
+    assert said
+    assert said <= manifests
+    from kubeletx.testing.lab import PrivateAgent
+
+    assert PrivateAgent.__init__.__kwdefaults__["name"] == "agent"
+    assert "--root-dir .demo/lab/agent" in tour
+
+
+@pytest.mark.parametrize("fragment", [p for p in PAGES if p.parent.name == "changelog"], ids=names)
+def test_changelog_fragments_are_one_sentence_of_a_known_kind(fragment: Path) -> None:
+    assert FRAGMENT.fullmatch(fragment.name)
+    text = fragment.read_text().strip()
+    assert "\n" not in text
+    assert text.endswith(".")

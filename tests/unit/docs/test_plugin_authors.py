@@ -1,0 +1,153 @@
+"""The plugin author's page: its code is the example's, runs, and says what the contract says."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pluggy
+import pytest
+from pages import DOCS, ROOT, first_words, named_blocks, section, words
+
+from kubeletx.agent.config_load import load_config
+from kubeletx.api import CAPABILITIES, FEATURES, Host, InvalidConfig, Runtime, Traits, hookspecs
+from kubeletx.api.errors import TABLE
+from kubeletx.kube.load import load_pods
+from kubeletx.runtimes.kinds import KindTable
+
+PAGE = (DOCS / "plugin-authors.md").read_text()
+EXAMPLE = ROOT / "examples" / "plugins" / "local-process"
+PACKAGE = "src/kubeletx_local_process"
+BLOCKS = named_blocks(PAGE)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The plugin as a reader of the page would have it."""
+    directory = tmp_path_factory.mktemp("plugin")
+    for name in (
+        "pyproject.toml",
+        f"{PACKAGE}/__init__.py",
+        f"{PACKAGE}/plugin.py",
+        "tests/test_contract.py",
+    ):
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text("".join(BLOCKS[name]))
+    text = "\n".join(BLOCKS[f"{PACKAGE}/runtime.py"])
+    (directory / PACKAGE / "runtime.py").write_text(text)
+    shutil.copy(EXAMPLE / PACKAGE / "processes.py", directory / PACKAGE)
+    return directory
+
+
+@pytest.mark.parametrize(
+    "name", ["pyproject.toml", f"{PACKAGE}/__init__.py", f"{PACKAGE}/plugin.py", f"{PACKAGE}/runtime.py"]
+)
+def test_the_page_s_code_is_the_example_s(built: Path, name: str) -> None:
+    assert lines(built / name) == lines(EXAMPLE / name)
+
+
+def test_every_python_block_has_a_name_and_so_a_test() -> None:
+    assert PAGE.count("```python") == sum(len(BLOCKS[name]) for name in BLOCKS if name.endswith(".py")) + 1
+
+
+def test_the_page_s_plugin_passes_the_contract_suite(built: Path) -> None:
+    (built / "pytest.ini").write_text("[pytest]\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
+        cwd=built,
+        env={**os.environ, "PYTHONPATH": str(built / "src")},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None
+    assert int(passed[1]) > 30
+
+
+def test_its_hook_registers_the_kind() -> None:
+    kinds = registered(
+        load(
+            "page_plugin", BLOCKS[f"{PACKAGE}/plugin.py"][0].replace("from .", "from kubeletx_local_process.")
+        )
+    )
+    assert kinds.resolve(name="local", workload_type="container", url="process:///").name == "process"
+
+
+def test_the_settings_of_the_page_are_checked_by_the_host(tmp_path: Path) -> None:
+    kinds = registered(load("page_settings", BLOCKS["settings"][0]))
+    file = tmp_path / "config.yaml"
+    file.write_text(BLOCKS["settings.yaml"][0])
+    sections = load_config(config_file=file).runtimes.plugins
+    assert kinds.decode_settings(sections)["process"].stop_signal == "SIGINT"
+    with pytest.raises(InvalidConfig, match="unknown field 'stop'"):
+        kinds.decode_settings({"process": {"stop": "SIGINT"}})
+
+
+def test_the_sample_pod_is_valid_and_nothing_that_the_plugin_refuses() -> None:
+    from kubeletx_local_process.runtime import TRAITS
+
+    from kubeletx.runtimes.features import missing
+
+    (pod,) = load_pods(BLOCKS["pods/ticker.yaml"][0].encode(), "page")
+    assert missing(pod, TRAITS) == ()
+
+
+def test_every_command_and_flag_exists() -> None:
+    import click
+
+    from kubeletx.agent.config_settings import BY_FLAG
+    from kubeletx.cli.main import COMMANDS, cli
+
+    (text,) = BLOCKS["commands"]
+    context = click.Context(cli)
+    for line in text.splitlines():
+        flags = [word.removeprefix("--") for word in line.split() if word.startswith("--")]
+        assert set(flags) <= {*BY_FLAG, "root-dir"}, line
+        for word in line.split():
+            if word in COMMANDS:
+                assert cli.get_command(context, word) is not None
+
+
+def test_the_tables_name_the_whole_contract() -> None:
+    methods = [
+        name for name, _ in inspect.getmembers(Runtime, inspect.isfunction) if not name.startswith("_")
+    ]
+    assert sorted(first_words(section(PAGE, "The contract in short"))) == sorted(methods)
+    assert first_words(section(PAGE, "Capabilities")) == [one.__name__ for one in CAPABILITIES]
+    assert first_words(section(PAGE, "Traits")) == list(Traits.__struct_fields__)
+    members = [name for name in vars(Host) if not name.startswith("_")]
+    assert sorted(first_words(section(PAGE, "Host"))) == sorted(members)
+    assert sorted(first_words(section(PAGE, "Errors"))) == sorted(cls.__name__ for cls in TABLE)
+
+
+def test_every_feature_is_named() -> None:
+    text = section(PAGE, "Features").partition(":")[2]
+    assert sorted(words(text)) == sorted(FEATURES)
+
+
+def lines(path: Path) -> list[str]:
+    return [line for line in path.read_text().splitlines() if line.strip()]
+
+
+def load(name: str, text: str) -> ModuleType:
+    module = ModuleType(name)
+    exec(compile(text, f"docs/plugin-authors.md ({name})", "exec"), module.__dict__)
+    return module
+
+
+def registered(plugin: ModuleType) -> KindTable:
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    manager.register(plugin)
+    kinds = KindTable()
+    manager.hook.kubeletx_register_runtimes(register=kinds.registrar("page"))
+    return kinds

@@ -1,0 +1,213 @@
+"""docs/reference.md names exactly what the code has."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pages import DOCS, ROOT, first_words, rows, section, words
+
+from kubeletx.agent.backend import metrics as counted
+from kubeletx.agent.backend.present import PROBLEM
+from kubeletx.api import names
+from kubeletx.api.errors import TABLE, FieldError
+from kubeletx.cli.group import show
+from kubeletx.node.readiness import RUNTIME_CONDITION_PREFIX
+from kubeletx.pods.conditions import OURS
+from kubeletx.runtimes.registry import RuntimeRegistry
+from kubeletx.server.metrics import render
+from kubeletx.server.views import ORPHANED, HistogramView, MetricsView, OperationView
+
+PAGE = (DOCS / "reference.md").read_text()
+PUBLIC_ROOMS = ("api", "cri", "kube", "streaming", "testing", "testing.contract")
+CONSTANTS = {name: value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)}
+EVENTS = {value for name, value in vars(names.Event).items() if name.isupper()}
+
+
+def part(title: str, last: str) -> str:
+    """The text from one heading to another, with the sections between."""
+    return PAGE.partition(f"\n## {title}\n")[2].partition(f"\n## {last}\n")[0]
+
+
+def test_every_pod_condition_is_there() -> None:
+    assert set(first_words(section(PAGE, "Pod conditions"))) == OURS | {names.DISRUPTION_TARGET}
+
+
+def test_every_node_condition_is_there() -> None:
+    from datetime import UTC, datetime
+
+    from kubeletx.node.readiness import NodeFacts, RuntimeFacts, node_conditions
+    from kubeletx.runtimes.health import RuntimeState
+
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    state = RuntimeState(since=now)
+    facts = NodeFacts(runtimes=(RuntimeFacts(name="NAME", workload_type="container", state=state),))
+    types = [condition.type for condition in node_conditions(facts, now=now)]
+    assert first_words(section(PAGE, "Node conditions")) == types
+    assert f"{RUNTIME_CONDITION_PREFIX}NAME" in types
+
+
+def test_every_event_is_there_and_used() -> None:
+    assert sorted(first_words(section(PAGE, "Events"))) == sorted(EVENTS)
+    source = "\n".join(path.read_text() for path in (ROOT / "kubeletx").rglob("*.py"))
+    for name in (name for name in vars(names.Event) if name.isupper()):
+        assert re.search(rf"\b(Event|Reason)\.{name}\b", source), f"names.Event.{name} is used nowhere"
+
+
+def test_every_label_and_annotation_is_there() -> None:
+    text = section(PAGE, "Annotations and labels")
+    conditions = {names.RUNTIME_REACHABLE, names.UNITS_RUNNING, names.MANIFEST_VALID}
+    ours = {value for value in CONSTANTS.values() if "/" in value or value.startswith("io.")} - conditions
+    told = {word for word in words(text) if "/" in word or word.startswith("io.")}
+    assert told == ours | {ORPHANED, PROBLEM}
+
+
+REASON = re.compile(r"[A-Z][a-z]+(?:[A-Z][A-Za-z]*)+|OOMKilled")
+NO_REASONS = {
+    "AdmissionNode",
+    "BlockDevice",
+    "CharDevice",
+    "ClusterFirst",
+    "ConfigMap",
+    "ContainerConfigError",
+    "DirectoryOrCreate",
+    "DoesNotExist",
+    "FallbackToLogsOnError",
+    "FieldPath",
+    "FileOrCreate",
+    "FreeDiskSpaceFailed",
+    "HostToContainer",
+    "HugePages",
+    "IfNotPresent",
+    "IfPossible",
+    "InternalIP",
+    "KubeletHas",
+    "LimitedSwap",
+    "MemAvailable",
+    "MemTotal",
+    "MemoryLimit",
+    "MemoryMax",
+    "MemoryPressure",
+    "NoExecute",
+    "NoSwap",
+    "NodeAdmission",
+    "NodeContext",
+    "NotIn",
+    "NotReady",
+    "OnFailure",
+    "OrCreate",
+    "OutOf",
+    "PodWarning",
+    "ProbeKind",
+    "ProbeSet",
+    "ProbeTarget",
+    "RestartAllContainers",
+    "RuntimeDefault",
+    "SandboxConfigError",
+    "SetUp",
+    "SpecChanged",
+    "SwapTotal",
+    "DiskPressure",
+}
+
+
+def reasons_in_code() -> Iterator[tuple[str, Path]]:
+    """Words in CamelCase that may reach users as a reason."""
+    for room in ("pods", "node", "runtimes"):
+        for path in sorted((ROOT / "kubeletx" / room).rglob("*.py")):
+            if path.name != "__init__.py":
+                for node in ast.walk(ast.parse(path.read_text())):
+                    if (
+                        isinstance(node, ast.Constant)
+                        and isinstance(node.value, str)
+                        and REASON.fullmatch(node.value)
+                    ):
+                        yield node.value, path
+
+
+def test_every_reason_of_the_code_is_there() -> None:
+    told = {word.removeprefix("KubeletHas") for word in words(part("Reasons", "Annotations and labels"))}
+    missing = {f"{word} ({path.name})" for word, path in reasons_in_code() if word not in told | NO_REASONS}
+    assert not missing, "add them to docs/reference.md, or to NO_REASONS if users never see them"
+
+
+def test_every_reason_of_the_page_is_in_the_code() -> None:
+    source = "\n".join(path.read_text() for path in (ROOT / "kubeletx").rglob("*.py"))
+    for word in first_words(part("Reasons", "Events")):
+        known = word.removeprefix("OutOf").removeprefix("KubeletHas")
+        assert f'"{known}"' in source or known in ("...",), word
+
+
+def full_view() -> MetricsView:
+    histogram = HistogramView(bounds=(1.0,), counts=(0, 0), sum_seconds=0.0)
+    durations = {f"kubelet_{name}_duration_seconds": histogram for name in counted.DURATIONS}
+    durations |= {f"kubelet_pleg_relist_{what}_seconds": histogram for what in ("duration", "interval")}
+    return MetricsView(
+        node_name="n",
+        running_containers={"running": 1},
+        operations=(OperationView(runtime="r", operation="o", calls=1, errors=0, durations=histogram),),
+        runtimes_ready={"r": True},
+        pods_by_runtime={"r": 1},
+        counters={f"kubelet_{name}_total": 0 for name in counted.COUNTERS},
+        durations=durations,
+    )
+
+
+def test_every_metric_is_there_with_its_labels() -> None:
+    text = render(full_view()).decode()
+    types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
+    labels: dict[str, set[str]] = {name: set() for name in types}
+    for name, inside in re.findall(r"^(\w+)\{(.*?)\}", text, re.MULTILINE):
+        family = name if name in types else re.sub(r"_(bucket|sum|count|total)$", "", name)
+        labels.setdefault(family, set()).update(set(re.findall(r"(\w+)=", inside)) - {"le"})
+    made = {name for name in types if not name.startswith("process_") and not name.endswith("_created")}
+    table = {
+        words(row[0])[0]: {word for word in re.split(r",\s*", row[1]) if word}
+        for row in rows(section(PAGE, "Metrics"))
+    }
+    assert set(table) == made
+    for name in made:
+        assert table[name] == labels[name], name
+
+
+def test_every_metric_has_a_help_text_of_its_own() -> None:
+    for name, text in re.findall(r"^# HELP (\S+) (.*)$", render(full_view()).decode(), re.MULTILINE):
+        assert text != name, name
+
+
+def test_the_error_table_is_the_code_s() -> None:
+    table = [(words(row[0])[0], *row[1:]) for row in rows(section(PAGE, "Errors"))]
+    assert table == [
+        (cls.__name__, row.grpc_code, row.event_reason, "yes" if row.retry else "no")
+        for cls, row in TABLE.items()
+    ]
+
+
+def test_exit_codes_are_as_said(capsys: pytest.CaptureFixture[str]) -> None:
+    for cls in TABLE:
+        error = cls(field="f", problem="p") if issubclass(cls, FieldError) else cls("text")  # type: ignore[call-arg]
+        assert show(error) == (2 if issubclass(cls, FieldError) else 1)
+
+
+def test_the_eight_operations_exist() -> None:
+    table = rows(section(PAGE, "RuntimeManager"))
+    assert len(table) == 8
+    for row in table:
+        assert callable(getattr(RuntimeRegistry, words(row[1])[0]))
+
+
+@pytest.mark.parametrize("room", PUBLIC_ROOMS)
+def test_public_names_are_the_listed_ones(room: str) -> None:
+    module = importlib.import_module(f"kubeletx.{room}")
+    listed = [line for line in (DOCS / "public-names.txt").read_text().splitlines() if line]
+    mine = [line.rpartition(".")[2] for line in listed if line.rpartition(".")[0] == f"kubeletx.{room}"]
+    assert mine == sorted(module.__all__), (
+        "a public name was added or removed: docs/public-names.txt and changelog/"
+    )
+    for name in mine:
+        assert hasattr(module, name)
+    assert f"kubeletx.{room}" in section(PAGE, "Public names")

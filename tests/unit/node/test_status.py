@@ -1,0 +1,85 @@
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kubeletx.api import RuntimeVersion
+from kubeletx.kube.node import ContainerImage
+from kubeletx.node.readiness import RuntimeFacts
+from kubeletx.node.status import NodePlan, NodeReporter, RuntimeReport, is_ready, top_images
+from kubeletx.runtimes.health import RuntimeState
+from kubeletx.testing import FakeClock
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def report(
+    name: str, type_: str = "container", *, ready: bool = True, cordoned: bool = False
+) -> RuntimeReport:
+    state = RuntimeState(
+        ready=ready,
+        network_ready=ready,
+        reachable=ready,
+        cordoned=cordoned,
+        reason="" if ready else "Unreachable",
+        message="",
+        since=NOW,
+        handlers=("runc",),
+    )
+    version = RuntimeVersion(name=name, version="1.0") if ready else None
+    return RuntimeReport(facts=RuntimeFacts(name=name, workload_type=type_, state=state), version=version)
+
+
+def reporter(root: Path) -> NodeReporter:
+    plan = NodePlan(
+        root_dir=root,
+        version="v0.1.0",
+        hostname_override="Node-1",
+        node_ips=("10.0.0.1",),
+        labels={"zone": "a"},
+        system_reserved={"cpu": "500m"},
+    )
+    made = NodeReporter(plan, clock=FakeClock())
+    made.load()
+    return made
+
+
+def test_the_node_has_name_labels_addresses_capacity_and_conditions(tmp_path: Path) -> None:
+    node_reporter = reporter(tmp_path)
+    runtimes = [report("libvirt", "vm"), report("containerd")]
+    assert node_reporter.update(runtimes)
+    node = node_reporter.build(runtimes)
+    assert node.metadata.name == "node-1"
+    assert node.metadata.labels["kubernetes.io/hostname"] == "node-1"
+    assert node.metadata.labels["zone"] == "a"
+    assert [a.address for a in node.status.addresses] == ["10.0.0.1", "node-1"]
+    assert node.status.capacity["pods"] == "110"
+    assert node.status.allocatable["cpu"] != node.status.capacity["cpu"]
+    assert node.status.conditions[-1].type == "Ready"
+    assert node.status.node_info is not None
+    assert node.status.node_info.container_runtime_version == "containerd://1.0"
+    assert [handler.name for handler in node.status.runtime_handlers] == ["runc"]
+    assert is_ready(node.status.conditions)
+
+
+def test_an_update_tells_whether_a_condition_changed(tmp_path: Path) -> None:
+    node_reporter = reporter(tmp_path)
+    assert node_reporter.update([report("a")])
+    assert not node_reporter.update([report("a")])
+    assert node_reporter.update([report("a", ready=False)])
+    assert not is_ready(node_reporter.conditions)
+
+
+def test_a_runtime_that_never_answered_has_no_version(tmp_path: Path) -> None:
+    runtimes = [report("a", ready=False)]
+    node_reporter = reporter(tmp_path)
+    node_reporter.update(runtimes)
+    info = node_reporter.build(runtimes).status.node_info
+    assert info is not None
+    assert info.container_runtime_version == ""
+
+
+def test_the_largest_images_are_reported_with_at_most_five_names() -> None:
+    images = [ContainerImage(names=tuple(f"i{n}:{t}" for t in range(9)), size_bytes=n) for n in range(60)]
+    found = top_images(images)
+    assert len(found) == 50
+    assert found[0].size_bytes == 59
+    assert all(len(image.names) == 5 for image in found)

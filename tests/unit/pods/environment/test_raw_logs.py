@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import asyncio
+import gzip
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from environment_model import append, inline
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kubeletx.pods.environment.file_watch import FileWatcher
+from kubeletx.pods.environment.log_format import parse_line
+from kubeletx.pods.environment.logs_rotation import RotationLimits
+from kubeletx.pods.environment.raw_logs import RawLogFollower, keep_stream, raw_path
+from kubeletx.testing.clock import FakeClock
+
+
+def follower(
+    log: Path, clock: FakeClock | None = None, limits: RotationLimits | None = None
+) -> RawLogFollower:
+    return RawLogFollower(
+        log, blocking=inline, clock=clock or FakeClock(), watcher=FileWatcher(), limits=limits
+    )
+
+
+def shown(log: Path) -> str:
+    """Text of the log and its rotated files, oldest first."""
+    texts = []
+    rotated = [one for one in sorted(log.parent.glob(f"{log.name}.*")) if one.suffix != ".tmp"]
+    whole = [one for one in rotated if not one.with_name(f"{one.name}.gz").exists()]
+    for path in [*whole, log]:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        for line in data.split(b"\n")[:-1]:
+            record = parse_line(line)
+            assert record is not None
+            texts.append(record.text.decode() + ("" if record.partial else "\n"))
+    return "".join(texts)
+
+
+async def test_raw_bytes_become_lines_with_times(tmp_path):
+    log = tmp_path / "0.log"
+    raw_path(log).write_bytes(b"one\ntwo\nrest")
+    await follower(log).run(lambda: False)
+    assert log.read_bytes().splitlines() == [
+        b"2030-01-01T00:00:00.000000000Z stdout F one",
+        b"2030-01-01T00:00:00.000000000Z stdout F two",
+        b"2030-01-01T00:00:00.000000000Z stdout F rest",
+    ]
+
+
+async def test_new_bytes_are_followed_until_the_unit_ends(tmp_path):
+    log, running = tmp_path / "0.log", [True]
+    task = asyncio.create_task(follower(log).run(lambda: running[0]), name="raw-log")
+    append(raw_path(log), b"one\n")
+    async with asyncio.timeout(10):
+        while not log.exists() or shown(log) != "one\n":
+            await asyncio.sleep(0.005)
+    running[0] = False
+    append(raw_path(log), b"two\n")
+    await task
+    assert shown(log) == "one\ntwo\n"
+
+
+class Crash(Exception):
+    """The agent dies here."""
+
+
+def crash_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raise at the n-th rename or write that the follower makes."""
+    calls = iter(range(1, 10_000))
+    write, rename = os.write, Path.rename
+
+    def count() -> None:
+        if next(calls) == step:
+            raise Crash
+
+    def counted_write(fd: int, data: bytes) -> int:
+        count()
+        return write(fd, data)
+
+    def counted_rename(self: Path, target: Path) -> Path:
+        count()
+        return rename(self, target)
+
+    monkeypatch.setattr(os, "write", counted_write)
+    monkeypatch.setattr(Path, "rename", counted_rename)
+
+
+@pytest.mark.parametrize("step", range(1, 16))
+async def test_no_line_is_lost_or_doubled_whenever_the_agent_dies(tmp_path, step):
+    log, clock = tmp_path / "0.log", FakeClock()
+    limits = RotationLimits(max_size_bytes=150, max_files=20)
+    expected = ""
+    with pytest.MonkeyPatch.context() as patch:
+        crash_at(step, patch)
+        try:
+            for number in range(12):
+                clock.advance(2)
+                line = f"line {number} {'x' * 30}\n"
+                expected += line
+                append(raw_path(log), line.encode())
+                await follower(log, clock, limits).run(lambda: False)
+        except Crash:
+            pass
+    clock.advance(2)
+    await follower(log, clock, limits).run(lambda: False)
+    assert shown(log) == expected
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.binary(max_size=40).map(lambda data: data.replace(b"\r", b"")), max_size=8))
+def test_any_raw_file_is_told_whole_over_any_number_of_restarts(tmp_path_factory, pieces):
+    log = tmp_path_factory.mktemp("log") / "0.log"
+
+    async def run() -> None:
+        for piece in pieces:
+            append(raw_path(log), piece)
+            one = follower(log)
+            task = asyncio.create_task(one.run(lambda: True), name="raw-log")
+            for _ in range(5):
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        await follower(log).run(lambda: False)
+
+    asyncio.run(run())
+    raw = b"".join(pieces)
+    found = b""
+    if log.exists():
+        for line in log.read_bytes().split(b"\n")[:-1]:
+            record = parse_line(line)
+            assert record is not None
+            found += record.text + b"\n"
+    assert found == raw + (b"" if not raw or raw.endswith(b"\n") else b"\n")
+
+
+async def test_a_large_log_is_rotated(tmp_path):
+    log, clock = tmp_path / "0.log", FakeClock()
+    limits = RotationLimits(max_size_bytes=100, max_files=3)
+    for number in range(6):
+        clock.advance(10)
+        append(raw_path(log), b"%d" % number * 100 + b"\n")
+        await follower(log, clock, limits).run(lambda: False)
+    assert sorted(one.name for one in tmp_path.glob("0.log*")) == [
+        "0.log",
+        "0.log.20300101-000050.gz",
+        "0.log.20300101-000100",
+    ]
+
+
+async def test_space_of_the_raw_file_is_given_back(tmp_path):
+    log = tmp_path / "0.log"
+    raw_path(log).write_bytes((b"x" * 1023 + b"\n") * 4096)
+    before = raw_path(log).stat()
+    await follower(log).run(lambda: False)
+    after = raw_path(log).stat()
+    assert after.st_size == before.st_size
+    assert after.st_blocks < before.st_blocks / 2
+
+
+async def test_a_damaged_note_begins_anew(tmp_path):
+    log = tmp_path / "0.log"
+    raw_path(log).write_bytes(b"one\n")
+    (tmp_path / "0.raw.offset").write_text("{")
+    await follower(log).run(lambda: False)
+    assert shown(log) == "one\n"
+
+
+async def test_a_stream_is_kept_with_both_its_sides(tmp_path):
+    async def stream() -> AsyncIterator[tuple[str, bytes]]:
+        yield "stdout", b"on"
+        yield "stderr", b"bad\n"
+        yield "stdout", b"e\nrest"
+
+    log = tmp_path / "c" / "0.log"
+    await keep_stream(stream(), log, blocking=inline, clock=FakeClock())
+    assert [line.split(b" ", 1)[1] for line in log.read_bytes().splitlines()] == [
+        b"stderr F bad",
+        b"stdout F one",
+        b"stdout F rest",
+    ]

@@ -1,0 +1,228 @@
+"""A pod manager with all its collaborators over fake runtimes: real steps, real files, a fake clock."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kubeletx.api import Endpoint, Host, IdMapping, PodUid, RuntimeName
+from kubeletx.kube.core import Container, ObjectMeta, Pod, PodSpec
+from kubeletx.kube.defaults import set_defaults
+from kubeletx.pods.admission import AdmissionNode, NodeAdmission
+from kubeletx.pods.board import StatusBoard
+from kubeletx.pods.collaborators import Collaborators
+from kubeletx.pods.environment import NodeContext
+from kubeletx.pods.environment.directories import PodDirectories
+from kubeletx.pods.images import UnitImages
+from kubeletx.pods.manager import PodManager
+from kubeletx.pods.pod_files import PodFiles
+from kubeletx.pods.records import PodRecords
+from kubeletx.pods.records import metadata as POD_TABLES
+from kubeletx.pods.services import PodServices
+from kubeletx.pods.status import NodeIdentity
+from kubeletx.pods.unit_hooks import UnitHooks
+from kubeletx.pods.unit_probes import UnitProbes
+from kubeletx.pods.worker import PodWorker
+from kubeletx.runtimes.bindings import METADATA as RUNTIME_TABLES
+from kubeletx.runtimes.bindings import Bindings
+from kubeletx.runtimes.host import HostParts
+from kubeletx.runtimes.images.records import METADATA as IMAGE_TABLES
+from kubeletx.runtimes.images.records import ImageRecords
+from kubeletx.runtimes.images.settings import PullSettings
+from kubeletx.runtimes.images.stores import ImageStores
+from kubeletx.runtimes.kinds import Kind, KindTable
+from kubeletx.runtimes.limits import Limits
+from kubeletx.runtimes.registry import Plan, RuntimeRegistry
+from kubeletx.runtimes.tombstones import Tombstones
+from kubeletx.store import Store
+from kubeletx.testing import FakeClock, FakeEventSink, FakeRuntime
+from kubeletx.volumes import VolumePreparer
+from kubeletx.volumes.mountinfo import MountPoint
+
+T = TypeVar("T")
+FAST = Limits(probe_seconds=0.05, query_seconds=0.5, request_seconds=0.5, open_seconds=0.2)
+
+
+def a_pod(name: str = "web", uid: str = "", *, runtime: str = "", containers: int = 1, **spec: Any) -> Pod:
+    """A pod with defaults, on `runtime` if it is named."""
+    spec.setdefault("containers", tuple(Container(name=f"c{n}", image="busybox") for n in range(containers)))
+    return set_defaults(
+        Pod(
+            metadata=ObjectMeta(name=name, namespace="default", uid=PodUid(uid or f"uid-{name}")),
+            spec=PodSpec(runtime_service_name=runtime or None, **spec),
+        )
+    )
+
+
+class NoMounts:
+    """A mounter for a place where nothing is ever mounted."""
+
+    def mount(self, source: str, target: Path, *, fstype: str = "", flags: int = 0, data: str = "") -> None:
+        raise AssertionError("this pod mounts nothing")
+
+    def unmount(self, target: Path) -> None:
+        raise AssertionError("nothing is mounted")
+
+    def mounts(self) -> tuple[MountPoint, ...]:
+        return ()
+
+
+class NoCredentials:
+    """No registry asks for any."""
+
+    async def lookup(self, image: str) -> tuple[()]:
+        return ()
+
+
+class Node:
+    """One node; `runtimes` holds the fakes by name and survives restarts of the agent."""
+
+    def __init__(self, root: Path, *names: str) -> None:
+        self.root = root
+        self.clock = FakeClock()
+        self.sink = FakeEventSink()
+        self.runtimes: dict[str, FakeRuntime] = {}
+        kind = Kind(
+            name="fake",
+            factory=self._make,
+            workload_types=("container",),
+            schemes=("fake",),
+            default_claim=True,
+        )
+        self.kinds = KindTable([kind])
+        self.endpoints = tuple(
+            Endpoint(name=RuntimeName(n), workload_type="container", url=f"fake://{n}", kind="fake")
+            for n in names or ("one",)
+        )
+        self.manager: PodManager
+        self.registry: RuntimeRegistry
+        self.services: PodServices
+        self.tombstones: Tombstones
+
+    def _make(self, endpoint: Endpoint, _settings: Any, _host: Host) -> FakeRuntime:
+        old = self.runtimes.get(endpoint.name)
+        runtime = FakeRuntime(endpoint.name, clock=self.clock, backend=old.backend if old else None)
+        runtime.backend.add_image("busybox")
+        self.runtimes[endpoint.name] = runtime
+        return runtime
+
+    async def blocking(self, function: Callable[..., T], /, *args: Any) -> T:
+        """File work, on a thread as in the agent."""
+        return await asyncio.to_thread(function, *args)
+
+    @contextlib.asynccontextmanager
+    async def running(
+        self, *, keeps_orphans: bool = False, listed: tuple[str, ...] = (), **admission: Any
+    ) -> AsyncIterator[PodManager]:
+        """One life of the agent. `listed`: the runtimes that answer at its start; empty: all."""
+        store = await Store.open(self.root / "db", [RUNTIME_TABLES, IMAGE_TABLES, POD_TABLES])
+        bindings, self.tombstones = Bindings(store), Tombstones(store)
+        await bindings.load()
+        await self.tombstones.load()
+        self.registry = RuntimeRegistry(
+            kinds=self.kinds,
+            plan=Plan(endpoints=self.endpoints, limits=FAST),
+            parts=HostParts(
+                agent_id="agent", node_name="n", root=self.root, clock=self.clock, events=self.sink
+            ),
+            bindings=bindings,
+            tombstones=self.tombstones,
+        )
+        assert self.registry.configure() == ()
+        self.services = self._services(store, AdmissionNode(name="n", **admission))
+        self.manager = PodManager(self.services, keeps_orphans=keeps_orphans)
+        self.registry.subscribe(self.manager)
+        tasks = [asyncio.create_task(self.registry.run())]
+        try:
+            awaited = [h for h in self.registry.handles() if not listed or h.name in listed]
+            await self.until(lambda: all(h.is_listed for h in awaited))
+            await self.manager.recover()
+            tasks.append(asyncio.create_task(self.manager.run()))
+            yield self.manager
+            assert not any(task.done() for task in tasks)
+        finally:
+            for task in reversed(tasks):
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            await self._probes.close()
+            await store.close()
+
+    def _services(self, store: Store, node: AdmissionNode) -> PodServices:
+        context = NodeContext(
+            agent_id="agent",
+            node_name="n",
+            root_dir=self.root,
+            pod_logs_dir=self.root / "logs",
+            resolv_conf=None,
+            hosts_file=Path("/dev/null"),
+        )
+        directories = PodDirectories(context)
+        volumes = VolumePreparer(
+            root_dir=self.root, blocking=self.blocking, fields=context.fields(), mounter=NoMounts()
+        )
+        stores = ImageStores(
+            self.registry,
+            clock=self.clock,
+            records=ImageRecords(store),
+            credentials=NoCredentials(),
+            settings=PullSettings(),
+        )
+        self._probes = UnitProbes(self.registry, self.clock, self.sink)
+        return PodServices(
+            Collaborators(
+                registry=self.registry,
+                node=context,
+                identity=NodeIdentity(name="n"),
+                volumes=volumes,
+                admission=NodeAdmission(node),
+                images=UnitImages(stores),
+                probes=self._probes,
+                hooks=UnitHooks(self.registry),
+                directories=PodFiles(context, directories, volumes, self.blocking),
+                cgroups=None,
+                user_mappings=_no_mappings,
+                on_unit_started=lambda: None,
+                records=PodRecords(store),
+                board=StatusBoard(),
+                events=self.sink,
+                clock=self.clock,
+            )
+        )
+
+    # --- what a test does and sees ---
+
+    async def until(self, condition: Callable[[], Any], seconds: float = 120.0) -> None:
+        """Let fake time pass, and threads work, until `condition` holds."""
+        async with asyncio.timeout(20):
+            end = self.clock.monotonic() + seconds
+            while not condition():
+                assert self.clock.monotonic() < end, "it did not happen in time"
+                await asyncio.sleep(0.002)
+                await self.clock.run_for(0.05)
+
+    async def start(self, pod: Pod, source: str = "file") -> PodWorker:
+        """Hand the pod over and wait until it runs."""
+        self.manager.update(source, pod)
+        await self.until(lambda: self.phase(pod.uid) == "Running")
+        return self.manager.workers[pod.uid]
+
+    def phase(self, uid: str) -> str | None:
+        """The phase last published."""
+        status = self.services.board.statuses.get(PodUid(uid))
+        return status.phase if status is not None else None
+
+    def alive(self, runtime: str = "one") -> list[str]:
+        """pod/container of everything alive on the runtime."""
+        backend = self.runtimes[runtime].backend
+        return sorted(
+            f"{backend.sandboxes[unit.summary.sandbox_id].summary.name}/{unit.summary.name}"
+            for unit in backend.units.values()
+            if unit.summary.state.is_alive
+        )
+
+
+async def _no_mappings(_pod: Pod) -> tuple[IdMapping, ...] | None:
+    return None

@@ -1,0 +1,224 @@
+"""A tiny model of a runtime and a worker, for property tests of the plan: no tasks, no clock, no I/O."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from msgspec.structs import replace
+
+from kubeletx.api import (
+    ImageStatus,
+    PodUid,
+    RuntimeName,
+    SandboxId,
+    SandboxState,
+    SandboxStatus,
+    SandboxSummary,
+    UnitId,
+    UnitState,
+    UnitStatus,
+    UnitSummary,
+)
+from kubeletx.api.names import CONTAINER_HASH
+from kubeletx.kube.core import Container, ObjectMeta, Pod, PodSpec
+from kubeletx.kube.hashes import container_hash
+from kubeletx.pods import actions as act
+from kubeletx.pods import changes
+from kubeletx.pods.facts import Deletion, DesiredPod, Now, PodFacts
+from kubeletx.pods.plan import Plan, plan_pod
+from kubeletx.pods.roles import find_unit
+from kubeletx.pods.worker import _note_exits
+from kubeletx.runtimes.snapshots import PodSnapshot
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def make_pod(
+    names: tuple[str, ...] = ("web",),
+    *,
+    init: tuple[Container, ...] = (),
+    policy: str = "Always",
+    **spec: object,
+) -> DesiredPod:
+    """A desired pod with plain containers."""
+    pod = Pod(
+        metadata=ObjectMeta(name="p", namespace="default", uid=PodUid("u1")),
+        spec=PodSpec(
+            containers=tuple(Container(name=n, image="i") for n in names),
+            init_containers=init,
+            restart_policy=policy,
+            **spec,  # type: ignore[arg-type]
+        ),
+    )
+    return DesiredPod(uid=PodUid("u1"), pod=pod, source="file", spec_hash="h")
+
+
+class PodModel:
+    """Carries out plans at once, and lets a test break things in between."""
+
+    def __init__(self, desired: DesiredPod) -> None:
+        self.desired = desired
+        self.mono = 100.0
+        self.sandboxes: list[SandboxSummary] = []
+        self.units: list[UnitStatus] = []
+        self.facts = self._fresh()
+        self.journal: list[act.Action] = []
+        self.finished = False
+        self.counter = 0
+        self.failing: tuple[type[act.Action], ...] = ()
+        """Actions that fail, each time."""
+
+    def _fresh(self) -> PodFacts:
+        return PodFacts(runtime_ready=True, network_ready=True)
+
+    def now(self) -> Now:
+        return Now(wall=START + timedelta(seconds=self.mono), mono=self.mono)
+
+    def snapshot(self) -> PodSnapshot:
+        newest = self.sandboxes[0] if self.sandboxes else None
+        return PodSnapshot(
+            uid=self.desired.uid,
+            sandboxes=tuple(self.sandboxes),
+            units=tuple(u.summary for u in self.units),
+            sandbox_status=SandboxStatus(summary=newest, ips=("10.0.0.1",)) if newest else None,
+            statuses={u.summary.id: u for u in self.units},
+            looked_at=self.mono,
+        )
+
+    def turn(self) -> Plan:
+        """Observe, plan, act on everything, once."""
+        if self.facts.runtime is not None:
+            self.facts = replace(self.facts, snapshot=self.snapshot())
+        self.facts = _note_exits(self.facts, self.now())
+        plan = plan_pod(self.desired, self.facts, self.now())
+        keys = [a.key for a in plan.actions]
+        assert len(keys) == len(set(keys)), "one action a key"
+        for action in plan.actions:
+            self.journal.append(action)
+            self.facts = self._carry_out(action)(self.facts, self.now())
+        self.finished = plan.finished
+        self.mono += 0.001
+        return plan
+
+    def settle(self, turns: int = 60) -> Plan:
+        """Turn until nothing is left to do."""
+        for _ in range(turns):
+            plan = self.turn()
+            if plan.finished or not plan.actions:
+                return plan
+        raise AssertionError(f"busy loop: {self.journal[-6:]}")
+
+    def restart_agent(self) -> None:
+        """Everything that only the process knew is lost; the binding and what runs stay."""
+        bound = self.facts.runtime
+        self.facts = replace(self._fresh(), runtime=bound, admitted=bound is not None, recovered=True)
+
+    def exit(self, name: str, code: int) -> None:
+        """The newest unit of this name ends."""
+        for i, unit in enumerate(self.units):
+            if unit.summary.name == name and unit.summary.state.is_alive:
+                self.units[i] = replace(
+                    unit, summary=replace(unit.summary, state=UnitState.EXITED), exit_code=code
+                )
+                return
+
+    def lose_sandbox(self) -> None:
+        """The sandbox process dies."""
+        if self.sandboxes:
+            self.sandboxes[0] = replace(self.sandboxes[0], state=SandboxState.NOT_READY)
+
+    def delete(self, grace: int = 30) -> None:
+        self.desired = replace(self.desired, deletion=Deletion(requested_at=self.mono, grace_seconds=grace))
+
+    def alive(self) -> list[str]:
+        return [u.summary.name for u in self.units if u.summary.state.is_alive]
+
+    def _carry_out(self, action: act.Action) -> changes.Change:
+        if isinstance(action, self.failing):
+            return changes.failed(action, "Error", "it failed")
+        match action:
+            case act.Bind():
+                return changes.bound(RuntimeName("fake"), START)
+            case act.ReadMessage(name=name, unit_id=unit_id):
+                return changes.message_read(name, unit_id, "")
+            case act.PrepareVolumes():
+                return changes.volumes_ready
+            case act.EnsureImage(name=name):
+                return changes.image_present(name, ImageStatus(id="i", ref="i"))
+            case act.CreateSandbox(attempt=attempt):
+                assert all(s.state is SandboxState.NOT_READY for s in self.sandboxes)
+                self.sandboxes.insert(0, self._sandbox(attempt))
+                return changes.sandbox_made
+            case act.StartUnit():
+                return self._start(action)
+            case act.StopUnit(name=name, unit_id=unit_id, reason=reason):
+                self._replace(unit_id, UnitState.EXITED, 137)
+                return changes.killed(name, "" if reason == "Killing" else reason)
+            case act.RemoveUnit(unit_id=unit_id):
+                self.units = [u for u in self.units if u.summary.id != unit_id]
+                return changes.changed
+            case act.StopSandbox(sandbox_id=sandbox_id):
+                self.sandboxes = [
+                    replace(s, state=SandboxState.NOT_READY) if s.id == sandbox_id else s
+                    for s in self.sandboxes
+                ]
+                return changes.changed
+            case act.RemoveSandbox(sandbox_id=sandbox_id):
+                self.sandboxes = [s for s in self.sandboxes if s.id != sandbox_id]
+                self.units = [u for u in self.units if u.summary.sandbox_id != sandbox_id]
+                return changes.changed
+            case act.ReleaseVolumes():
+                return changes.volumes_released
+            case act.RemoveDirectories():
+                return changes.directories_gone
+            case act.Unbind():
+                assert not self.sandboxes
+                assert not self.units
+                return changes.unbound
+        return changes.nothing
+
+    def _sandbox(self, attempt: int) -> SandboxSummary:
+        self.counter += 1
+        return SandboxSummary(
+            id=SandboxId(f"s{self.counter}"),
+            uid=self.desired.uid,
+            name="p",
+            namespace="default",
+            attempt=attempt,
+            state=SandboxState.READY,
+            created_at_ns=self.counter,
+        )
+
+    def _start(self, action: act.StartUnit) -> changes.Change:
+        assert self.desired.deletion is None, "a pod that is deleted never starts a unit"
+        assert self.sandboxes
+        assert self.sandboxes[0].id == action.sandbox_id
+        assert self.sandboxes[0].state is SandboxState.READY
+        assert action.name not in self.alive(), "one living unit a name"
+        keys = {(u.summary.name, u.summary.attempt) for u in self.units}
+        assert (action.name, action.attempt) not in keys
+        self.counter += 1
+        container = find_unit(self.desired.pod, action.name)
+        assert isinstance(container, Container)
+        unit_id = UnitId(f"c{self.counter}")
+        summary = UnitSummary(
+            id=unit_id,
+            sandbox_id=action.sandbox_id,
+            uid=self.desired.uid,
+            name=action.name,
+            attempt=action.attempt,
+            state=UnitState.RUNNING,
+            created_at_ns=self.counter,
+            annotations={CONTAINER_HASH: container_hash(container)},
+        )
+        self.units.insert(0, UnitStatus(summary=summary, started_at_ns=1))
+        self.units.sort(key=lambda u: -u.summary.attempt)
+        return changes.unit_started(action.name, unit_id, has_hook=False)
+
+    def _replace(self, unit_id: UnitId, state: UnitState, code: int) -> None:
+        self.units = [
+            replace(u, summary=replace(u.summary, state=state), exit_code=code)
+            if u.summary.id == unit_id
+            else u
+            for u in self.units
+        ]

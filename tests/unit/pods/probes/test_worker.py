@@ -1,0 +1,273 @@
+"""When probes run: delays, gating, holds, rest, stopping, recovery (P2, P3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+
+import pytest
+from doors import FakeDoor
+from msgspec.structs import replace
+
+from kubeletx.api import ObjectRef, UnitId
+from kubeletx.kube.core import Container, ExecAction, Probe
+from kubeletx.pods.facts import ProbeFacts
+from kubeletx.pods.probes import Answer, ProbeSet, ProbeTarget, Result
+from kubeletx.testing.clock import FakeClock
+from kubeletx.testing.host import FakeEventSink
+
+REF = ObjectRef(kind="Pod", name="p", namespace="default", uid="u1")
+
+
+def probe(name: str, **numbers: int) -> Probe:
+    return Probe(exec=ExecAction(command=(name,)), **numbers)  # type: ignore[arg-type]
+
+
+class Bench:
+    """A probe set whose answers come from `gives`, by the probe's name."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.events = FakeEventSink()
+        self.gives: dict[str, Result] = {}
+        self.asked: list[tuple[str, float]] = []
+        self.results: list[ProbeFacts] = []
+        self.during: Callable[[], None] | None = None
+        self.began = self.clock.monotonic()
+        self.set = ProbeSet(
+            ref=REF,
+            door=FakeDoor(),
+            clock=self.clock,
+            events=self.events,
+            on_result=lambda name, facts: self.results.append(facts),
+            ask=self._ask,
+            draw=lambda: 0.5,
+        )
+
+    async def _ask(self, probe: Probe, target: ProbeTarget, door: object) -> Answer:
+        assert probe.exec is not None
+        name = probe.exec.command[0]
+        self.asked.append((name, self.clock.monotonic() - self.began))
+        if self.during is not None:
+            self.during()
+        return Answer(self.gives.get(name, Result.SUCCESS), f"{name} says so")
+
+    def target(self, container: Container, unit: str = "u-0", **fields: object) -> ProbeTarget:
+        given = {"started_at": self.clock.now(), "field": f"spec.containers{{{container.name}}}", **fields}
+        return ProbeTarget(container=container, unit_id=UnitId(unit), **given)  # type: ignore[arg-type]
+
+    def times(self, name: str) -> list[float]:
+        return [at for asked, at in self.asked if asked == name]
+
+    @property
+    def last(self) -> ProbeFacts:
+        return self.results[-1]
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    made = Bench()
+    yield made
+    await made.set.close()
+    assert made.set.running == 0
+    assert made.clock.sleepers == 0
+
+
+READY = Container(name="web", readiness_probe=probe("ready", period_seconds=5))
+LIVE = Container(name="web", liveness_probe=probe("live", period_seconds=5, failure_threshold=2))
+
+
+async def test_a_probe_asks_at_once_and_then_every_period(bench: Bench) -> None:
+    bench.set.sync([bench.target(READY)])
+    await bench.clock.run_for(12)
+    assert bench.times("ready") == [0, 5, 10]
+    assert bench.results == [ProbeFacts(unit_id=UnitId("u-0"), readiness=True)]
+
+
+async def test_syncing_again_starts_nothing_twice(bench: Bench) -> None:
+    for _ in range(4):
+        bench.set.sync([bench.target(READY, known=bench.results[-1] if bench.results else None)])
+        await bench.clock.run_for(1)
+    assert bench.set.running == 1
+    assert bench.times("ready") == [0]
+
+
+async def test_the_initial_delay_counts_from_the_units_start(bench: Bench) -> None:
+    container = Container(name="web", readiness_probe=probe("ready", initial_delay_seconds=30))
+    started = bench.clock.now() - timedelta(seconds=20)
+    bench.set.sync([bench.target(container, started_at=started)])
+    await bench.clock.run_for(9)
+    assert bench.times("ready") == []
+    await bench.clock.run_for(2)
+    assert bench.times("ready") == [10]
+
+
+async def test_a_clock_that_jumped_back_does_not_stretch_the_initial_delay(bench: Bench) -> None:
+    container = Container(name="web", readiness_probe=probe("ready", initial_delay_seconds=30))
+    bench.set.sync([bench.target(container, started_at=bench.clock.now() + timedelta(days=1))])
+    await bench.clock.run_for(31)
+    assert bench.times("ready") == [30]
+
+
+async def test_the_startup_probe_holds_back_the_others_which_then_ask_at_once(bench: Bench) -> None:
+    container = Container(
+        name="web",
+        readiness_probe=probe("ready"),
+        liveness_probe=probe("live"),
+        startup_probe=probe("start", period_seconds=3, failure_threshold=10),
+    )
+    bench.gives["start"] = Result.FAILURE
+    bench.set.sync([bench.target(container)])
+    await bench.clock.run_for(10)
+    assert bench.times("start") == [0, 3, 6, 9]
+    assert bench.times("ready") == bench.times("live") == []
+    assert bench.results == []
+    bench.gives["start"] = Result.SUCCESS
+    await bench.clock.run_for(3)
+    assert bench.times("ready") == bench.times("live") == [12]
+    assert (bench.last.startup, bench.last.readiness) == (True, True)
+    await bench.clock.run_for(20)
+    assert bench.times("start")[-1] == 12
+
+
+async def test_a_failed_startup_probe_rests_until_another_unit(bench: Bench) -> None:
+    container = Container(name="web", startup_probe=probe("start", period_seconds=1, failure_threshold=2))
+    bench.gives["start"] = Result.FAILURE
+    bench.set.sync([bench.target(container)])
+    await bench.clock.run_for(10)
+    assert bench.times("start") == [0, 1]
+    assert bench.last.startup is False
+    bench.set.sync([bench.target(container, "u-1")])
+    await bench.clock.run_for(0.5)
+    assert bench.times("start") == [0, 1, 10]
+
+
+async def test_a_failed_liveness_probe_rests_until_another_unit(bench: Bench) -> None:
+    bench.gives["live"] = Result.FAILURE
+    bench.set.sync([bench.target(LIVE)])
+    await bench.clock.run_for(30)
+    assert bench.times("live") == [0, 5]
+    assert bench.last == ProbeFacts(unit_id=UnitId("u-0"), liveness=False)
+    bench.gives["live"] = Result.SUCCESS
+    bench.set.sync([bench.target(LIVE, "u-1")])
+    await bench.clock.run_for(1)
+    assert bench.last == ProbeFacts(unit_id=UnitId("u-1"), liveness=True)
+
+
+async def test_failures_warnings_and_errors_are_told_as_the_kubelet_does(bench: Bench) -> None:
+    bench.gives["ready"] = Result.FAILURE
+    bench.set.sync([bench.target(READY)])
+    await bench.clock.run_for(1)
+    bench.gives["ready"] = Result.WARNING
+    await bench.clock.run_for(5)
+    bench.gives["ready"] = Result.UNKNOWN
+    await bench.clock.run_for(5)
+    bench.gives["ready"] = Result.SUSPENDED
+    await bench.clock.run_for(5)
+    told = [(e.type, e.reason, e.message) for e in bench.events.recorded]
+    assert told == [
+        ("Warning", "Unhealthy", "Readiness probe failed: ready says so"),
+        ("Warning", "ProbeWarning", "Readiness probe warning: ready says so"),
+        ("Warning", "Unhealthy", "Readiness probe errored: ready says so"),
+    ]
+    assert bench.events.recorded[0].ref == replace(REF, field="spec.containers{web}")
+
+
+async def test_held_and_parked_units_are_not_asked_and_go_on_afterwards(bench: Bench) -> None:
+    bench.set.sync([bench.target(LIVE)])
+    await bench.clock.run_for(1)
+    bench.set.sync([bench.target(LIVE, is_resting=True)])
+    await bench.clock.run_for(60)
+    assert bench.times("live") == [0]
+    bench.set.sync([bench.target(LIVE)])
+    await bench.clock.run_for(1)
+    assert bench.times("live") == [0, 61]
+
+
+async def test_a_unit_that_was_held_while_it_was_asked_is_not_blamed(bench: Bench) -> None:
+    container = Container(name="web", liveness_probe=probe("live", failure_threshold=1))
+    bench.gives["live"] = Result.FAILURE
+    bench.during = lambda: bench.set.sync([bench.target(container, is_resting=True)])
+    bench.set.sync([bench.target(container)])
+    await bench.clock.run_for(30)
+    assert bench.times("live") == [0]
+    assert bench.results == []
+    assert bench.events.recorded == []
+
+
+async def test_only_readiness_goes_on_while_the_pod_is_being_stopped(bench: Bench) -> None:
+    container = Container(
+        name="web",
+        readiness_probe=probe("ready", period_seconds=5),
+        liveness_probe=probe("live", period_seconds=5),
+    )
+    bench.set.sync([bench.target(container)])
+    await bench.clock.run_for(1)
+    bench.set.sync([bench.target(container, is_stopping=True)])
+    bench.gives["ready"] = Result.FAILURE
+    await bench.clock.run_for(20)
+    assert bench.times("live") == [0]
+    assert bench.times("ready") == [0, 5, 10, 15, 20]
+    assert bench.last.readiness is False
+
+
+async def test_probes_end_with_their_unit(bench: Bench) -> None:
+    bench.set.sync([bench.target(READY)])
+    await bench.clock.run_for(1)
+    bench.set.sync([])
+    await bench.clock.run_for(20)
+    assert bench.times("ready") == [0]
+
+
+async def test_after_a_restart_of_the_agent_the_first_question_is_spread_over_a_period(bench: Bench) -> None:
+    bench.set.sync([bench.target(READY, was_ready=True, was_started=True)])
+    await bench.clock.run_for(4)
+    assert bench.times("ready") == [2.5]
+
+
+async def test_after_a_restart_of_the_agent_one_failure_does_not_make_a_ready_unit_unready(
+    bench: Bench,
+) -> None:
+    bench.gives["ready"] = Result.FAILURE
+    bench.set.sync([bench.target(READY, was_ready=True, was_started=True)])
+    await bench.clock.run_for(9)
+    assert len(bench.times("ready")) == 2
+    assert bench.results == []
+    await bench.clock.run_for(5)
+    assert bench.last.readiness is False
+
+
+async def test_after_a_restart_of_the_agent_a_started_unit_stays_started(bench: Bench) -> None:
+    container = Container(name="web", startup_probe=probe("start"), readiness_probe=probe("ready"))
+    bench.set.sync([bench.target(container, was_ready=False, was_started=True)])
+    await bench.clock.run_for(6)
+    assert bench.times("start") == []
+    assert bench.times("ready") == [5]
+    assert bench.last.startup is True
+
+
+async def test_values_that_the_facts_lost_are_told_again(bench: Bench) -> None:
+    bench.set.sync([bench.target(READY)])
+    await bench.clock.run_for(1)
+    assert len(bench.results) == 1
+    bench.set.sync([bench.target(READY, known=bench.results[0])])
+    assert len(bench.results) == 1
+    bench.set.sync([bench.target(READY, known=None)])
+    assert len(bench.results) == 2
+
+
+async def test_a_bug_in_a_probe_does_not_end_it(bench: Bench) -> None:
+    bench.during = lambda: [][0]
+    bench.set.sync([bench.target(READY)])
+    await bench.clock.run_for(1)
+    bench.during = None
+    await bench.clock.run_for(5)
+    assert bench.last.readiness is True
+
+
+async def test_an_idle_probe_costs_one_sleeper(bench: Bench) -> None:
+    bench.set.sync([bench.target(Container(name=f"c{i}", readiness_probe=probe("r"))) for i in range(10)])
+    await bench.clock.run_for(1)
+    assert bench.clock.sleepers == 10
+    assert len(asyncio.all_tasks()) == 11

@@ -1,0 +1,146 @@
+"""The pod manager and its workers on fake runtimes: whole lives, with trouble at the worst moments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import structlog
+from manager_model import Node, a_pod
+
+from kubeletx.api import PodUid, TimedOut, Unavailable
+from kubeletx.kube.core import ImageVolumeSource, PodStatus, Volume
+from kubeletx.pods.actions import PrepareVolumes
+from kubeletx.pods.facts import DesiredPod, PodFacts
+from kubeletx.pods.plan import Plan
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path, "one", "two")
+
+
+async def test_all_containers_of_a_pod_start_at_the_first_try(node: Node) -> None:
+    with structlog.testing.capture_logs() as said:
+        async with node.running():
+            await node.start(a_pod(containers=4))
+            assert node.alive() == ["web/c0", "web/c1", "web/c2", "web/c3"]
+    assert [line for line in said if line["log_level"] == "warning"] == []
+
+
+async def test_a_pod_comes_and_goes_without_a_trace(node: Node) -> None:
+    async with node.running() as manager:
+        await node.start(a_pod())
+        manager.remove("file", PodUid("uid-web"))
+        await node.until(lambda: not manager.workers)
+        assert node.alive() == []
+        assert not node.runtimes["one"].backend.sandboxes
+        assert not list((node.root / "pods").iterdir())
+        assert not list((node.root / "logs").iterdir())
+        assert not node.registry.bindings()
+
+
+async def test_a_create_whose_answer_was_late_leaves_one_sandbox(node: Node) -> None:
+    async with node.running() as manager:
+        runtime = node.runtimes["one"]
+        runtime.script("create_sandbox", error=TimedOut("late"), after_effect=True, times=1)
+        worker = await node.start(a_pod())
+        assert len(runtime.backend.sandboxes) == 1
+        assert runtime.counts["create_sandbox"] == 1
+        assert worker.facts.unsettled_until is not None
+        manager.remove("file", PodUid("uid-web"))
+        await node.until(lambda: not manager.workers)
+        assert not runtime.backend.sandboxes
+
+
+async def test_a_pod_deleted_while_its_create_was_lost_leaves_nothing(node: Node) -> None:
+    async with node.running() as manager:
+        runtime = node.runtimes["one"]
+        lost = runtime.script("create_sandbox", hang=True, error=Unavailable("cut off"), after_effect=True)
+        manager.update("file", a_pod())
+        await node.until(lambda: runtime.backend.sandboxes)
+        manager.remove("file", PodUid("uid-web"))
+        lost.release()
+        await node.until(lambda: not manager.workers)
+        assert not runtime.backend.sandboxes
+
+
+async def test_pods_end_with_a_runtime_that_is_removed_by_force_and_others_go_on(node: Node) -> None:
+    async with node.running() as manager:
+        await node.start(a_pod("named", runtime="one"))
+        await node.start(a_pod("free"))
+        await node.start(a_pod("other", runtime="two"))
+        node.runtimes["one"].backend.kill()
+        await node.registry.remove("one", force=True)
+        manager.end_on("one", force=True)
+        await node.until(lambda: node.alive("two") == ["free/c0", "other/c0"])
+        waiting = manager.workers[PodUid("uid-named")].facts.waiting
+        assert waiting is not None
+        assert waiting.reason == "RuntimeNotFound"
+        assert node.registry.bound_uids("one") == ()
+
+
+async def test_a_runtime_that_returns_is_cleared_of_old_lives_before_new_ones_begin(node: Node) -> None:
+    async with node.running() as manager:
+        await node.start(a_pod("named", runtime="one"))
+        backend = node.runtimes["one"].backend
+        (old,) = backend.sandboxes
+        backend.kill()
+        await node.until(lambda: not node.registry.get("one").state.reachable)
+        await node.registry.remove("one", force=True)
+        manager.end_on("one", force=True)
+        await node.until(lambda: manager.workers[PodUid("uid-named")].facts.runtime is None)
+        backend.revive()
+        await node.registry.add(name="one", workload_type="container", url="fake://one")
+        runtime = node.runtimes["one"]
+        runtime.script("remove_sandbox", delay_seconds=5.0, times=1)
+        await node.until(lambda: node.phase("uid-named") == "Running")
+        assert [c.method for c in runtime.journal if c.method in ("create_sandbox", "remove_sandbox")] == [
+            "remove_sandbox",
+            "create_sandbox",
+        ]
+        assert old not in backend.sandboxes
+        assert node.alive() == ["named/c0"]
+        assert not node.tombstones.all
+
+
+async def test_a_drain_brings_back_what_its_source_still_wants_and_nothing_else(node: Node) -> None:
+    async with node.running() as manager:
+        await node.start(a_pod("wanted"))
+        await node.start(a_pod("job", restart_policy="Never"))
+        await node.start(a_pod("going", termination_grace_period_seconds=20))
+        backend = node.runtimes["one"].backend
+        backend.exit_unit(backend.find_unit("c0", pod="job"), 0)
+        await node.until(lambda: node.phase("uid-job") == "Succeeded")
+        stuck = node.runtimes["one"].script("stop_unit", hang=True, key=backend.find_unit("c0", pod="going"))
+        manager.remove("file", PodUid("uid-going"))
+        await node.clock.settle()
+        node.registry.cordon("one")
+        manager.end_on("one")
+        stuck.release()
+        await node.until(lambda: set(manager.workers) == {PodUid("uid-wanted")})
+        await node.until(lambda: node.alive("two") == ["wanted/c0"])
+        assert not backend.sandboxes
+
+
+async def test_an_action_that_is_cancelled_before_it_began_blocks_nothing(node: Node) -> None:
+    async with node.running() as manager:
+        publish = node.services.publish
+
+        def remove_at_once(desired: DesiredPod, facts: PodFacts, plan: Plan) -> PodStatus:
+            """The deletion comes after the actions were started and before any of them ran."""
+            if any(isinstance(action, PrepareVolumes) for action in plan.actions):
+                manager.remove("file", desired.uid)
+            return publish(desired, facts, plan)
+
+        node.services.publish = remove_at_once  # type: ignore[method-assign]
+        manager.update("file", a_pod())
+        await node.until(lambda: not manager.workers)
+
+
+async def test_images_of_volumes_and_of_waiting_pods_are_in_use_too(node: Node) -> None:
+    volume = Volume(name="v", image=ImageVolumeSource(reference="in-a-volume"))
+    async with node.running() as manager:
+        manager.update("file", a_pod(volumes=(volume,)))
+        manager.update("file", a_pod(uid="next", containers=2))
+        assert sorted(manager.images()) == ["busybox"] * 3 + ["in-a-volume"]

@@ -1,0 +1,45 @@
+"""Containers that the runtime has forgotten: what the stored status says counts (ST6, B4)."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+from status_model import at, exited, facts, pod, status_of, unit
+
+from kubeletx.kube.core import Container
+from kubeletx.pods.facts import DesiredPod, PodFacts
+from kubeletx.pods.progress import due_units, has_ended, wants_any_unit
+
+
+def due(desired: DesiredPod, known: PodFacts) -> list[str]:
+    return [d.name for d in due_units(desired, known, at(100), fresh=False)]
+
+
+def test_a_container_that_ran_and_was_lost_does_not_run_a_second_time_under_never() -> None:
+    desired = pod("a", policy="Never")
+    before = status_of(desired, facts(unit("a")))
+    known = facts(previous_status=before)
+    assert has_ended(desired, known)
+    assert not wants_any_unit(desired, known)
+    assert status_of(desired, known).phase == "Failed"
+    assert not has_ended(desired, replace(known, snapshot=None))
+
+
+def test_a_container_that_ran_and_was_lost_runs_again_under_always() -> None:
+    desired = pod("a")
+    known = facts(previous_status=status_of(desired, facts(unit("a"))))
+    assert not has_ended(desired, known)
+    assert due(desired, known) == ["a"]
+
+
+def test_a_container_that_completed_and_was_forgotten_does_not_run_beside_the_others_again() -> None:
+    desired = pod("a", "b", policy="OnFailure")
+    before = status_of(desired, facts(exited("a"), unit("b")))
+    known = facts(unit("b"), previous_status=before)
+    assert due(desired, known) == []
+    assert not has_ended(desired, known)
+
+
+def test_a_forgotten_init_container_runs_again_in_a_new_sandbox() -> None:
+    desired = pod("a", init=(Container(name="i"),))
+    before = status_of(desired, facts(exited("i"), unit("a")))
+    assert due(desired, facts(previous_status=before)) == ["i"]

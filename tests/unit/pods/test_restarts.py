@@ -1,0 +1,302 @@
+"""The agent ends between any two actions, events come twice or never: every pod exists exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from manager_model import Node, a_pod
+from msgspec.structs import replace
+
+from kubeletx.api import PodUid, SandboxState
+from kubeletx.pods import worker
+
+UID = PodUid("uid-web")
+
+
+@pytest.fixture(autouse=True)
+def _no_farewell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash waits for no call in flight."""
+    monkeypatch.setattr(worker, "FAREWELL_SECONDS", 0.0)
+
+
+def check(node: Node) -> None:
+    """What holds at every moment."""
+    backend = node.runtimes["one"].backend
+    alive = Counter(node.alive())
+    assert all(count == 1 for count in alive.values()), alive
+    ready = [s for s in backend.sandboxes.values() if s.summary.state is SandboxState.READY]
+    assert len(ready) <= 1, ready
+
+
+async def tick(node: Node) -> None:
+    """A very short while, for threads too."""
+    await asyncio.sleep(0.001)
+    await node.clock.run_for(0.01)
+    check(node)
+
+
+# of each life: how many ticks, whether a container exits at its end, whether the database is lost before it
+lives = st.lists(st.tuples(st.integers(0, 14), st.booleans(), st.booleans()), min_size=1, max_size=5)
+
+
+async def play(root: Path, history: list[tuple[int, bool, bool]], *, delete: bool) -> None:
+    node = Node(root, "one")
+    exits = 0
+    stays: set[str] = set()
+    for ticks, exits_now, loses in history:
+        if loses:
+            for path in root.glob("db*"):
+                path.unlink()
+        async with node.running(keeps_orphans=loses) as manager:
+            backend = node.runtimes["one"].backend
+            for call in (
+                "create_sandbox",
+                "create_unit",
+                "start_unit",
+            ):  # takes effect before or after a while
+                node.runtimes["one"].script(call, delay_seconds=0.015, after_effect=loses is not exits_now)
+            assert stays <= {str(u.summary.id) for u in backend.units.values() if u.summary.state.is_alive}
+            manager.update("file", a_pod(containers=2))
+            manager.synced("file")
+            for _ in range(ticks):
+                await tick(node)
+            if exits_now and node.alive() == ["web/c0", "web/c1"]:
+                exits += 1
+                backend.exit_unit(backend.find_unit("c0"), 1)
+                await tick(node)
+            stays = {str(u.summary.id) for u in backend.units.values() if u.summary.state.is_alive}
+    async with node.running() as manager:
+        backend = node.runtimes["one"].backend
+        if delete:
+            manager.synced("file")
+            await node.until(lambda: not manager.workers or manager.is_orphan(UID))
+            manager.remove("file", UID)
+            await node.until(lambda: not manager.workers)
+            assert not backend.sandboxes
+            assert not backend.units
+            assert not list((root / "pods").glob("*"))
+            assert not list((root / "logs").glob("*"))
+            assert not node.registry.bindings()
+            return
+        manager.update("file", a_pod(containers=2))
+        manager.synced("file")
+        await node.until(lambda: node.alive() == ["web/c0", "web/c1"], seconds=700)
+        check(node)
+        assert stays <= {str(u.summary.id) for u in backend.units.values() if u.summary.state.is_alive}
+        attempts = {
+            u.summary.name: u.summary.attempt for u in backend.units.values() if u.summary.state.is_alive
+        }
+        assert attempts["c1"] == 0
+        assert attempts["c0"] <= exits
+        assert len(backend.sandboxes) == 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(history=lives, delete=st.booleans())
+def test_a_restart_between_any_two_actions_costs_and_doubles_nothing(
+    history: list[tuple[int, bool, bool]], delete: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        asyncio.run(play(Path(root), history, delete=delete))
+
+
+async def play_events(root: Path, seed: int, loss: float, doubles: float) -> None:
+    chance = random.Random(seed)
+    node = Node(root, "one")
+    async with node.running() as manager:
+        backend = node.runtimes["one"].backend
+        emit = backend.emit
+
+        def unreliable(*args: object, **fields: object) -> None:
+            if chance.random() >= loss:
+                for _ in range(1 + (chance.random() < doubles)):
+                    emit(*args, **fields)  # type: ignore[arg-type]
+
+        backend.emit = unreliable  # type: ignore[method-assign, assignment]
+        manager.update("file", a_pod(containers=2, restart_policy="Never"))
+        manager.update("file", a_pod("two", containers=1))
+        for _ in range(chance.randrange(60)):
+            await tick_many(node)
+        await node.until(lambda: len(node.alive()) == 3, seconds=700)
+        for name in ("c0", "c1"):
+            backend.exit_unit(backend.find_unit(name, pod="web"), 0)
+        backend.exit_unit(backend.find_unit("c0", pod="two"), 1)
+        for _ in range(40):  # the slow list comes after 300 s at the latest
+            await asyncio.sleep(0.001)
+            await node.clock.run_for(10)
+        await node.until(lambda: node.phase(UID) == "Succeeded")
+        await node.until(lambda: node.alive() == ["two/c0"])
+        assert len(backend.sandboxes) <= 2
+        manager.remove("file", UID)
+        manager.remove("file", PodUid("uid-two"))
+        await node.until(lambda: not manager.workers)
+        assert not backend.sandboxes
+
+
+async def tick_many(node: Node) -> None:
+    await asyncio.sleep(0.001)
+    await node.clock.run_for(0.01)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    seed=st.integers(0, 2**16),
+    loss=st.sampled_from([0.0, 0.3, 1.0]),
+    doubles=st.sampled_from([0.0, 0.5, 1.0]),
+)
+def test_events_that_are_lost_or_come_twice_change_nothing_in_the_end(
+    seed: int, loss: float, doubles: float
+) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        asyncio.run(play_events(Path(root), seed, loss, doubles))
+
+
+# --- what a source may say ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path, "one")
+
+
+async def test_two_pods_of_one_name_live_one_after_the_other(node: Node) -> None:
+    async with node.running() as manager:
+        await node.start(a_pod(uid="first", termination_grace_period_seconds=5))
+        manager.update("file", a_pod(uid="second"))
+        await node.clock.run_for(2)
+        assert [one.uid for one in manager.queued()] == ["second"]
+        slow = node.runtimes["one"].script("stop_unit", hang=True, times=1)
+        manager.remove("file", PodUid("first"))
+        await node.clock.run_for(2)
+        assert list(manager.workers) == ["first"]
+        slow.release()
+        await node.until(lambda: node.phase("second") == "Running")
+        assert list(manager.workers) == ["second"]
+        assert node.alive() == ["web/c0"]
+
+
+async def test_a_pod_that_is_wanted_again_while_it_ends_gets_a_new_life(node: Node) -> None:
+    async with node.running() as manager:
+        await node.start(a_pod())
+        old = node.runtimes["one"].backend.find_unit("c0")
+        slow = node.runtimes["one"].script("stop_unit", hang=True, times=1)
+        manager.remove("file", UID)
+        await node.clock.run_for(1)
+        manager.update("file", a_pod())
+        assert manager.workers[UID].desired.deletion is not None
+        slow.release()
+        await node.until(lambda: UID in manager.workers and manager.workers[UID].desired.deletion is None)
+        await node.until(lambda: node.phase(UID) == "Running")
+        assert node.runtimes["one"].backend.find_unit("c0") != old
+
+
+async def test_a_pod_that_is_wanted_again_and_then_not_does_not_come_back(node: Node) -> None:
+    async with node.running() as manager:
+        await node.start(a_pod())
+        slow = node.runtimes["one"].script("stop_unit", hang=True, times=1)
+        manager.remove("file", UID)
+        await node.clock.run_for(1)
+        manager.update("file", a_pod())
+        manager.remove("file", UID)
+        slow.release()
+        await node.until(lambda: not manager.workers)
+        await node.clock.run_for(1)
+        assert not manager.workers
+
+
+async def lose_database(node: Node) -> None:
+    for path in node.root.glob("db*"):
+        path.unlink()
+
+
+async def test_an_orphan_is_kept_over_restarts_until_somebody_wants_it_or_wants_it_gone(node: Node) -> None:
+    async with node.running():
+        await node.start(a_pod())
+    await lose_database(node)
+    for keeps in (True, False):  # the loss is noticed once
+        async with node.running(keeps_orphans=keeps) as manager:
+            manager.synced("file")
+            await node.clock.run_for(5)
+            assert manager.is_orphan(UID)
+            assert node.alive() == ["web/c0"]
+    async with node.running() as manager:
+        manager.update("file", a_pod())
+        manager.synced("file")
+        await node.clock.run_for(5)
+        assert not manager.is_orphan(UID)
+        assert node.runtimes["one"].counts["create_unit"] == 0
+        await asyncio.sleep(0.05)
+    async with node.running() as manager:
+        manager.synced("file")
+        await node.until(lambda: not manager.workers)
+
+
+async def test_an_orphan_makes_way_for_its_sources_next_pod_of_the_same_name(node: Node) -> None:
+    async with node.running():
+        await node.start(a_pod(uid="old"))
+    await lose_database(node)
+    async with node.running(keeps_orphans=True) as manager:
+        manager.update("file", a_pod(uid="new"))
+        manager.synced("file")
+        await node.until(lambda: node.phase("new") == "Running")
+        assert list(manager.workers) == ["new"]
+        assert node.alive() == ["web/c0"]
+
+
+async def test_an_orphan_of_a_silent_source_is_left_alone(node: Node) -> None:
+    async with node.running():
+        await node.start(a_pod(), source="http")
+        await node.start(a_pod("other"), source="file")
+    async with node.running() as manager:
+        manager.synced("file")  # "http" says nothing
+        await node.until(lambda: PodUid("uid-other") not in manager.workers)
+        await node.clock.run_for(60)
+        assert node.alive() == ["web/c0"]
+        manager.synced("http")
+        await node.until(lambda: not manager.workers)
+
+
+async def test_a_pod_found_again_counts_on_the_node_once_it_is_claimed(node: Node) -> None:
+    pod = a_pod()
+    container = pod.spec.containers[0]
+    resources = replace(container.resources, requests={"cpu": "600m"})
+    hungry = replace(pod, spec=replace(pod.spec, containers=(replace(container, resources=resources),)))
+    async with node.running():
+        await node.start(hungry)
+    await lose_database(node)
+    async with node.running(keeps_orphans=True, allocatable={"cpu": 1000, "memory": 1 << 30}) as manager:
+        manager.update("file", hungry)
+        second = replace(hungry, metadata=replace(hungry.metadata, name="two", uid=PodUid("two")))
+        manager.update("file", second)
+        await node.until(lambda: node.phase("two") == "Failed")
+        assert node.alive() == ["web/c0"]
+
+
+async def test_a_pod_that_was_bound_anew_while_its_old_runtime_was_away_is_ended_there(
+    tmp_path: Path,
+) -> None:
+    """The database is lost while a runtime is away: only its return shows that an unnamed pod was on it."""
+    node = Node(tmp_path, "one", "two")
+    async with node.running():
+        node.registry.cordon("one")
+        await node.start(a_pod())
+        node.registry.cordon("one", False)
+        assert node.alive("two") == ["web/c0"]
+    await lose_database(node)
+    node.runtimes["two"].backend.kill()
+    async with node.running(keeps_orphans=True, listed=("one",)) as manager:
+        manager.update("file", a_pod())
+        manager.synced("file")
+        await node.until(lambda: node.alive("one") == ["web/c0"])
+        node.runtimes["two"].backend.revive()
+        await node.until(lambda: not node.runtimes["two"].backend.sandboxes)
+        await node.clock.run_for(5)
+        assert node.alive("one") == ["web/c0"]
+        assert list(manager.workers) == [UID]

@@ -1,0 +1,203 @@
+"""Shared by the tests of `kubeletx.runtimes`: a registry over fake runtimes, and short ways to pods."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeletx.api import (
+    Endpoint,
+    Host,
+    PodUid,
+    RuntimeEvent,
+    RuntimeName,
+    SandboxSpec,
+    Traits,
+    UnitSpec,
+    names,
+)
+from kubeletx.runtimes.bindings import METADATA, Bindings
+from kubeletx.runtimes.handle import RuntimeHandle
+from kubeletx.runtimes.host import HostParts
+from kubeletx.runtimes.kinds import Kind, KindTable
+from kubeletx.runtimes.limits import Limits
+from kubeletx.runtimes.registry import Plan, RuntimeRegistry
+from kubeletx.runtimes.tombstones import Tombstones
+from kubeletx.store import Store
+from kubeletx.testing import FakeClock, FakeEventSink, FakeRuntime, sandbox_spec, unit_spec
+
+AGENT = "agent-1"
+FAST = Limits(probe_seconds=0.05, query_seconds=0.2, request_seconds=0.2, open_seconds=0.2)
+
+
+class Listener:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.runtimes: list[str] = []
+        self.pods: list[tuple[str, str, RuntimeEvent | None]] = []
+
+    def runtime_changed(self, name: RuntimeName) -> None:
+        self.runtimes.append(name)
+
+    def pod_changed(self, name: RuntimeName, uid: PodUid, event: RuntimeEvent | None) -> None:
+        self.pods.append((name, uid, event))
+
+
+def labels(runtime: str, uid: str, agent: str = AGENT) -> dict[str, str]:
+    return {names.AGENT_ID: agent, names.RUNTIME_NAME: runtime, names.POD_UID: uid}
+
+
+def sandbox_of(runtime: str, pod: str, attempt: int = 0, **more: Any) -> SandboxSpec:
+    return sandbox_spec(pod, attempt=attempt, labels=labels(runtime, f"uid-{pod}"), **more)
+
+
+def unit_of(runtime: str, pod: str, name: str = "main", attempt: int = 0) -> UnitSpec:
+    return unit_spec(name, attempt=attempt, labels=labels(runtime, f"uid-{pod}"))
+
+
+class Bench:
+    """One handle over a FakeRuntime, running in a task."""
+
+    def __init__(self, runtime: FakeRuntime, clock: FakeClock, limits: Limits = FAST) -> None:
+        self.clock = clock
+        self.runtime = runtime
+        self.runtime.backend.add_image("busybox")
+        self.listener = Listener()
+        self.sink = FakeEventSink()
+        self.handle = RuntimeHandle(
+            endpoint=Endpoint(
+                name=RuntimeName(runtime.name), workload_type="container", url="fake://", kind="fake"
+            ),
+            runtime=runtime,
+            agent_id=AGENT,
+            clock=clock,
+            events=self.sink,
+            listener=self.listener,
+            limits=limits,
+        )
+
+    async def start_pod(self, pod: str = "a", *, note: bool = False) -> tuple[Any, Any]:
+        spec = sandbox_of(self.handle.name, pod)
+        sandbox_id = await self.handle.create_sandbox(spec)
+        unit_id = await self.handle.create_unit(sandbox_id, unit_of(self.handle.name, pod), spec)
+        await self.handle.start_unit(unit_id)
+        if note:
+            self.handle.note_sandbox(await self.handle.sandbox_status(sandbox_id))
+            self.handle.note_unit(await self.handle.unit_status(unit_id))
+        return sandbox_id, unit_id
+
+    async def until(self, condition: Callable[[], Any], seconds: float = 60.0) -> None:
+        """Let fake time pass until `condition` holds."""
+        async with asyncio.timeout(20):
+            end = self.clock.monotonic() + seconds
+            while not condition():
+                assert self.clock.monotonic() < end, "it did not happen in time"
+                await asyncio.sleep(0.001)
+                await self.clock.run_for(0.1)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Bench]:
+        task = asyncio.create_task(self.handle.run())
+        try:
+            yield self
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def bench(clock: FakeClock) -> AsyncIterator[Bench]:
+    async with Bench(FakeRuntime("one", clock=clock), clock).running() as bench:
+        await bench.until(lambda: bench.handle.is_listed)
+        await bench.clock.run_for(3)
+        yield bench
+
+
+class World:
+    """A registry over fake runtimes; `runtimes` holds the fakes by name and survives restarts."""
+
+    def __init__(self, root: Path, clock: FakeClock) -> None:
+        self.root = root
+        self.clock = clock
+        self.runtimes: dict[str, FakeRuntime] = {}
+        self.traits: dict[str, Traits] = {}
+        self.listener = Listener()
+        self.sink = FakeEventSink()
+        self.kinds = KindTable([self._kind("fake", "container"), self._kind("fake-vm", "vm")])
+        self.endpoints: tuple[Endpoint, ...] = ()
+        self.class_map: dict[str, str] = {}
+
+    def _kind(self, kind: str, workload_type: str) -> Kind:
+        return Kind(
+            name=kind,
+            factory=self.make,
+            workload_types=(workload_type,),
+            schemes=("fake",),
+            default_claim=True,
+        )
+
+    def make(self, endpoint: Endpoint, _settings: Any, _host: Host) -> FakeRuntime:
+        old = self.runtimes.get(endpoint.name)
+        runtime = FakeRuntime(
+            endpoint.name,
+            clock=self.clock,
+            backend=old.backend if old else None,
+            traits=self.traits.get(endpoint.name),
+        )
+        runtime.backend.add_image("busybox")
+        self.runtimes[endpoint.name] = runtime
+        return runtime
+
+    def endpoint(self, name: str, workload_type: str = "container") -> Endpoint:
+        kind = "fake" if workload_type == "container" else "fake-vm"
+        return Endpoint(name=RuntimeName(name), workload_type=workload_type, url=f"fake://{name}", kind=kind)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[RuntimeRegistry]:
+        store = await Store.open(self.root / "state.db", [METADATA])
+        bindings, stones = Bindings(store), Tombstones(store)
+        await bindings.load()
+        await stones.load()
+        registry = RuntimeRegistry(
+            kinds=self.kinds,
+            plan=Plan(endpoints=self.endpoints, class_map=self.class_map, limits=FAST),
+            parts=HostParts(
+                agent_id=AGENT, node_name="n", root=self.root, clock=self.clock, events=self.sink
+            ),
+            bindings=bindings,
+            tombstones=stones,
+        )
+        self.errors = registry.configure()
+        registry.subscribe(self.listener)
+        task = asyncio.create_task(registry.run())
+        try:
+            await self.until(lambda: all(h.is_listed for h in registry.handles()) or task.done())
+            yield registry
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await store.close()
+
+    async def until(self, condition: Callable[[], Any], seconds: float = 60.0) -> None:
+        async with asyncio.timeout(20):
+            end = self.clock.monotonic() + seconds
+            while not condition():
+                assert self.clock.monotonic() < end, "it did not happen in time"
+                await asyncio.sleep(0.001)
+                await self.clock.run_for(0.1)
+
+
+@pytest.fixture
+def world(tmp_path: Path, clock: FakeClock) -> World:
+    return World(tmp_path, clock)

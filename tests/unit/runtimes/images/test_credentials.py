@@ -1,0 +1,107 @@
+"""The node's docker config and credential helpers."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from kubeletx.runtimes.images.credentials import NodeCredentials, default_paths, pull_secret_auths
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def write(path: Path, content: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+    return path
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    monkeypatch.setenv("PATH", f"{directory}:/usr/bin:/bin")
+    return directory
+
+
+def helper(programs: Path, name: str, script: str) -> None:
+    path = programs / f"docker-credential-{name}"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+async def test_the_first_file_that_can_be_read_counts(tmp_path: Path) -> None:
+    bad = tmp_path / "a.json"
+    bad.write_text("{not json")
+    good = write(tmp_path / "b.json", {"auths": {"r.io": {"auth": encoded("user:pass:word")}}})
+    third = write(tmp_path / "c.json", {"auths": {"r.io": {"username": "other", "password": "x"}}})
+    found = await NodeCredentials([tmp_path / "none", bad, good, third]).lookup("r.io/app")
+    assert [(a.username, a.password, a.server_address) for a in found] == [("user", "pass:word", "")]
+
+
+async def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    path = write(tmp_path / "config.json", {"auths": {"r.io": {"username": "a", "password": "1"}}})
+    credentials = NodeCredentials([path])
+    assert [a.username for a in await credentials.lookup("r.io/x")] == ["a"]
+    write(path, {"auths": {"r.io": {"username": "longer", "password": "1"}}})
+    assert [a.username for a in await credentials.lookup("r.io/x")] == ["longer"]
+    path.unlink()
+    assert await credentials.lookup("r.io/x") == []
+
+
+async def test_the_old_format_and_tokens_are_understood(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / ".dockercfg", {"r.io": {"identitytoken": "t"}, "x.io": {"auth": "***"}, "y.io": {}}
+    )
+    credentials = NodeCredentials([path])
+    assert [a.identity_token for a in await credentials.lookup("r.io/x")] == ["t"]
+    assert await credentials.lookup("x.io/x") == []
+    assert await credentials.lookup("y.io/x") == []
+
+
+async def test_helpers_are_asked_for_their_registry_and_the_store_for_the_rest(
+    tmp_path: Path, programs: Path
+) -> None:
+    helper(programs, "one", 'read server; echo "{\\"Username\\":\\"u-$server\\",\\"Secret\\":\\"s\\"}"')
+    helper(programs, "all", 'read server; echo "{\\"Username\\":\\"<token>\\",\\"Secret\\":\\"t-$server\\"}"')
+    path = write(tmp_path / "config.json", {"credHelpers": {"r.io": "one"}, "credsStore": "all"})
+    credentials = NodeCredentials([path])
+    assert [a.username for a in await credentials.lookup("r.io/x")] == ["u-r.io"]
+    assert [a.identity_token for a in await credentials.lookup("other.io/x")] == ["t-other.io"]
+
+
+async def test_a_helper_that_fails_hangs_or_is_missing_is_passed_over(tmp_path: Path, programs: Path) -> None:
+    helper(programs, "fails", "echo broken; exit 1")
+    helper(programs, "none", "echo credentials not found in native keychain; exit 1")
+    helper(programs, "hangs", "sleep 100")
+    helper(programs, "babbles", "echo hello")
+    names = ("fails", "none", "hangs", "babbles", "absent")
+    path = write(tmp_path / "config.json", {"credHelpers": {f"{n}.io": n for n in names}})
+    credentials = NodeCredentials([path], helper_seconds=0.1)
+    for name in names:
+        assert await credentials.lookup(f"{name}.io/x") == []
+
+
+def test_the_kubelets_places_in_its_order() -> None:
+    paths = [str(p) for p in default_paths(Path("/root-dir"), {"HOME": "/home/me"})]
+    assert paths == [
+        "/root-dir/config.json",
+        "config.json",
+        "/home/me/.docker/config.json",
+        "/.docker/config.json",
+        "/root-dir/.dockercfg",
+        ".dockercfg",
+        "/home/me/.dockercfg",
+        "/.dockercfg",
+    ]
+
+
+def test_a_pull_secret_is_read_the_same_way() -> None:
+    data = json.dumps({"auths": {"r.io": {"username": "u", "password": "p"}}}).encode()
+    assert [a.username for a in pull_secret_auths(data, "r.io/x")] == ["u"]
+    assert pull_secret_auths(data, "other.io/x") == ()

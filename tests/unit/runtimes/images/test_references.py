@@ -1,0 +1,97 @@
+"""Image references and which credentials fit them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubeletx.api import InvalidPod
+from kubeletx.runtimes.images import references
+from kubeletx.runtimes.images.keyring import Entry, helper_server, key_of, matching, registry_of
+
+DIGEST = "sha256:" + "a" * 64
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("busybox", "docker.io/library/busybox:latest"),
+        ("busybox:1", "docker.io/library/busybox:1"),
+        ("docker.io/busybox", "docker.io/library/busybox:latest"),
+        ("index.docker.io/a/b", "docker.io/a/b:latest"),
+        ("a/b", "docker.io/a/b:latest"),
+        ("localhost/a", "localhost/a:latest"),
+        ("127.0.0.1:5000/a/b:x", "127.0.0.1:5000/a/b:x"),
+        ("r.io/a@" + DIGEST, "r.io/a@" + DIGEST),
+        ("r.io/a:t@" + DIGEST, "r.io/a:t@" + DIGEST),
+    ],
+)
+def test_what_is_left_out_is_filled_in(written: str, meant: str) -> None:
+    assert str(references.parse(written)) == meant
+    assert references.is_same(written, meant)
+
+
+@pytest.mark.parametrize("bad", ["", "A/B", "a:", "a:b:c", "a@sha256:zz", "a b", "-a", "a" * 300, "a\n"])
+def test_what_is_no_reference_is_refused(bad: str) -> None:
+    with pytest.raises(InvalidPod) as caught:
+        references.parse(bad)
+    assert caught.value.reason == "InvalidImageName"
+
+
+def test_the_default_tag() -> None:
+    assert references.with_default_tag("r:5000/a") == "r:5000/a:latest"
+    assert references.with_default_tag("r:5000/a:b") == "r:5000/a:b"
+    assert references.with_default_tag("a@" + DIGEST) == "a@" + DIGEST
+
+
+part = st.text("ab1", min_size=1, max_size=4)
+
+
+@given(
+    st.sampled_from(["", "r.io/", "localhost/", "r.io:5000/", "docker.io/", "index.docker.io/", "[::1]:80/"]),
+    st.lists(part, min_size=1, max_size=3),
+    st.sampled_from(["", ":t", ":1.0", f"@{DIGEST}", f":x@{DIGEST}"]),
+)
+def test_a_parsed_reference_parses_to_itself(host: str, path: list[str], end: str) -> None:
+    once = references.parse(host + "/".join(path) + end)
+    assert references.parse(str(once)) == once
+
+
+def servers(image: str, *keys: str) -> list[str]:
+    return [entry.server for entry in matching([Entry(server=key, username="u") for key in keys], image)]
+
+
+def test_the_longest_matching_path_comes_first() -> None:
+    keys = ("https://r.io", "r.io/team", "r.io/team/app", "other.io")
+    assert servers("r.io/team/app:1", *keys) == ["r.io/team/app", "r.io/team", "https://r.io"]
+    assert servers("r.io/x", *keys) == ["https://r.io"]
+
+
+def test_globs_match_one_label_each_and_ports_must_be_equal() -> None:
+    assert servers("a.r.io/x", "*.r.io", "r.io", "*.*.io", "*.io") == ["*.r.io", "*.*.io"]
+    assert servers("r.io:5000/x", "r.io", "r.io:5000", "*.io:5000") == ["r.io:5000", "*.io:5000"]
+    assert servers("abc1.r.io/x", "abc?.r.io", "abc[0-3].r.io") == ["abc[0-3].r.io", "abc?.r.io"]
+
+
+def test_the_default_registry_has_its_old_key() -> None:
+    key = "https://index.docker.io/v1/"
+    assert key_of(key) == "index.docker.io"
+    assert servers("busybox", key) == [key]
+    assert servers("user/app", key, "r.io") == [key]
+    assert servers("r.io/app", key) == []
+
+
+def test_helpers_are_found_like_entries() -> None:
+    helpers = {"r.io": "one", "*.r.io": "two"}
+    assert helper_server(helpers, "r.io/x") == "r.io"
+    assert helper_server(helpers, "a.r.io/x") == "*.r.io"
+    assert helper_server(helpers, "other.io/x") == ""
+    assert registry_of("busybox") == "https://index.docker.io/v1/"
+    assert registry_of("r.io:5000/x") == "r.io:5000"
+
+
+def test_secrets_are_not_shown() -> None:
+    entry = Entry(server="r.io", username="u", password="hunter2", identity_token="tok")
+    assert "hunter2" not in repr(entry)
+    assert "tok" not in repr(entry)

@@ -1,0 +1,261 @@
+"""Late binding, and what a pod needs from its runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubeletx.api import FEATURES, RuntimeName, Traits, names
+from kubeletx.kube.core import (
+    Capabilities,
+    Container,
+    ContainerPort,
+    EmptyDirVolumeSource,
+    ObjectMeta,
+    Pod,
+    PodSecurityContext,
+    PodSpec,
+    SeccompProfile,
+    SecurityContext,
+    Sysctl,
+    VirtualMachine,
+    Volume,
+    VolumeMount,
+)
+from kubeletx.runtimes.features import missing, needs_of
+from kubeletx.runtimes.selection import Chosen, Rejected, RuntimeView, Waits, choose, workload_type_of
+
+TRAITS = Traits(details=("process", "machine"))
+
+
+def pod(annotations: dict[str, str] | None = None, **spec: Any) -> Pod:
+    spec.setdefault("containers", (Container(name="c", image="i"),))
+    return Pod(
+        metadata=ObjectMeta(name="p", namespace="d", annotations=annotations or {}), spec=PodSpec(**spec)
+    )
+
+
+def view(name: str, workload_type: str = "container", **more: Any) -> RuntimeView:
+    more.setdefault("ready", True)
+    more.setdefault("traits", TRAITS)
+    return RuntimeView(name=RuntimeName(name), workload_type=workload_type, **more)
+
+
+NODE = (view("kvm", "vm"), view("one"), view("two", handlers=("runc", "crun")))
+CLASSES = {"second": "two", "crun": "two--crun", "odd": "two--gvisor", "vms": "kvm", "gone": "three"}
+VM = VirtualMachine(name="v", image="i")
+
+
+def test_an_unnamed_pod_takes_the_first_listed_of_its_type() -> None:
+    assert choose(pod(), NODE, {}) == Chosen(runtime=RuntimeName("one"), why="default of type container")
+    assert choose(pod(virtual_machine=VM, containers=()), NODE, {}).runtime == "kvm"  # type: ignore[union-attr]
+    typed = pod({names.WORKLOAD_TYPE: "vm"})
+    assert choose(typed, NODE, {}).runtime == "kvm"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        pod(runtime_service_name="two"),
+        pod({names.RUNTIME_SERVICE_NAME: "two"}),
+        pod(runtime_class_name="second"),
+        pod({names.RUNTIME_SERVICE_NAME: "two"}, runtime_service_name="two", runtime_class_name="second"),
+    ],
+)
+def test_a_pod_may_name_its_runtime_in_three_ways(named: Pod) -> None:
+    choice = choose(named, NODE, CLASSES)
+    assert isinstance(choice, Chosen)
+    assert (choice.runtime, choice.handler) == ("two", "")
+    assert choice.why.startswith("named by ")
+
+
+def test_a_class_adds_its_handler() -> None:
+    choice = choose(pod(runtime_service_name="two", runtime_class_name="crun"), NODE, CLASSES)
+    assert isinstance(choice, Chosen)
+    assert (choice.runtime, choice.handler) == ("two", "crun")
+
+
+def test_a_class_decides_the_type_and_a_name_does_not() -> None:
+    assert choose(pod(runtime_class_name="vms"), NODE, CLASSES).runtime == "kvm"  # type: ignore[union-attr]
+    assert workload_type_of(pod(runtime_class_name="vms"), NODE, CLASSES) == "vm"
+    choice = choose(pod(runtime_service_name="kvm"), NODE, CLASSES)
+    assert isinstance(choice, Rejected)
+    assert choice.reason == names.RUNTIME_MISMATCH
+    assert "runtime 'kvm' is of type vm, the pod is a container workload" in choice.message
+
+
+def test_names_that_disagree_are_rejected_with_both_named() -> None:
+    choice = choose(pod({names.RUNTIME_SERVICE_NAME: "one"}, runtime_class_name="second"), NODE, CLASSES)
+    assert isinstance(choice, Rejected)
+    assert "names 'one'" in choice.message
+    assert "names 'two'" in choice.message
+
+
+@pytest.mark.parametrize(
+    ("wanted", "node", "reason", "words"),
+    [
+        (pod(runtime_service_name="x"), NODE, names.RUNTIME_NOT_FOUND, "no runtime 'x'.*kvm, one, two"),
+        (pod(runtime_class_name="gone"), NODE, names.RUNTIME_NOT_FOUND, "no runtime 'three'"),
+        (pod(runtime_class_name="nope"), NODE, names.RUNTIME_NOT_FOUND, "class 'nope' is not mapped"),
+        (
+            pod(runtime_class_name="odd"),
+            NODE,
+            names.RUNTIME_NOT_FOUND,
+            "no handler 'gvisor'; handlers: runc, crun",
+        ),
+        (pod(runtime_service_name="a"), (view("a", cordoned=True), view("b")), names.RUNTIME_CORDONED, "'a'"),
+        (pod(runtime_service_name="a"), (view("a", ready=False), view("b")), names.RUNTIME_NOT_READY, "'a'"),
+        (pod(), (view("a", cordoned=True),), names.RUNTIME_CORDONED, "every runtime of type container"),
+        (pod(), (view("a", "vm"),), names.RUNTIME_NOT_FOUND, "no runtime of type container"),
+        (pod(), (view("a", traits=None), view("b")), names.RUNTIME_NOT_READY, "'a'.*not reached yet"),
+    ],
+)
+def test_what_may_heal_waits(wanted: Pod, node: tuple[RuntimeView, ...], reason: str, words: str) -> None:
+    import re
+
+    choice = choose(wanted, node, CLASSES)
+    assert isinstance(choice, Waits)
+    assert choice.reason == reason
+    assert re.search(words, choice.message)
+
+
+def test_an_unnamed_pod_takes_its_default_even_if_that_is_not_ready() -> None:
+    choice = choose(pod(), (view("a", ready=False), view("b")), {})
+    assert isinstance(choice, Chosen)
+    assert choice.runtime == "a"
+    choice = choose(pod(), (view("a", cordoned=True), view("b")), {})
+    assert isinstance(choice, Chosen)
+    assert choice.runtime == "b"
+
+
+def test_strict_groups_are_refused_with_the_kubelets_reason() -> None:
+    node = (view("a", traits=Traits(refuses=("strict-groups",))),)
+    strict = PodSecurityContext(supplemental_groups_policy="Strict")
+    choice = choose(pod(security_context=strict), node, {})
+    assert isinstance(choice, Rejected)
+    assert choice.reason == "SupplementalGroupsPolicyNotSupported"
+
+
+def test_a_feature_the_runtime_refuses_is_a_rejection_that_names_it() -> None:
+    node = (view("a", traits=Traits(refuses=("privileged", "tty"))),)
+    needy = pod(
+        containers=(Container(name="c", tty=True, security_context=SecurityContext(privileged=True)),)
+    )
+    choice = choose(needy, node, {})
+    assert isinstance(choice, Rejected)
+    assert choice.reason == names.RUNTIME_UNSUPPORTED
+    assert choice.message == "runtime 'a' cannot do what the pod needs: privileged, tty"
+    assert isinstance(choose(pod(), node, {}), Chosen)
+
+
+def test_a_remote_runtime_refuses_what_is_on_this_node() -> None:
+    local = pod(host_network=True, volumes=(Volume(name="v", empty_dir=EmptyDirVolumeSource()),))
+    found = missing(local, Traits(remote=True))
+    assert found == ("host-network on a remote runtime", "volume 'v' of this node on a remote runtime")
+
+
+def test_details_must_fit() -> None:
+    assert missing(pod(virtual_machine=VM, containers=()), Traits()) == ("virtual machines",)
+    assert missing(pod(), Traits(details=("machine",))) == ("containers",)
+
+
+def test_the_needs_of_a_full_pod() -> None:
+    full = pod(
+        host_pid=True,
+        host_ipc=True,
+        host_users=False,
+        security_context=PodSecurityContext(
+            run_as_user=1,
+            sysctls=(Sysctl(name="a", value="b"),),
+            seccomp_profile=SeccompProfile(type="Localhost"),
+        ),
+        init_containers=(Container(name="i", stdin=True),),
+        containers=(
+            Container(
+                name="c",
+                ports=(ContainerPort(container_port=80, host_port=80),),
+                volume_mounts=(
+                    VolumeMount(name="v", mount_propagation="Bidirectional", recursive_read_only="Enabled"),
+                ),
+                security_context=SecurityContext(
+                    capabilities=Capabilities(add=("NET_ADMIN",)), read_only_root_filesystem=True
+                ),
+            ),
+        ),
+    )
+    assert needs_of(full) == {
+        "pod-network",
+        "host-pid",
+        "host-ipc",
+        "user-namespace",
+        "run-as-user",
+        "sysctls",
+        "seccomp",
+        "several-units",
+        "stdin",
+        "host-ports",
+        "mounts",
+        "mount-propagation",
+        "recursive-read-only",
+        "capabilities",
+        "read-only-root",
+    }
+    assert needs_of(full) <= FEATURES
+    assert needs_of(pod()) == {"pod-network"}
+    assert needs_of(pod(host_network=True)) == {"host-network"}
+
+
+runtimes = st.lists(
+    st.builds(
+        RuntimeView,
+        name=st.sampled_from([RuntimeName(n) for n in "abcdef"]),
+        workload_type=st.sampled_from(["container", "vm"]),
+        ready=st.booleans(),
+        cordoned=st.booleans(),
+        traits=st.sampled_from([None, TRAITS, Traits(refuses=("pod-network",))]),
+    ),
+    unique_by=lambda r: r.name,
+    max_size=6,
+)
+pods = st.builds(
+    lambda name, annotation, vm, class_name: pod(
+        {names.RUNTIME_SERVICE_NAME: annotation} if annotation else {},
+        runtime_service_name=name,
+        virtual_machine=VM if vm else None,
+        runtime_class_name=class_name,
+    ),
+    st.none() | st.sampled_from("abcx"),
+    st.none() | st.sampled_from("ab"),
+    st.booleans(),
+    st.none() | st.sampled_from(["k1", "k2"]),
+)
+
+
+@given(pods, runtimes, st.permutations([("k1", "a"), ("k2", "b--h"), ("k3", "c")]))
+def test_no_order_of_a_map_decides_anything(
+    wanted: Pod, node: list[RuntimeView], classes: list[tuple[str, str]]
+) -> None:
+    assert choose(wanted, node, dict(classes)) == choose(wanted, node, dict(sorted(classes)))
+
+
+@given(pods, runtimes)
+def test_a_named_pod_gets_that_runtime_or_none(wanted: Pod, node: list[RuntimeView]) -> None:
+    choice = choose(wanted, node, {"k1": "a", "k2": "b--h"})
+    if isinstance(choice, Chosen):
+        runtime = next(r for r in node if r.name == choice.runtime)
+        assert not runtime.cordoned
+        assert wanted.spec.runtime_service_name in (None, choice.runtime)
+        assert runtime.workload_type == workload_type_of(wanted, node, {"k1": "a", "k2": "b--h"})
+
+
+@given(runtimes, st.data())
+def test_the_default_depends_on_the_order_listed_alone(node: list[RuntimeView], data: st.DataObject) -> None:
+    choice = choose(pod(), node, {})
+    others = [r for r in node if r.workload_type != "container" or r.cordoned]
+    mine = [r for r in node if r not in others]
+    mixed = data.draw(st.permutations(others)) + mine
+    if mine:
+        assert choose(pod(), mixed, {}) == choice

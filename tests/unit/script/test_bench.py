@@ -1,0 +1,109 @@
+"""The benchmarks' tables and plots, and thousands of pods with ten of them."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parents[3] / "script"
+
+
+@pytest.fixture(autouse=True)
+def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+
+
+def make_report() -> Any:
+    from bench_model import Figure, Report, Result
+
+    figure = Figure(
+        label="30 static pods",
+        value=10.14,
+        unit="pods/s",
+        goal="≥ 0.9 x floor",
+        is_met=True,
+        floor=11.0,
+        ratio=0.922,
+    )
+    series = {
+        "pods": {
+            "floor 30": [11.0],
+            "agent 30": [10.1],
+            "floor starts 30": [0.5, 1.0],
+            "agent starts 30": [0.6, 1.1],
+        },
+        "one-pod": {"floor": [140.0, 150.0], "agent": [160.0, 150.0]},
+        "hang": {"usual": [150.0], "hanging": [160.0, 170.0]},
+        "scale": {
+            key: [1.0, 2.0]
+            for key in ("pods", "start cpu ms", "change cpu ms", "kib per pod", "recovery seconds")
+        },
+    }
+    moment = datetime(2030, 1, 1, tzinfo=UTC)
+    return Report(
+        machine={"cpu": "1"},
+        results={
+            name: Result(
+                name=name, figures=(figure,) if name == "pods" else (), series=values, measured_at=moment
+            )
+            for name, values in series.items()
+        },
+    )
+
+
+def test_a_figure_is_shown_with_its_floor_goal_and_whether_it_is_met() -> None:
+    from bench_model import markdown
+
+    table = markdown(make_report().results)
+    assert "| 30 static pods | 10.1 pods/s | 11 pods/s | 0.922 | ≥ 0.9 x floor | yes |" in table
+
+
+def test_every_plot_can_be_drawn(tmp_path: Path) -> None:
+    from bench_plots import draw
+
+    drawn = draw(make_report(), tmp_path)
+    assert sorted(path.name for path in drawn) == ["latency.png", "scale.png", "starts.png", "throughput.png"]
+    assert all(path.stat().st_size > 5000 for path in drawn)
+
+
+def test_the_results_of_other_benchmarks_stay_when_one_is_run_again(tmp_path: Path) -> None:
+    import bench_main
+    import msgspec
+
+    whole = make_report()
+    bench_main.save(whole, tmp_path, merge=False)
+    one = msgspec.structs.replace(whole, results={"pods": whole.results["pods"]})
+    assert list(bench_main.save(one, tmp_path, merge=True).results) == ["pods", "one-pod", "hang", "scale"]
+
+
+async def test_thousands_of_pods_are_measured_with_ten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import bench_fake_plugin
+    import bench_scale
+
+    monkeypatch.setattr(bench_scale, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(bench_scale, "REST_SECONDS", 0.1)
+    bench_fake_plugin.backends.clear()
+    measured = await bench_scale.measure_time(10, tmp_path)
+    assert measured.pods == 10
+    assert measured.change_cpu_ms > 0
+    assert measured.recovery_seconds > 0
+    assert 0 < measured.look_up_us < 100
+
+
+async def test_memory_is_measured_without_what_the_runtime_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import bench_fake_plugin
+    import bench_scale
+
+    monkeypatch.setattr(bench_scale, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(sys, "argv", ["bench_scale.py"])
+    bench_fake_plugin.backends.clear()
+    measured = await bench_scale.measure_memory(10, tmp_path)
+    assert measured.kib_per_pod > 1

@@ -1,0 +1,97 @@
+"""The health port and the read-only port."""
+
+from __future__ import annotations
+
+import aiohttp
+import pytest
+
+from kubeletx.api import InvalidConfig
+from kubeletx.kube.core import ObjectMeta, Pod
+from kubeletx.server.healthz import health_server
+from kubeletx.server.readonly import readonly_server
+from kubeletx.server.views import HealthView, HistogramView, MetricsView, OperationView, PartHealth
+from kubeletx.testing.fake_admin import FakeAdminBackend
+
+
+async def get(port: int, path: str) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as answer:
+        return answer.status, await answer.text()
+
+
+async def test_health_names_the_part_that_failed() -> None:
+    backend = FakeAdminBackend()
+    server = health_server(backend, "127.0.0.1", 0)
+    await server.start()
+    try:
+        assert await get(server.port, "/healthz") == (200, "ok")
+        assert await get(server.port, "/healthz/ping") == (200, "ok")
+        assert await get(server.port, "/healthz/syncloop") == (200, "ok")
+        backend.health_view = HealthView(
+            parts=(
+                PartHealth(name="store", ok=True),
+                PartHealth(name="syncloop", ok=False, message="stuck for 6m"),
+            )
+        )
+        code, text = await get(server.port, "/healthz")
+        assert code == 500
+        assert "[+]store ok\n[-]syncloop failed: stuck for 6m" in text
+        assert await get(server.port, "/healthz/syncloop") == (500, "stuck for 6m")
+        assert await get(server.port, "/healthz/ping") == (200, "ok")
+        assert (await get(server.port, "/healthz/other"))[0] == 404
+    finally:
+        await server.stop()
+
+
+async def test_a_port_in_use_is_refused_by_its_flag() -> None:
+    backend = FakeAdminBackend()
+    first = health_server(backend, "127.0.0.1", 0)
+    await first.start()
+    try:
+        second = health_server(backend, "127.0.0.1", first.port)
+        with pytest.raises(InvalidConfig, match=r"--healthz-port: cannot listen"):
+            await second.start()
+    finally:
+        await first.stop()
+
+
+async def test_the_read_only_port_shows_pods_and_metrics() -> None:
+    backend = FakeAdminBackend()
+    backend.put(Pod(metadata=ObjectMeta(name="a", namespace="default")))
+    backend.metrics_view = MetricsView(
+        node_name="n",
+        running_pods=1,
+        running_containers={"running": 2},
+        operations=(
+            OperationView(
+                runtime="one",
+                operation="create_sandbox",
+                calls=3,
+                errors=1,
+                durations=HistogramView(bounds=(0.1, 1.0), counts=(1, 1, 1), sum_seconds=2.5),
+            ),
+        ),
+        runtimes_ready={"one": True},
+        counters={"kubelet_started_pods_total": 4},
+        durations={
+            "kubelet_pod_start_duration_seconds": HistogramView(bounds=(1.0,), counts=(2, 0), sum_seconds=1.0)
+        },
+    )
+    server = readonly_server(backend, "127.0.0.1", 0)
+    await server.start()
+    try:
+        assert '"kind":"PodList"' in (await get(server.port, "/pods"))[1]
+        text = (await get(server.port, "/metrics"))[1]
+    finally:
+        await server.stop()
+    for line in (
+        "kubelet_running_pods 1.0",
+        'kubelet_running_containers{container_state="running"} 2.0',
+        'kubelet_runtime_operations_total{operation_type="create_sandbox",runtime="one"} 3.0',
+        'kubelet_runtime_operations_errors_total{operation_type="create_sandbox",runtime="one"} 1.0',
+        'kubelet_runtime_operations_duration_seconds_bucket{le="1.0",operation_type="create_sandbox",runtime="one"} 2.0',
+        'kubelet_runtime_operations_duration_seconds_bucket{le="+Inf",operation_type="create_sandbox",runtime="one"} 3.0',
+        "kubelet_started_pods_total 4.0",
+        "kubelet_pod_start_duration_seconds_count 2.0",
+        'kubeletx_runtime_ready{runtime="one"} 1.0',
+    ):
+        assert line in text.splitlines(), line

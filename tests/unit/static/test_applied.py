@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from recording_sink import RecordingSink
+
+from kubeletx.api import Conflict, InvalidPod, NotFound, Unavailable
+from kubeletx.kube.core import Pod
+from kubeletx.kube.load import load_pods
+from kubeletx.static.applied import Action, AppliedSource
+from kubeletx.testing.clock import FakeClock
+
+
+def pod(image: str = "app:1", name: str = "web", extra: str = "", labels: str = "{}") -> Pod:
+    text = f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, labels: {labels}}}
+spec:
+  containers: [{{name: c, image: "{image}"}}]
+  {extra}
+"""
+    return load_pods(text.encode(), "web.yaml")[0]
+
+
+class Node:
+    """A directory of applied pods, and agents that come and go on it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    async def start(self) -> tuple[AppliedSource, RecordingSink]:
+        sink = RecordingSink()
+        source = AppliedSource(directory=self.directory, sink=sink, node_name="n1", clock=FakeClock())
+        await source.start()
+        return source, sink
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path / "applied")
+
+
+async def test_an_applied_pod_keeps_its_name_and_gets_a_uid(node: Node) -> None:
+    source, sink = await node.start()
+    action, made = await source.apply(pod())
+    assert action is Action.CREATED
+    assert made.ref == "default/web"
+    assert made.spec.restart_policy == "Always"
+    assert made.spec.node_name == "n1"
+    assert made.metadata.creation_timestamp is not None
+    assert made.metadata.annotations["kubernetes.io/config.source"] == "applied"
+    assert sink.pods == {made.uid: made}
+    assert source.find("default", "web") == made
+
+
+async def test_applied_pods_survive_a_restart_with_their_identity(node: Node) -> None:
+    source, _ = await node.start()
+    _, made = await source.apply(pod())
+    source, sink = await node.start()
+    assert sink.calls == ["update web", "synced"]
+    (again,) = sink.pods.values()
+    assert (again.uid, again.metadata.creation_timestamp, again.spec) == (
+        made.uid,
+        made.metadata.creation_timestamp,
+        made.spec,
+    )
+    assert (await source.apply(pod()))[0] is Action.UNCHANGED
+
+
+async def test_the_file_belongs_to_the_agent_alone_and_is_a_manifest(node: Node) -> None:
+    source, _ = await node.start()
+    _, made = await source.apply(pod())
+    (path,) = node.directory.iterdir()
+    assert path.name == "default_web.yaml"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    (written,) = load_pods(path.read_bytes(), "x")
+    assert written.uid == made.uid
+    assert written.spec == pod().spec
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (pod(), pod("app:2")),
+        (pod(), pod("app:latest")),
+        (pod(), pod(labels="{a: b}")),
+        (pod(), pod(extra="activeDeadlineSeconds: 100")),
+        (pod(extra="activeDeadlineSeconds: 100"), pod(extra="activeDeadlineSeconds: 50")),
+        (pod(), pod(extra="tolerations: [{operator: Exists}]")),
+        (
+            pod(extra="initContainers: [{name: i, image: 'a:1'}]"),
+            pod(extra="initContainers: [{name: i, image: 'a:2'}]"),
+        ),
+    ],
+)
+async def test_what_kubectl_may_change_is_changed_in_place(node: Node, before: Pod, after: Pod) -> None:
+    source, sink = await node.start()
+    _, first = await source.apply(before)
+    action, second = await source.apply(after)
+    assert action is Action.CONFIGURED
+    assert second.uid == first.uid
+    assert sink.calls == ["synced", "update web", "update web"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "field"),
+    [
+        (pod(), pod(extra="hostNetwork: true"), "spec.hostNetwork"),
+        (pod(), pod(extra="terminationGracePeriodSeconds: 1"), "spec.terminationGracePeriodSeconds"),
+        (
+            pod(extra="activeDeadlineSeconds: 9"),
+            pod(extra="activeDeadlineSeconds: 10"),
+            "activeDeadlineSeconds",
+        ),
+        (pod(extra="activeDeadlineSeconds: 9"), pod(), "spec.activeDeadlineSeconds"),
+        (pod(extra="tolerations: [{operator: Exists}]"), pod(), "spec.tolerations"),
+        (pod(), pod(extra="initContainers: [{name: i, image: i}]"), "spec.initContainers"),
+    ],
+)
+async def test_any_other_change_is_refused_and_names_the_way_out(
+    node: Node, before: Pod, after: Pod, field: str
+) -> None:
+    source, sink = await node.start()
+    _, first = await source.apply(before)
+    with pytest.raises(Conflict, match=f"{field}.* may not change .* use replace --force"):
+        await source.apply(after)
+    assert sink.pods == {first.uid: first}
+    (source, sink) = await node.start()
+    assert list(sink.pods) == [first.uid]
+
+
+async def test_a_machines_power_and_image_may_change_but_not_its_size(node: Node) -> None:
+    def machine(power: str, image: str, cpu: str) -> Pod:
+        text = (
+            "{apiVersion: v1, kind: Pod, metadata: {name: vm}, spec: {virtualMachine: {name: testVM, "
+            f"image: {image}, powerSpec: {power}, resources: {{limits: {{cpu: '{cpu}'}}}}}}}}}}"
+        )
+        return load_pods(text.encode(), "vm.yaml")[0]
+
+    source, _ = await node.start()
+    await source.apply(machine("Running", "a.img", "1"))
+    assert (await source.apply(machine("Paused", "b.img", "1")))[0] is Action.CONFIGURED
+    with pytest.raises(Conflict, match=r"spec\.virtualMachine\.resources\.limits\.cpu"):
+        await source.apply(machine("Paused", "b.img", "2"))
+
+
+async def test_replace_with_force_is_another_pod(node: Node) -> None:
+    source, sink = await node.start()
+    with pytest.raises(NotFound):
+        await source.replace(pod())
+    _, first = await source.apply(pod())
+    assert (await source.replace(pod("app:2")))[1].uid == first.uid
+    action, second = await source.replace(pod(extra="hostNetwork: true"), force=True)
+    assert action is Action.REPLACED
+    assert second.uid != first.uid
+    assert sink.calls[-2:] == ["remove web", "update web"]
+    assert list((await node.start())[1].pods) == [second.uid]
+
+
+async def test_delete_removes_the_file_first_and_hands_on_the_grace_period(node: Node) -> None:
+    source, sink = await node.start()
+    _, made = await source.apply(pod())
+    assert (await source.delete("default", "web", grace_seconds=0, force=True)).uid == made.uid
+    assert sink.graces == {made.uid: (0, True)}
+    assert list(node.directory.iterdir()) == []
+    with pytest.raises(NotFound):
+        await source.delete("default", "web")
+    assert (await source.apply(pod()))[1].uid != made.uid
+
+
+@pytest.mark.parametrize(
+    ("bad", "field"),
+    [
+        (pod("a b"), "spec.containers[0].image"),
+        (pod(name="../../etc/x"), "metadata.name"),
+        (pod(extra="nodeName: other"), "spec.nodeName"),
+        (pod(extra="serviceAccountName: builder"), "spec.serviceAccountName"),
+    ],
+)
+async def test_a_bad_pod_is_refused_and_nothing_is_written(node: Node, bad: Pod, field: str) -> None:
+    source, sink = await node.start()
+    with pytest.raises(InvalidPod) as caught:
+        await source.apply(bad)
+    assert caught.value.field == field
+    assert sink.calls == ["synced"]
+    assert list(node.directory.iterdir()) == []
+
+
+async def test_annotations_that_the_agent_writes_are_not_taken_from_a_manifest(node: Node) -> None:
+    source, _ = await node.start()
+    _, made = await source.apply(pod())
+    copied = pod()
+    copied = load_pods(
+        b"{apiVersion: v1, kind: Pod, metadata: {name: web, uid: theirs, annotations: "
+        b"{kubeletx.io/bound-runtime: x, kubernetes.io/config.hash: y}}, "
+        b"spec: {containers: [{name: c, image: 'app:1'}]}, status: {phase: Running}}",
+        "exported.yaml",
+    )[0]
+    action, same = await source.apply(copied)
+    assert (action, same.uid) == (Action.UNCHANGED, made.uid)
+
+
+async def test_a_broken_file_is_reported_and_mended_by_applying_again(node: Node) -> None:
+    node.directory.mkdir()
+    (node.directory / "default_web.yaml").write_text("kind: [")
+    source, sink = await node.start()
+    assert sink.calls == ["invalid default_web.yaml", "synced"]
+    await source.apply(pod())
+    assert sink.errors == {}
+
+
+async def test_newer_rules_do_not_end_a_pod_that_was_accepted(node: Node) -> None:
+    source, _ = await node.start()
+    _, made = await source.apply(pod())
+    (path,) = node.directory.iterdir()
+    path.write_text(path.read_text().replace("app:1", "'no longer good'"))
+    _, sink = await node.start()
+    assert list(sink.pods) == [made.uid]
+    assert sink.errors[str(path)][1] == made.uid
+
+
+async def test_an_interrupted_write_is_swept_away(node: Node) -> None:
+    node.directory.mkdir()
+    (node.directory / ".default_web.yaml.new").write_text("half")
+    _, sink = await node.start()
+    assert sink.calls == ["synced"]
+    assert list(node.directory.iterdir()) == []
+
+
+async def test_a_full_disk_refuses_the_change_and_keeps_what_was(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    source, sink = await node.start()
+    _, made = await source.apply(pod())
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(Unavailable, match="No space left on device"):
+        await source.apply(pod("app:2"))
+    monkeypatch.undo()
+    assert sink.pods == {made.uid: made}
+    assert next(iter((await node.start())[1].pods.values())).spec == made.spec
+
+
+async def test_a_caller_that_goes_away_leaves_file_and_sink_agreed(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, sink = await node.start()
+    task = asyncio.create_task(source.apply(pod()))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await source.close()
+    assert sink.calls == ["synced", "update web"]
+    assert os.listdir(node.directory) == ["default_web.yaml"]
+
+
+async def test_verbs_that_overlap_are_carried_out_one_by_one(node: Node) -> None:
+    source, sink = await node.start()
+    await asyncio.gather(*(source.apply(pod(f"app:{number}")) for number in range(10)))
+    assert sink.calls.count("update web") == 10
+    assert len(sink.pods) == 1
+
+
+async def test_nothing_is_applied_before_the_old_pods_are_known(node: Node) -> None:
+    source, _ = await node.start()
+    _, made = await source.apply(pod())
+    late = AppliedSource(directory=node.directory, sink=RecordingSink(), node_name="n1", clock=FakeClock())
+    with pytest.raises(Unavailable, match="are not read yet"):
+        await late.apply(pod("app:2"))
+    await late.start()
+    assert (await late.apply(pod("app:2")))[1].uid == made.uid

@@ -1,0 +1,210 @@
+"""`Store`: durability, group commit, history, and files that are full, corrupt, newer or gone."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Column, Integer, MetaData, String, Table, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from kubeletx.api import InvalidConfig, Unavailable
+from kubeletx.store import Store
+from kubeletx.store.engine import migrate, steps
+
+METADATA = MetaData()
+THINGS = Table("things", METADATA, Column("name", String, primary_key=True), Column("size", Integer))
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    store = await Store.open(tmp_path / "state.db", [METADATA], later_seconds=0.01)
+    yield store
+    await store.close()
+
+
+async def add(store: Store, name: str) -> None:
+    await store.write(lambda c: c.execute(insert(THINGS).values(name=name, size=1)) and None)
+
+
+async def names(store: Store) -> list[str]:
+    return await store.read(
+        lambda c: list(c.execute(select(THINGS.c.name).order_by(THINGS.c.name)).scalars())
+    )
+
+
+def on_disk(path: Path) -> int:
+    with sqlite3.connect(path) as connection:
+        count = connection.execute("select count(*) from things").fetchone()[0]
+    connection.close()
+    return int(count)
+
+
+async def test_a_write_is_on_disk_when_it_returns(store: Store) -> None:
+    await add(store, "a")
+    assert on_disk(store.path) == 1
+    assert await names(store) == ["a"]
+
+
+async def test_a_failed_write_is_undone_alone(store: Store) -> None:
+    await add(store, "a")
+    results = await asyncio.gather(add(store, "b"), add(store, "a"), add(store, "c"), return_exceptions=True)
+    assert [type(r) for r in results] == [type(None), IntegrityError, type(None)]
+    assert await names(store) == ["a", "b", "c"]
+
+
+async def test_a_hundred_writes_at_once_share_their_commits(store: Store) -> None:
+    commits: list[int] = []
+    original = store._commit
+
+    def counted(*args: object) -> None:
+        commits.append(1)
+        original(*args)  # type: ignore[arg-type]
+
+    store._commit = counted  # type: ignore[method-assign]
+    await asyncio.gather(*(add(store, f"n{i}") for i in range(100)))
+    assert len(await names(store)) == 100
+    assert len(commits) <= 10
+
+
+async def test_history_is_written_soon_and_seen_by_reads_behind_it(store: Store) -> None:
+    store.write_later(lambda c: c.execute(insert(THINGS).values(name="later", size=1)))
+    async with asyncio.timeout(5):
+        while await names(store) != ["later"]:
+            await asyncio.sleep(0)
+
+
+async def test_history_is_flushed_at_close(tmp_path: Path) -> None:
+    store = await Store.open(tmp_path / "s.db", [METADATA], later_seconds=60)
+    for i in range(1200):
+        store.write_later(lambda c, i=i: c.execute(insert(THINGS).values(name=f"n{i}")))  # type: ignore[misc]
+    await store.close()
+    assert on_disk(store.path) == 1200
+    with pytest.raises(Unavailable):
+        await add(store, "x")
+
+
+async def test_a_full_disk_makes_writes_unavailable_and_recovers_by_itself(store: Store) -> None:
+    await add(store, "a")
+    await store.read(lambda c: c.exec_driver_sql("PRAGMA max_page_count=1") and None)
+    pages = await store.read(lambda c: c.exec_driver_sql("PRAGMA page_count").scalar())
+    await store.read(lambda c: c.exec_driver_sql(f"PRAGMA max_page_count={pages}") and None)
+    with pytest.raises(Unavailable, match="disk full; free space"):
+        await asyncio.gather(*(add(store, "x" * 5000 + str(i)) for i in range(20)))
+    assert store.problem is not None
+    assert await names(store) == ["a"]
+    await store.read(lambda c: c.exec_driver_sql("PRAGMA max_page_count=100000") and None)
+    await add(store, "b")
+    assert store.problem is None
+    assert await names(store) == ["a", "b"]
+
+
+async def test_history_is_bounded_while_the_disk_is_full(tmp_path: Path) -> None:
+    (tmp_path / "ro").write_text("not a directory")
+    store = await Store.open(tmp_path / "ro" / "s.db", [METADATA], later_seconds=0.0, later_limit=10)
+    for _ in range(50):
+        store.write_later(lambda _c: None)
+    with pytest.raises(Unavailable, match="cannot be opened"):
+        await add(store, "a")
+    assert store.dropped >= 40
+    (tmp_path / "ro").unlink()
+    (tmp_path / "ro").mkdir()
+    await add(store, "a")
+    assert await names(store) == ["a"]
+    await store.close()
+
+
+async def test_a_corrupt_file_is_set_aside_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    path.write_bytes(b"this is no database" * 100)
+    store = await Store.open(path, [METADATA])
+    await add(store, "a")
+    await store.close()
+    assert store.lost is not None
+    assert "kept as" in store.lost
+    aside = [p for p in tmp_path.iterdir() if ".corrupt-" in p.name]
+    assert [p.read_bytes()[:4] for p in aside] == [b"this"]
+
+
+async def test_a_damaged_page_is_found_at_the_opening(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    store = await Store.open(path, [METADATA])
+    await asyncio.gather(*(add(store, f"{i}" * 200) for i in range(200)))
+    await store.close()
+    data = bytearray(path.read_bytes())
+    data[4096 : 4096 * 4] = b"\xff" * 4096 * 3
+    path.write_bytes(data)
+    again = await Store.open(path, [METADATA])
+    assert again.lost is not None
+    assert await names(again) == []
+    await again.close()
+
+
+async def test_a_missing_file_counts_as_lost_only_when_expected(tmp_path: Path) -> None:
+    first = await Store.open(tmp_path / "a.db", [METADATA])
+    assert first.lost is None
+    await first.close()
+    second = await Store.open(tmp_path / "b.db", [METADATA], expected=True)
+    assert second.lost == f"the state database {tmp_path / 'b.db'} is missing"
+    await second.close()
+
+
+async def test_a_newer_file_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version=999")
+    connection.close()
+    with pytest.raises(InvalidConfig, match="999 is newer than this program's"):
+        await Store.open(path, [METADATA])
+    assert [p.name for p in tmp_path.iterdir() if "corrupt" in p.name] == []
+
+
+async def test_a_cancelled_writer_does_not_undo_its_write(store: Store) -> None:
+    task = asyncio.create_task(add(store, "a"))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert await names(store) == ["a"]
+
+
+async def test_data_survives_a_restart(tmp_path: Path) -> None:
+    first = await Store.open(tmp_path / "s.db", [METADATA])
+    await add(first, "a")
+    await first.close()
+    second = await Store.open(tmp_path / "s.db", [METADATA])
+    assert await names(second) == ["a"]
+    assert second.lost is None
+    await second.close()
+
+
+def test_migration_steps_run_in_order_and_are_stamped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kubeletx.store.engine import _new_engine
+
+    package = tmp_path / "made_up_migrations"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "v0002_add_colour.py").write_text(
+        "import sqlalchemy as sa\ndef upgrade(op):\n    op.add_column('things', sa.Column('colour', sa.String))\n"
+    )
+    (package / "v0003_paint.py").write_text(
+        "def upgrade(op):\n    op.execute(\"update things set colour='red'\")\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import importlib
+
+    made_up = importlib.import_module("made_up_migrations")
+    assert steps(made_up) == [(2, "v0002_add_colour"), (3, "v0003_paint")]
+    engine = _new_engine(tmp_path / "s.db")
+    with engine.connect() as connection:
+        with connection.begin():
+            METADATA.create_all(connection)
+            connection.execute(insert(THINGS).values(name="a"))
+        migrate(connection, 1, 3, made_up)
+        assert connection.exec_driver_sql("select colour from things").scalar() == "red"
+        assert connection.exec_driver_sql("PRAGMA user_version").scalar() == 3
+    engine.dispose()

@@ -1,0 +1,96 @@
+"""A mount table in memory, cluster objects in a dict, and pods from dicts."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from kubeletx.kube.core import Pod
+from kubeletx.volumes import FieldContext, ObjectData, VolumePreparer
+from kubeletx.volumes.mountinfo import MountPoint
+
+T = TypeVar("T")
+
+
+def make_pod(spec: dict[str, Any] | None = None, **metadata: Any) -> Pod:
+    """A pod in namespace default, named web, with uid u1."""
+    meta = {"name": "web", "namespace": "default", "uid": "u1", **metadata}
+    return msgspec.convert({"metadata": meta, "spec": spec or {}}, Pod)
+
+
+class FakeMounter:
+    """Remembers mounts; `busy` targets cannot be unmounted; `refuses_noswap` is an old kernel."""
+
+    def __init__(self, *, refuses_noswap: bool = False) -> None:
+        self.table: list[MountPoint] = []
+        self.calls: list[str] = []
+        self.busy: set[str] = set()
+        self.refuses_noswap = refuses_noswap
+
+    def mount(self, source: str, target: Path, *, fstype: str = "", flags: int = 0, data: str = "") -> None:
+        if self.refuses_noswap and "noswap" in data:
+            raise OSError(errno.EINVAL, "Invalid argument", str(target))
+        self.calls.append(f"mount {fstype or flags} {target.name} {data}".strip())
+        self.table.append(
+            MountPoint(
+                id=len(self.table),
+                target=str(target),
+                root="/",
+                fstype=fstype,
+                source=source,
+                options="rw",
+                super_options=data,
+                shared=False,
+            )
+        )
+
+    def unmount(self, target: Path) -> None:
+        if str(target) in self.busy:
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(target))
+        self.calls.append(f"unmount {target.name}")
+        for one in reversed(self.table):
+            if one.target == str(target):
+                self.table.remove(one)
+                return
+
+    def mounts(self) -> tuple[MountPoint, ...]:
+        return tuple(self.table)
+
+
+class FakeCluster:
+    """Config maps and secrets by name."""
+
+    def __init__(self) -> None:
+        self.config_maps: dict[str, ObjectData] = {}
+        self.secrets: dict[str, ObjectData] = {}
+
+    async def find_config_map(self, namespace: str, name: str) -> ObjectData | None:
+        assert namespace == "default"
+        return self.config_maps.get(name)
+
+    async def find_secret(self, namespace: str, name: str) -> ObjectData | None:
+        assert namespace == "default"
+        return self.secrets.get(name)
+
+
+async def inline(function: Callable[..., T], *args: Any) -> T:
+    """Blocking work, right here."""
+    return function(*args)
+
+
+def make_preparer(root_dir: Path, **changes: Any) -> VolumePreparer:
+    """A preparer on `root_dir` that needs no root."""
+    arguments: dict[str, Any] = {
+        "root_dir": root_dir,
+        "blocking": inline,
+        "fields": FieldContext(
+            node_name="node-1", host_ips=("192.0.2.1",), allocatable={"cpu": 4000, "memory": 8 << 30}
+        ),
+        "mounter": FakeMounter(),
+    }
+    return VolumePreparer(**{**arguments, **changes})
