@@ -6,7 +6,7 @@ as Go's flags do. Flags of the kubelet that have no meaning here are refused wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import click
@@ -20,9 +20,12 @@ from .group import did_you_mean
 F = TypeVar("F", bound=Callable[..., Any])
 
 _WORDS: Final = dict.fromkeys(ENDPOINT_KEYS, "TYPE:NAME:URL;...")
-_BOOLEANS: Final = {
-    f"--{setting.flag}" for setting in SETTINGS if setting.flag and isinstance(setting.kind, Boolean)
-}
+
+
+class _BooleanText(click.Option):
+    """A boolean whose text goes to `load_config` as it is."""
+
+    stands_alone = True
 
 
 def with_agent_flags(function: F) -> F:
@@ -37,7 +40,11 @@ def _option(setting: Setting) -> Callable[[F], F]:
     if setting.short:
         names.insert(0, f"-{setting.short}")
     return click.option(
-        *names, multiple=True, metavar=_WORDS.get(setting.path, setting.kind.word), help=setting.help
+        *names,
+        cls=_BooleanText if isinstance(setting.kind, Boolean) else click.Option,
+        multiple=True,
+        metavar=_WORDS.get(setting.path, setting.kind.word),
+        help=setting.help,
     )
 
 
@@ -51,16 +58,10 @@ def given(values: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     return {flag: values[parameter(flag)] for flag in BY_FLAG if values.get(parameter(flag))}
 
 
-def normalise(args: Sequence[str], commands: Container[str]) -> list[str]:
-    """Give a lone boolean flag its value. What follows a subcommand is the subcommand's and stays as it is."""
-    end = next((index for index, arg in enumerate(args) if arg in commands), len(args))
-    return [*(f"{arg}=true" if arg in _BOOLEANS else arg for arg in args[:end]), *args[end:]]
-
-
 def explain_unknown(option: str) -> str:
     """Why a flag is not accepted, and what to do."""
     name = option.lstrip("-").partition("=")[0]
     if name in REFUSED_FLAGS:
         return f"--{name} is a flag of the kubelet that kubeletx does not have: {REFUSED_FLAGS[name]}"
-    known = [*BY_FLAG, "root-dir", "config", "config-dir", "version", "help"]
+    known = [*BY_FLAG, "root-dir", "config", "config-dir", "namespace", "version", "help"]
     return f"unknown flag --{name}{did_you_mean(name, known)}"

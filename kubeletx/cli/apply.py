@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from .booleans import command
 from .client import AgentClient
 from .common import output_option, with_agent
 from .manifests import send
 
 
-@click.command(short_help="Create or change pods from a file.")
+@command(short_help="Create or change pods from a file.")
 @click.option(
     "-f",
     "--filename",

@@ -6,16 +6,17 @@ import click
 
 from kubeletx.kube.core import Pod
 
+from .booleans import boolean, command
 from .client import AgentClient, pod_path
 from .common import complete_pods, namespace_option, split_pod, with_agent
 from .remote import choose_container, run_in
 
 
-@click.command(short_help="Join the streams of a running container.")
+@command(short_help="Join the streams of a running container.")
 @click.argument("pod", shell_complete=complete_pods)
 @click.option("-c", "--container", default="", metavar="NAME", help="Container; the first one by default.")
-@click.option("-i", "--stdin", is_flag=True, help="Pass standard input on.")
-@click.option("-t", "--tty", is_flag=True, help="Standard input is a terminal.")
+@boolean("-i", "--stdin", help="Pass standard input on.")
+@boolean("-t", "--tty", help="Standard input is a terminal.")
 @namespace_option
 @with_agent
 def attach(agent: AgentClient, pod: str, container: str, stdin: bool, tty: bool, namespace: str) -> int:

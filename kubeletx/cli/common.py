@@ -44,11 +44,16 @@ def namespace_option(function: F) -> F:
     return click.option(
         "-n",
         "--namespace",
-        default=DEFAULT_NAMESPACE,
-        show_default=True,
+        default=None,
+        callback=_namespace,
         metavar="NAME",
-        help="Namespace of the pod.",
+        help=f"Namespace of the pod.  [default: {DEFAULT_NAMESPACE}]",
     )(function)
+
+
+def _namespace(ctx: click.Context, _: click.Parameter, value: str | None) -> str:
+    """The command's own, else the one before the command, else the default one."""
+    return value or ctx.find_root().params.get("namespace") or DEFAULT_NAMESPACE
 
 
 def output_option(*formats: str) -> Callable[[F], F]:

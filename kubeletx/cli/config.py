@@ -11,6 +11,7 @@ import msgspec
 
 from kubeletx.server.views import ConfigValue
 
+from .booleans import Group, boolean
 from .client import AgentClient
 from .common import output_option
 from .exit_codes import ExitCode
@@ -22,7 +23,7 @@ class _Items(msgspec.Struct, frozen=True):
     items: tuple[ConfigValue, ...]
 
 
-@click.group(short_help="Show the effective configuration.")
+@click.group(cls=Group, short_help="Show the effective configuration.")
 def config() -> None:
     """Show the effective configuration."""
 
@@ -34,7 +35,7 @@ def config() -> None:
     metavar="PATH",
     help="Directory of the agent that is meant.",
 )
-@click.option("--changed", is_flag=True, help="Leave out what has its default.")
+@boolean("--changed", help="Leave out what has its default.")
 @output_option("json", "yaml")
 @click.pass_obj
 def view(invocation: Invocation, root_dir: Path | None, changed: bool, output: str | None) -> int:

@@ -12,33 +12,34 @@ from kubeletx.api import KubeletxError, NotFound, TimedOut, Unavailable
 from kubeletx.kube.core import Pod, PodList
 from kubeletx.server.views import DeleteOptions
 
+from .booleans import boolean, command
 from .client import AgentClient, Line, pod_path
 from .common import DEFAULT_NAMESPACE, namespace_option, with_agent
 from .exit_codes import ExitCode
 from .group import show
-from .kinds import kind_of
+from .kinds import kinds_and_names
 from .manifests import read_manifests
 from .selectors import parse_selector, select
 
 
-@click.command(short_help="Delete pods.")
+@command(short_help="Delete pods.")
 @click.argument("words", nargs=-1, metavar="pod NAME...")
 @click.option(
     "-f", "--filename", "files", multiple=True, metavar="FILE", help="Delete the pods of this file."
 )
 @click.option("-l", "--selector", default="", metavar="SELECTOR", help="Delete pods with these labels.")
-@click.option("--all", "every", is_flag=True, help="Delete all pods of the namespace.")
+@boolean("--all", "every", help="Delete all pods of the namespace.")
 @click.option(
     "--grace-period", type=click.IntRange(min=-1), default=-1, metavar="SECONDS", help="-1: the pod's own."
 )
-@click.option("--now", "at_once", is_flag=True, help="The same as --grace-period=1.")
-@click.option(
-    "--force", is_flag=True, help="With --grace-period=0: do not wait for a runtime that does not answer."
-)
-@click.option("--wait/--no-wait", default=True, help="Wait until the pods are gone (default).")
+@boolean("--now", "at_once", help="The same as --grace-period=1.")
+@boolean("--force", help="With --grace-period=0: do not wait for a runtime that does not answer.")
+@boolean("--wait/--no-wait", default=True, help="Wait until the pods are gone (default).")
 @click.option("--timeout", default="0s", metavar="DURATION", help="Longest wait; 0s: no limit.")
-@click.option("--ignore-not-found", is_flag=True, help="A pod that is not there counts as deleted.")
+@boolean("--ignore-not-found", help="A pod that is not there counts as deleted.")
 @namespace_option
+@boolean("-A", "--all-namespaces", help="With --all or --selector: in all namespaces.")
+@click.option("-o", "--output", type=click.Choice(["name"]), metavar="name", help="Print pod/NAME only.")
 @with_agent
 def delete(
     agent: AgentClient,
@@ -53,6 +54,8 @@ def delete(
     timeout: str,
     ignore_not_found: bool,
     namespace: str,
+    all_namespaces: bool,
+    output: str | None,
 ) -> int:
     """Delete pods: 'delete pod NAME', 'delete pod/NAME', 'delete -f FILE' or 'delete pods --all'."""
     if at_once and grace_period != -1:
@@ -67,9 +70,11 @@ def delete(
         click.echo("Warning: the pod's processes may go on if its runtime does not answer.", err=True)
     seconds = _timeout(timeout)
     failed = False
-    for where, name in _targets(agent, words, files, selector, every, namespace):
+    for where, name in _targets(agent, words, files, selector, every, None if all_namespaces else namespace):
         try:
-            _delete_one(agent, where, name, options, wait=wait, timeout_seconds=seconds)
+            _delete_one(
+                agent, where, name, options, wait=wait, timeout_seconds=seconds, terse=output is not None
+            )
         except NotFound as error:
             if not ignore_not_found:
                 failed = bool(show(error)) or failed
@@ -84,7 +89,7 @@ def _targets(
     files: tuple[str, ...],
     selector: str,
     every: bool,
-    namespace: str,
+    namespace: str | None,
 ) -> Iterator[tuple[str, str]]:
     if files:
         from kubeletx.kube.load import load_pods
@@ -100,24 +105,23 @@ def _targets(
         raise click.UsageError("give names, --selector or --all, not several of them")
     if not names and not selector and not every:
         raise click.UsageError("name the pods, or give --selector or --all")
-    yield from ((namespace, name) for name in names)
+    if names and namespace is None:
+        raise click.UsageError("names are of one namespace; leave out --all-namespaces")
+    yield from ((namespace or DEFAULT_NAMESPACE, name) for name in names)
     if not names:
         wanted = parse_selector(selector)
         for pod in agent.get("/v1/pods", PodList).items:
-            if pod.namespace == namespace and select(wanted, pod.metadata.labels):
+            if namespace in (None, pod.namespace) and select(wanted, pod.metadata.labels):
                 yield pod.namespace, pod.name
 
 
 def _names(words: tuple[str, ...]) -> list[str]:
     """``pod a b`` and ``pod/a pod/b``."""
-    if "/" in words[0]:
-        pairs = [word.partition("/") for word in words]
-        kinds, names = [kind for kind, _, _ in pairs], [name for _, _, name in pairs]
-    else:
-        kinds, names = [words[0]], list(words[1:])
-    for kind in kinds:
-        if kind_of(kind).singular != "pod":
-            raise click.UsageError(f"only pods can be deleted, not {kind_of(kind).plural}{_instead(kind)}")
+    names: list[str] = []
+    for kind, some in kinds_and_names(words):
+        if kind.singular != "pod":
+            raise click.UsageError(f"only pods can be deleted, not {kind.plural}{_instead(kind.singular)}")
+        names += some
     return names
 
 
@@ -125,7 +129,7 @@ def _instead(kind: str) -> str:
     return {
         "runtime": "; use 'kubeletx runtime remove NAME'",
         "image": "; use 'kubeletx image rm IMAGE'",
-    }.get(kind_of(kind).singular, "")
+    }.get(kind, "")
 
 
 def _delete_one(
@@ -136,12 +140,14 @@ def _delete_one(
     *,
     wait: bool,
     timeout_seconds: float,
+    terse: bool,
 ) -> None:
     agent.get(pod_path(namespace, name), Pod)  # its error knows the names there are
     changes = agent.lines("GET", "/v1/pods", {"watch": True}) if wait else iter(())
     next(changes, None)  # the watch stands before the deletion begins
     agent.call("DELETE", pod_path(namespace, name), Pod, body=msgspec.json.encode(options))
-    click.echo(f'pod "{name}" {"force deleted" if options.force else "deleted"}')
+    said = f'pod "{name}" {"force deleted" if options.force else "deleted"}'
+    click.echo(f"pod/{name}" if terse else said)
     if wait:
         _wait(agent, changes, namespace, name, timeout_seconds)
 

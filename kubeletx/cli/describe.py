@@ -14,10 +14,11 @@ from kubeletx.kube.event import Event, EventList
 from kubeletx.kube.node import Node
 from kubeletx.server.views import RuntimeDetail, RuntimeView
 
+from .booleans import boolean, command
 from .client import AgentClient, pod_path
 from .common import DEFAULT_NAMESPACE, namespace_option, now, with_agent
 from .exit_codes import ExitCode
-from .kinds import kind_of
+from .kinds import kinds_and_names
 from .printers import print_object
 from .selectors import parse_selector, select
 
@@ -26,41 +27,58 @@ class _Runtimes(msgspec.Struct, frozen=True):
     items: tuple[RuntimeView, ...]
 
 
-@click.command(short_help="Show everything about a pod, the node or a runtime.")
+@command(short_help="Show everything about a pod, the node or a runtime.")
 @click.argument("kind")
 @click.argument("names", nargs=-1)
 @click.option("-l", "--selector", default="", metavar="SELECTOR", help="Pods with these labels.")
 @namespace_option
+@boolean("-A", "--all-namespaces", help="All namespaces.")
 @with_agent
-def describe(agent: AgentClient, kind: str, names: tuple[str, ...], selector: str, namespace: str) -> int:
+def describe(
+    agent: AgentClient,
+    kind: str,
+    names: tuple[str, ...],
+    selector: str,
+    namespace: str,
+    all_namespaces: bool,
+) -> int:
     """Show everything about a pod, the node or a runtime. KIND is pod, node or runtime, or KIND/NAME."""
-    word, slash, name = kind.partition("/")
-    wanted = (name, *names) if slash else names
-    chosen = kind_of(word).singular
-    if chosen == "pod":
-        return _pods(agent, wanted, selector, namespace)
-    if chosen == "node":
-        return _node(agent, wanted)
-    if chosen == "runtime":
-        everything = [item.name for item in agent.get("/v1/runtimes", _Runtimes).items]
-        return describe_runtimes(agent, wanted or tuple(everything), None)
-    raise click.UsageError(f"{kind_of(word).plural} have no description; use 'kubeletx get {word} -o yaml'")
+    is_first = True
+    for chosen, wanted in kinds_and_names((kind, *names)):
+        if not is_first:
+            click.echo("\n")
+        is_first = False
+        if chosen.singular == "pod":
+            if wanted and all_namespaces:
+                raise click.UsageError("give names or --all-namespaces, not both")
+            _pods(agent, wanted, selector, None if all_namespaces else namespace)
+        elif chosen.singular == "node":
+            _node(agent, wanted)
+        elif chosen.singular == "runtime":
+            everything = [item.name for item in agent.get("/v1/runtimes", _Runtimes).items]
+            describe_runtimes(agent, wanted or tuple(everything), None)
+        else:
+            raise click.UsageError(
+                f"{chosen.plural} have no description; use 'kubeletx get {chosen.plural} -o yaml'"
+            )
+    return ExitCode.OK
 
 
-def _pods(agent: AgentClient, names: tuple[str, ...], selector: str, namespace: str) -> int:
+def _pods(agent: AgentClient, names: tuple[str, ...], selector: str, namespace: str | None) -> None:
     from .describe_pod import describe_pod
 
-    if names:
+    if names and namespace is not None:
         pods: Sequence[Pod] = [agent.get(pod_path(namespace, name), Pod) for name in names]
     else:
         wanted = parse_selector(selector)
         everything = agent.get("/v1/pods", PodList).items
         pods = [
-            pod for pod in everything if pod.namespace == namespace and select(wanted, pod.metadata.labels)
+            pod
+            for pod in everything
+            if namespace in (None, pod.namespace) and select(wanted, pod.metadata.labels)
         ]
     events = agent.get("/v1/events", EventList).items
     _print([describe_pod(pod, [e for e in events if _is_about_pod(e, pod)], now()) for pod in pods])
-    return ExitCode.OK
 
 
 def _is_about_pod(event: Event, pod: Pod) -> bool:
@@ -70,7 +88,7 @@ def _is_about_pod(event: Event, pod: Pod) -> bool:
     return (ref.namespace or DEFAULT_NAMESPACE) == pod.namespace and ref.uid in (None, "", pod.uid)
 
 
-def _node(agent: AgentClient, names: tuple[str, ...]) -> int:
+def _node(agent: AgentClient, names: tuple[str, ...]) -> None:
     from .describe_node import describe_node
 
     node = agent.get("/v1/node", Node)
@@ -79,7 +97,6 @@ def _node(agent: AgentClient, names: tuple[str, ...]) -> int:
     runtimes = agent.get("/v1/runtimes", _Runtimes).items
     pods = agent.get("/v1/pods", PodList).items
     _print([describe_node(node, runtimes, pods, _events_of(agent, "Node", lambda name: True), now())])
-    return ExitCode.OK
 
 
 def describe_runtimes(agent: AgentClient, names: tuple[str, ...], output: str | None) -> int:

@@ -6,17 +6,18 @@ import click
 
 from kubeletx.kube.core import Pod
 
+from .booleans import boolean, command
 from .client import AgentClient, pod_path
 from .common import complete_pods, namespace_option, split_pod, with_agent
 from .remote import choose_container, run_in
 
 
-@click.command("exec", short_help="Run a command in a container.")
+@command("exec", short_help="Run a command in a container.")
 @click.argument("pod", shell_complete=complete_pods)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("-c", "--container", default="", metavar="NAME", help="Container; the first one by default.")
-@click.option("-i", "--stdin", is_flag=True, help="Pass standard input on.")
-@click.option("-t", "--tty", is_flag=True, help="Give the command a terminal.")
+@boolean("-i", "--stdin", help="Pass standard input on.")
+@boolean("-t", "--tty", help="Give the command a terminal.")
 @namespace_option
 @with_agent
 def exec_(

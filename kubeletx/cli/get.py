@@ -9,11 +9,12 @@ import click
 
 from kubeletx.api import NotFound
 
+from .booleans import boolean, command
 from .client import AgentClient
 from .common import namespace_option, now, output_option, with_agent
 from .exit_codes import ExitCode
 from .group import did_you_mean
-from .kinds import Kind, kind_of
+from .kinds import Kind, kind_of, kinds_and_names
 from .printers import FORMATS, Table, print_object, to_json, to_yaml
 from .selectors import Requirement, parse_selector, select
 
@@ -31,6 +32,8 @@ class Query(NamedTuple):
     output: str | None
     headers: bool
     show_labels: bool
+    prefixed: bool = False
+    """Whether names are shown as ``pod/web``, since several kinds are."""
 
     def wants(self, item: Any) -> bool:
         """Whether the object is one of those wanted."""
@@ -44,19 +47,19 @@ class Query(NamedTuple):
         return select(self.selector, kind.labels(item))
 
 
-@click.command(short_help="Show pods, runtimes, the node, images or events.")
+@command(short_help="Show pods, runtimes, the node, images or events.")
 @click.argument("kind")
 @click.argument("names", nargs=-1)
 @output_option(*FORMATS)
-@click.option("-w", "--watch", is_flag=True, help="Go on and show what changes.")
+@boolean("-w", "--watch", help="Go on and show what changes.")
 @namespace_option
-@click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")
+@boolean("-A", "--all-namespaces", help="All namespaces.")
 @click.option(
     "-l", "--selector", default="", metavar="SELECTOR", help="Only what has these labels, such as a=b,!c."
 )
 @click.option("--for", "about", default="", metavar="KIND/NAME", help="Only events about this object.")
-@click.option("--no-headers", is_flag=True, help="Leave out the headings.")
-@click.option("--show-labels", is_flag=True, help="Show labels as the last column.")
+@boolean("--no-headers", help="Leave out the headings.")
+@boolean("--show-labels", help="Show labels as the last column.")
 @with_agent
 def get(
     agent: AgentClient,
@@ -73,56 +76,82 @@ def get(
 ) -> int:
     """Show pods, runtimes, the node, images or events.
 
-    KIND is one of these words, or KIND/NAME; NAMES narrow it down.
+    KIND is one of these words, several joined by commas, or KIND/NAME; NAMES narrow it down.
     """
-    word, slash, name = kind.partition("/")
-    query = Query(
-        kind=kind_of(word),
-        names=(name, *names) if slash else names,
-        namespace=None if all_namespaces else namespace,
-        selector=parse_selector(selector),
-        about=_normal(about),
-        output=output,
-        headers=not no_headers,
-        show_labels=show_labels,
-    )
-    if watch:
-        return _watch(agent, query)
-    return _show_once(agent, query)
-
-
-def _show_once(agent: AgentClient, query: Query) -> int:
-    everything, missing = query.kind.fetch(agent)
-    items = [item for item in everything if query.wants(item)]
-    lost = _not_found(query, items, everything)
-    if query.output in ("json", "yaml"):
-        _print_documents(query, items)
-    elif query.output == "name":
-        for item in items:
-            click.echo(f"{query.kind.singular}/{query.kind.name(item)}")
-    elif items:
-        _print_rows(_table(query), query, items, headers=query.headers)
-    elif not lost:
-        where = (
-            f" in {query.namespace} namespace"
-            if query.kind.namespaced and query.namespace is not None
-            else ""
+    wanted = kinds_and_names((kind, *names))
+    queries = [
+        Query(
+            kind=one,
+            names=some,
+            namespace=None if all_namespaces else namespace,
+            selector=parse_selector(selector),
+            about=_normal(about),
+            output=output,
+            headers=not no_headers,
+            show_labels=show_labels,
+            prefixed=len(wanted) > 1,
         )
-        click.echo(f"No resources found{where}.", err=True)
-    if missing:
-        click.echo(
-            f"Warning: no answer from {', '.join(missing)}; their {query.kind.plural} are not shown", err=True
-        )
-    for error in lost:
-        click.echo(f"Error: {error}", err=True)
-    return ExitCode.FAILED if lost else ExitCode.OK
+        for one, some in wanted
+    ]
+    if not watch:
+        return _show_once(agent, queries)
+    if len(queries) > 1:
+        raise click.UsageError(f"only one kind can be watched at a time, not {kind!r}")
+    return _watch(agent, queries[0])
 
 
-def _print_documents(query: Query, items: Sequence[Any]) -> None:
-    if len(query.names) == 1 and len(items) == 1:
+def _show_once(agent: AgentClient, queries: Sequence[Query]) -> int:
+    answers = []
+    for query in queries:
+        everything, missing = query.kind.fetch(agent)
+        items = [item for item in everything if query.wants(item)]
+        answers.append(_Answer(query, items, missing, _not_found(query, items, everything)))
+    if queries[0].output in ("json", "yaml"):
+        _print_documents(answers)
+    else:
+        _print_texts(answers)
+    for query, _, missing, lost in answers:
+        if missing:
+            click.echo(
+                f"Warning: no answer from {', '.join(missing)}; their {query.kind.plural} are not shown",
+                err=True,
+            )
+        for error in lost:
+            click.echo(f"Error: {error}", err=True)
+    return ExitCode.FAILED if any(answer.lost for answer in answers) else ExitCode.OK
+
+
+class _Answer(NamedTuple):
+    query: Query
+    items: Sequence[Any]
+    missing: Sequence[str]
+    lost: Sequence[NotFound]
+
+
+def _print_texts(answers: Sequence[_Answer]) -> None:
+    is_first = True
+    for query, items, _, _ in answers:
+        if query.output == "name":
+            for item in items:
+                click.echo(f"{query.kind.singular}/{query.kind.name(item)}")
+        elif items:
+            if not is_first:
+                click.echo()
+            is_first = False
+            _print_rows(_table(query), query, items, headers=query.headers)
+    if not any(answer.items or answer.lost for answer in answers):
+        query = answers[0].query
+        is_bound = all(answer.query.kind.namespaced for answer in answers) and query.namespace is not None
+        click.echo(f"No resources found{f' in {query.namespace} namespace' if is_bound else ''}.", err=True)
+
+
+def _print_documents(answers: Sequence[_Answer]) -> None:
+    query = answers[0].query
+    items = [item for answer in answers for item in answer.items]
+    if len(answers) == 1 and len(query.names) == 1 and len(items) == 1:
         print_object(items[0], str(query.output))
     elif not query.names or items:
-        api_version, kind = query.kind.list_header
+        api_version, kind = query.kind.list_header if len(answers) == 1 else ("v1", "List")
         document = {
             "apiVersion": api_version,
             "kind": kind,
@@ -162,8 +191,11 @@ def _table(query: Query) -> Table:
 def _print_rows(table: Table, query: Query, items: Sequence[Any], *, headers: bool) -> None:
     rows = []
     moment = now()
+    titles = [column.title for column in query.kind.columns]
     for item in items:
         for row in query.kind.rows(item, moment):
+            if query.prefixed and titles[0] == "NAME":
+                row[0] = f"{query.kind.singular}/{row[0]}"
             if query.kind.namespaced and query.namespace is None:
                 row.insert(0, query.kind.namespace(item))
             if query.show_labels:

@@ -12,6 +12,7 @@ import msgspec
 from kubeletx.api import Internal
 from kubeletx.server.views import PruneResult, PullUpdate
 
+from .booleans import Group, boolean
 from .client import AgentClient
 from .common import output_option, with_agent
 from .exit_codes import ExitCode
@@ -20,7 +21,7 @@ from .printers import FORMATS, human_bytes
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@click.group(short_help="List, pull, remove and prune images.")
+@click.group(cls=Group, short_help="List, pull, remove and prune images.")
 def image() -> None:
     """List, pull, remove and prune images. Each store is shown once, whichever runtimes use it."""
 
@@ -44,7 +45,7 @@ def list_(ctx: click.Context, output: str | None) -> int:
 @image.command()
 @click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
 @_runtime_option("Into this runtime's store; by default that of the default container runtime.")
-@click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
+@boolean("-q", "--quiet", help="Show no progress.")
 @with_agent
 def pull(agent: AgentClient, images: tuple[str, ...], runtime: str | None, quiet: bool) -> int:
     """Pull images. Ctrl-C stops the pull."""
@@ -116,7 +117,7 @@ def rm(agent: AgentClient, images: tuple[str, ...], runtime: str | None) -> int:
 
 @image.command()
 @_runtime_option("Only in this runtime's store.")
-@click.option("--all", "every", is_flag=True, help="Also images that others pulled.")
+@boolean("--all", "every", help="Also images that others pulled.")
 @with_agent
 def prune(agent: AgentClient, runtime: str | None, every: bool) -> int:
     """Remove what kubeletx pulled and no pod uses."""

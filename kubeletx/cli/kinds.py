@@ -177,3 +177,23 @@ def kind_of(word: str) -> Kind:
         known = ", ".join(kind.plural for kind in KINDS)
         raise click.UsageError(f"unknown kind {word!r}{did_you_mean(word, list(_BY_WORD))} (known: {known})")
     return kind
+
+
+def kinds_and_names(words: tuple[str, ...]) -> list[tuple[Kind, tuple[str, ...]]]:
+    """What ``pods``, ``pod a b``, ``pods,runtimes``, ``pod/a`` and ``pod/a runtime/b`` mean, in that order."""
+    if not words[0].strip():
+        raise click.UsageError("name a kind, such as pods")
+    if "/" not in words[0]:
+        for word in words[1:]:
+            before = word.partition("/")[0]
+            if before != word and before.lower() in _BY_WORD and kind_of(words[0]).plural != "images":
+                raise click.UsageError(f"{word!r} has a kind of its own; leave out {words[0]!r}")
+        return [(kind_of(word), words[1:]) for word in words[0].split(",") if word]
+    found: dict[str, tuple[str, ...]] = {}
+    for word in words:
+        kind, slash, name = word.partition("/")
+        if not slash or not name:
+            raise click.UsageError(f"{word!r} is not KIND/NAME, as {words[0]!r} is; write all of them so")
+        plural = kind_of(kind).plural
+        found[plural] = (*found.get(plural, ()), name)
+    return [(kind_of(plural), names) for plural, names in found.items()]

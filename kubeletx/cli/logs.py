@@ -9,25 +9,26 @@ import click
 from kubeletx.api import InvalidConfig
 from kubeletx.kube.core import Pod
 
+from .booleans import boolean, command
 from .client import AgentClient, Parameters, pod_path
 from .common import complete_pods, namespace_option, split_pod, with_agent
 from .remote import choose_container
 
 
-@click.command(short_help="Print the log of a container.")
+@command(short_help="Print the log of a container.")
 @click.argument("pod", shell_complete=complete_pods)
 @click.argument("container", default="", required=False)
 @click.option(
     "-c", "--container", "named", default="", metavar="NAME", help="Container; the first one by default."
 )
-@click.option("-f", "--follow", is_flag=True, help="Go on as the log grows.")
-@click.option("-p", "--previous", is_flag=True, help="The container's life before the present one.")
+@boolean("-f", "--follow", help="Go on as the log grows.")
+@boolean("-p", "--previous", help="The container's life before the present one.")
 @click.option("--tail", type=int, default=-1, metavar="N", help="Only the last lines; -1: all.")
 @click.option("--since", default="", metavar="DURATION", help="Only what is newer than 5s, 2m or 3h.")
 @click.option(
     "--since-time", default=None, metavar="TIME", help="Only what is newer than 2006-01-02T15:04:05Z."
 )
-@click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
+@boolean("--timestamps", help="Begin each line with its time.")
 @click.option(
     "--limit-bytes", type=click.IntRange(min=1), default=None, metavar="N", help="Stop after so many bytes."
 )

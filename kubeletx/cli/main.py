@@ -11,7 +11,8 @@ from typing import Any
 
 import click
 
-from .agent_flags import explain_unknown, given, normalise, with_agent_flags
+from .agent_flags import explain_unknown, given, with_agent_flags
+from .booleans import boolean, spell_out, spellings_of
 from .exit_codes import ExitCode
 from .group import ErrorGroup, Lazy
 from .settings import DEFAULT_ROOT, Invocation
@@ -50,7 +51,7 @@ class MainGroup(ErrorGroup):
             click.echo(ctx.get_help())
             ctx.exit(ExitCode.OK)
         try:
-            return super().parse_args(ctx, normalise(args, self.lazy))
+            return super().parse_args(ctx, spell_out(args, spellings_of(self.params), only_front=True))
         except click.NoSuchOption as error:
             raise click.UsageError(explain_unknown(error.option_name), ctx) from None
 
@@ -91,8 +92,13 @@ def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     help="Directory of *.conf files that are read after --config, in order of name.",
 )
 @click.option(
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    help="Namespace of pods, for the command that follows.",
+)
+@boolean(
     "--version",
-    is_flag=True,
     is_eager=True,
     expose_value=False,
     callback=_show_version,
@@ -106,6 +112,7 @@ def cli(
     root_dir: Path | None,
     config_file: Path | None,
     config_dir: Path | None,
+    namespace: str | None,
     **flags: Any,
 ) -> int:
     """A node agent that runs several runtimes at once; each pod is bound to one of them.
@@ -119,9 +126,15 @@ def cli(
     """
 
     ctx.obj = Invocation(
-        root_dir=root_dir, config_file=config_file, config_dir=config_dir, flags=given(flags)
+        root_dir=root_dir,
+        config_file=config_file,
+        config_dir=config_dir,
+        flags=given(flags),
+        namespace=namespace,
     )
     if ctx.invoked_subcommand is None:
+        if namespace is not None:
+            raise click.UsageError("--namespace is for commands, such as 'kubeletx -n NAME get pods'")
         from .run import run
 
         return run(ctx.obj)

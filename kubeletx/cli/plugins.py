@@ -7,6 +7,7 @@ import msgspec
 
 from kubeletx.server.views import PluginView
 
+from .booleans import command
 from .client import AgentClient
 from .common import output_option, with_agent
 from .exit_codes import ExitCode
@@ -17,7 +18,7 @@ class _Items(msgspec.Struct, frozen=True):
     items: tuple[PluginView, ...]
 
 
-@click.command(short_help="Show the plugins that were found.")
+@command(short_help="Show the plugins that were found.")
 @output_option("json", "yaml")
 @with_agent
 def plugins(agent: AgentClient, output: str | None) -> int:

@@ -9,6 +9,7 @@ import click
 
 from kubeletx.kube.core import Pod
 
+from .booleans import command
 from .client import AgentClient, pod_path
 from .common import complete_pods, namespace_option, split_pod, with_agent
 
@@ -31,7 +32,7 @@ def parse_forward(text: str) -> Forward:
     return Forward(int(numbers[0]), int(numbers[1]))
 
 
-@click.command("port-forward", short_help="Forward local ports to a pod.")
+@command("port-forward", short_help="Forward local ports to a pod.")
 @click.argument("pod", shell_complete=complete_pods)
 @click.argument("ports", nargs=-1, required=True, metavar="LOCAL:REMOTE...")
 @click.option(

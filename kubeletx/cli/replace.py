@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from .booleans import boolean, command
 from .client import AgentClient
 from .common import output_option, with_agent
 from .manifests import send
 
 
-@click.command(short_help="Replace pods from a file.")
+@command(short_help="Replace pods from a file.")
 @click.option(
     "-f",
     "--filename",
@@ -19,9 +20,7 @@ from .manifests import send
     metavar="FILE",
     help="File, directory, or - (repeatable).",
 )
-@click.option(
-    "--force", is_flag=True, help="Delete the pod and create it again, so that everything may change."
-)
+@boolean("--force", help="Delete the pod and create it again, so that everything may change.")
 @output_option("json", "yaml", "name")
 @with_agent
 def replace(agent: AgentClient, files: tuple[str, ...], force: bool, output: str | None) -> int:

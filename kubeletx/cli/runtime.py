@@ -10,13 +10,14 @@ import msgspec
 from kubeletx.agent.config_kinds import parse_duration
 from kubeletx.server.views import Progress, RuntimeAddition, RuntimeView
 
+from .booleans import Group, boolean
 from .client import AgentClient
 from .common import output_option, with_agent
 from .exit_codes import ExitCode
 from .printers import FORMATS
 
 
-@click.group(short_help="Add, remove, cordon and describe runtimes.")
+@click.group(cls=Group, short_help="Add, remove, cordon and describe runtimes.")
 def runtime() -> None:
     """Add, remove, cordon and describe runtimes. What is changed here survives a restart."""
 
@@ -39,8 +40,8 @@ def add(agent: AgentClient, endpoint: str, image_service_endpoint: str | None) -
 
 @runtime.command()
 @click.argument("name")
-@click.option("--drain", is_flag=True, help="Delete its pods with their grace first.")
-@click.option("--force", is_flag=True, help="Do not wait for a runtime that does not answer.")
+@boolean("--drain", help="Delete its pods with their grace first.")
+@boolean("--force", help="Do not wait for a runtime that does not answer.")
 @click.option(
     "--timeout", default="5m", metavar="DURATION", show_default=True, help="Longest wait of --drain."
 )

@@ -20,6 +20,7 @@ class Invocation(NamedTuple):
     config_file: Path | None
     config_dir: Path | None
     flags: dict[str, tuple[str, ...]]
+    namespace: str | None = None
 
     @property
     def socket_path(self) -> Path:

@@ -7,6 +7,7 @@ import click
 from kubeletx.api import NotFound
 from kubeletx.server.views import PodUsage, Usage, UsageView
 
+from .booleans import boolean, command
 from .client import AgentClient
 from .common import namespace_option, with_agent
 from .exit_codes import ExitCode
@@ -15,15 +16,15 @@ from .printers import Column, Table, human_bytes, mebibytes, millicores
 from .selectors import parse_selector, select
 
 
-@click.command(short_help="Show usage of pods, runtimes or the node.")
+@command(short_help="Show usage of pods, runtimes or the node.")
 @click.argument("kind")
 @click.argument("names", nargs=-1)
 @namespace_option
-@click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")
+@boolean("-A", "--all-namespaces", help="All namespaces.")
 @click.option("-l", "--selector", default="", metavar="SELECTOR", help="Only pods with these labels.")
-@click.option("--containers", is_flag=True, help="One line for each container.")
+@boolean("--containers", help="One line for each container.")
 @click.option("--sort-by", type=click.Choice(["cpu", "memory"]), default=None, help="Largest first.")
-@click.option("--no-headers", is_flag=True, help="Leave out the headings.")
+@boolean("--no-headers", help="Leave out the headings.")
 @with_agent
 def top(
     agent: AgentClient,

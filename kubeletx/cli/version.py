@@ -8,14 +8,15 @@ from kubeletx import __version__
 from kubeletx.api import KubeletxError
 from kubeletx.server.views import VersionView
 
+from .booleans import boolean, command
 from .client import AgentClient
 from .common import now, output_option, with_agent
 from .exit_codes import ExitCode
 from .printers import print_object
 
 
-@click.command(short_help="Show the versions of this command and of the agent.")
-@click.option("--client", "client_only", is_flag=True, help="Ask no agent.")
+@command(short_help="Show the versions of this command and of the agent.")
+@boolean("--client", "client_only", help="Ask no agent.")
 @output_option("json", "yaml")
 @with_agent
 def version(agent: AgentClient, client_only: bool, output: str | None) -> int:

@@ -420,3 +420,44 @@ def test_a_socket_of_somebody_else_is_one_line(
     result = kubeletx("get", "pods")
     assert "permission denied on" in result.stderr
     assert "sudo" in result.stderr
+
+
+# --- forms of kubectl ---
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("pod", "web", "db"),
+        ("pods/web", "po/db"),
+        ("pod", "web", "db", "--wait=false"),
+        ("po", "--all=true", "-A"),
+    ],
+)
+def test_pods_are_deleted_in_any_form_of_kubectl(agent: Any, kubeletx: Run, args: tuple[str, ...]) -> None:
+    agent.backend.put(pod("web"))
+    agent.backend.put(pod("db"))
+    result = kubeletx("delete", *args, "-oname")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert sorted(result.stdout.split()) == ["pod/db", "pod/web"]
+
+
+def test_pods_are_described_in_any_form_of_kubectl(agent: Any, kubeletx: Run) -> None:
+    agent.backend.put(pod("web"))
+    agent.backend.put(pod("db"))
+    for args in (("pod/web", "pods/db"), ("po", "web", "db"), ("pods",), ("pods", "-A=true")):
+        result = kubeletx("describe", *args)
+        assert result.exit_code == 0
+        assert result.stdout.count("Name:  ") == 2, args
+
+
+def test_logs_in_any_form_of_kubectl(agent: Any, kubeletx: Run) -> None:
+    agent.backend.put(pod("web"))
+    agent.backend.logs = {"web": [b"one\n"]}
+    for args in (
+        ("pod/web", "--follow=false", "--tail=5"),
+        ("web", "-c=web", "--since=5m"),
+        ("-f", "po/web", "-cweb"),
+    ):
+        result = kubeletx("logs", *args, "--timestamps=true")
+        assert (result.exit_code, result.stderr) == (0, ""), args

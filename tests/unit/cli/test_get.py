@@ -34,6 +34,9 @@ from kubeletx.server.views import ImageView, RuntimeView
 
 Run = Callable[..., Result]
 T0 = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+RUNTIME_ONE = RuntimeView(
+    name="one", workload_type="container", kind="k", url="unix:///a", status="Ready", since=T0
+)
 
 
 def running(name: str, restarts: int = 0, ready: bool = True) -> ContainerStatus:
@@ -281,3 +284,47 @@ def test_a_watch_prints_changes_below_one_heading_until_the_agent_goes(agent: An
     assert result.exit_code == 1
     assert [line.split()[0] for line in result.stdout.splitlines()] == ["NAME", "one"]
     assert "ended the watch" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("pods", "-oname"),
+        ("pods", "-o=name"),
+        ("po", "--output=name", "--all-namespaces=false"),
+        ("pods/web", "pod/bad", "-o", "name"),
+        ("pod", "web", "bad", "-n=default", "-oname", "--watch=false"),
+    ],
+)
+def test_forms_of_kubectl_are_understood(pods: Any, kubeletx: Run, args: tuple[str, ...]) -> None:
+    result = kubeletx("get", *args)
+    assert result.exit_code == 0
+    assert sorted(result.stdout.split()) == ["pod/bad", "pod/web"]
+
+
+def test_several_kinds_are_tables_of_their_own_with_the_kind_in_the_name(pods: Any, kubeletx: Run) -> None:
+    pods.backend.runtimes = {"one": RUNTIME_ONE}
+    for args in (("po,rt",), ("pods,runtimes", "-A=false")):
+        text = kubeletx("get", *args).stdout
+        first, second = text.split("\n\n")
+        assert "pod/web" in first
+        assert "runtime/one" in second
+    both = json.loads(kubeletx("get", "pod/web", "runtime/one", "-ojson").stdout)
+    assert (both["kind"], len(both["items"])) == ("List", 2)
+    assert "only one kind" in kubeletx("get", "pods,runtimes", "-w").stderr
+
+
+def test_a_kind_twice_is_explained(pods: Any, kubeletx: Run) -> None:
+    result = kubeletx("get", "pod", "pod/web")
+    assert result.exit_code == 2
+    assert "'pod/web' has a kind of its own; leave out 'pod'" in result.stderr
+    assert "'bad' is not KIND/NAME" in kubeletx("get", "pod/web", "bad").stderr
+
+
+def test_the_namespace_may_stand_before_the_command(pods: Any, kubeletx: Run) -> None:
+    before = kubeletx("-n", "kube-system", "get", "pods", "-oname")
+    assert before.stdout == kubeletx("get", "pods", "-nkube-system", "-oname").stdout != ""
+    assert kubeletx("-n=kube-system", "get", "pods", "-n", "default", "-oname").stdout.split() == [
+        "pod/bad",
+        "pod/web",
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +12,14 @@ import pytest
 from click.testing import CliRunner
 
 from kubeletx.agent.config import AgentConfig
+from kubeletx.agent.config_kinds import Boolean
 from kubeletx.agent.config_kubelet import REFUSED_FLAGS
-from kubeletx.cli.agent_flags import normalise
+from kubeletx.agent.config_settings import BY_FLAG
+from kubeletx.cli.booleans import spell_out, spellings_of
 from kubeletx.cli.main import COMMANDS, cli
 from kubeletx.cli.reference import render
 
+ENDPOINT = "--container-runtime-endpoint=container:a:unix:///a"
 HEAVY = ("grpc", "google.protobuf", "sqlalchemy", "alembic", "aiohttp", "rich", "yaml", "cryptography", "asyncio",
          "prometheus_client", "structlog", "kubeletx.kube", "kubeletx.server")  # fmt: skip
 
@@ -134,14 +138,54 @@ def test_bad_flags_do_not_start_it_and_each_has_its_line(started: list[AgentConf
 
 
 def test_what_follows_a_command_is_not_touched() -> None:
-    assert normalise(["--share-runtime", "exec", "web", "--", "--share-runtime"], COMMANDS) == [
+    spellings = spellings_of(cli.params)
+    args = ["--hostname-override", "get", "--share-runtime", "exec", "web", "--", "--share-runtime"]
+    assert spell_out(args, spellings, only_front=True) == [
+        "--hostname-override=get",
         "--share-runtime=true",
         "exec",
         "web",
         "--",
         "--share-runtime",
     ]
-    assert normalise(["--"], COMMANDS) == ["--"]
+    assert spell_out(["--"], spellings, only_front=True) == ["--"]
+
+
+@pytest.mark.parametrize(
+    "flag", sorted(flag for flag, one in BY_FLAG.items() if isinstance(one.kind, Boolean))
+)
+def test_every_boolean_flag_takes_the_forms_of_the_kubelet(
+    flag: str, started: list[AgentConfig], tmp_path: Path
+) -> None:
+    get = operator.attrgetter(BY_FLAG[flag].path)
+    for form, expected in ((f"--{flag}", True), (f"--{flag}=true", True), (f"--{flag}=false", False)):
+        code, _, err = run("--root-dir", str(tmp_path), ENDPOINT, form, "--max-pods", "7")
+        assert (code, err) == (3, "")
+        assert get(started[-1]) is expected
+        assert started[-1].node.max_pods == 7
+
+
+def test_values_take_the_forms_of_the_kubelet(started: list[AgentConfig], tmp_path: Path) -> None:
+    code, _, err = run(
+        f"--root-dir={tmp_path}", ENDPOINT, "--v=2", "--runtime-request-timeout=2m0s", "--node-labels", "a=b,c=d",
+        "--node-labels=e=f", "--cluster-dns=10.0.0.10,10.0.0.11", "--eviction-hard=memory.available<5%",
+        "--system-reserved", "cpu=100m,memory=1Gi", "--node-ip=::1", "--pod-max-pids=-1",
+        "--container-log-max-size=5Mi", "--manifest-url-header=A:b,C:d", "--manifest-url=http://h/m", "--image-gc-high-threshold=90",
+    )  # fmt: skip
+    assert (code, err) == (3, "")
+    config = started[0]
+    assert config.logs.verbosity == 2
+    assert config.runtimes.request_timeout_seconds == 120
+    assert config.node.labels == {"a": "b", "c": "d", "e": "f"}
+    assert config.network.cluster_dns == ("10.0.0.10", "10.0.0.11")
+    assert config.pods.pids_limit == -1
+    assert config.sources.manifest_url_headers == {"A": ("b",), "C": ("d",)}
+
+
+def test_a_namespace_is_for_commands() -> None:
+    code, _, err = run("-n", "x", ENDPOINT)
+    assert code == 2
+    assert "--namespace is for commands" in err
 
 
 def test_the_reference_page_is_what_the_program_says() -> None:

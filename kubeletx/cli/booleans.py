@@ -1,0 +1,154 @@
+"""Options spelled as Go's pflag takes them, since users of kubectl, crictl and the kubelet type them so.
+
+click differs in two ways. A boolean of Go may stand alone or carry its value (``--follow``,
+``--follow=false``, ``-f=true``), but never takes the next word. And a value joined to a short option may have
+an equals sign (``-n=web``, ``-o=json`` beside ``-njson``). So a command first spells its arguments out
+(`spell_out`, pure), and booleans are options of class `BooleanOption`, which then always carry a value.
+Source: spf13/pflag, parseLongArg and parseSingleShortArg.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_TRUE: Final = ("1", "t", "T", "TRUE", "true", "True")
+_FALSE: Final = ("0", "f", "F", "FALSE", "false", "False")
+
+
+class Spelling(NamedTuple):
+    """How one option may be written. `boolean`: it may stand alone. `value`: what this name stands for alone."""
+
+    name: str
+    """The name to write instead, such as ``--follow`` for ``-f``."""
+    boolean: bool = False
+    value: str = "true"
+    flag: bool = False
+    """A plain switch of click, which takes no value at all."""
+
+
+class GoBoolean(click.types.BoolParamType):
+    """true or false in Go's words."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool | None:
+        """Go's words and nothing else."""
+        if isinstance(value, str):
+            if value not in (*_TRUE, *_FALSE):
+                self.fail(f"{value!r} is neither true nor false", param, ctx)
+            return value in _TRUE
+        return None if value is None else bool(value)
+
+
+class BooleanOption(click.Option):
+    """A boolean that takes a value once its command has spelled its arguments out."""
+
+    stands_alone = True
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """As an option with one value; help and completion still show a switch."""
+        parser.add_option(
+            obj=self, opts=[*self.opts, *self.secondary_opts], dest=self.name, action="store", nargs=1
+        )
+
+
+def boolean(*names: str, help: str, default: bool = False, **more: Any) -> Callable[[F], F]:
+    """An option that is true or false. ``--wait/--no-wait`` gives it an opposite too."""
+    return click.option(
+        *names, cls=BooleanOption, is_flag=True, type=GoBoolean(), default=default, help=help, **more
+    )
+
+
+class Command(click.Command):
+    """A command whose options may be written as Go's."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Spell out, then parse."""
+        spellings = spellings_of(self.get_params(ctx))
+        return super().parse_args(ctx, spell_out(args, spellings, only_front=not ctx.allow_interspersed_args))
+
+
+class Group(click.Group):
+    """A group of `Command`."""
+
+    command_class = Command
+
+
+def command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], Command]:
+    """`click.command` with class `Command`."""
+    return click.command(name, cls=Command, **attributes)
+
+
+def spellings_of(params: Sequence[click.Parameter]) -> dict[str, Spelling]:
+    """Every name of every option."""
+    found = {}
+    for option in params:
+        if not isinstance(option, click.Option):
+            continue
+        is_boolean = bool(getattr(option, "stands_alone", False))
+        name = next((text for text in option.opts if text.startswith("--")), option.opts[0])
+        is_switch = option.is_flag and not is_boolean
+        for text in option.opts:
+            found[text] = Spelling(name, is_boolean, flag=is_switch)
+        for text in option.secondary_opts:
+            found[text] = Spelling(name, is_boolean, value="false")
+    return found
+
+
+def spell_out(args: Sequence[str], spellings: dict[str, Spelling], *, only_front: bool = False) -> list[str]:
+    """The same arguments in the only form that click takes. What is not known stays as it is.
+
+    `only_front`: the first word that is no option ends the options, as before a subcommand. ``--`` always does.
+    """
+    result: list[str] = []
+    rest = list(args)
+    while rest:
+        arg = rest.pop(0)
+        if arg == "--":
+            return [*result, arg, *rest]
+        if arg.startswith("--"):
+            result += _long(arg, rest, spellings)
+        elif arg.startswith("-") and len(arg) > 1:
+            result += _short(arg, rest, spellings)
+        elif only_front:
+            return [*result, arg, *rest]
+        else:
+            result.append(arg)
+    return result
+
+
+def _long(arg: str, rest: list[str], spellings: dict[str, Spelling]) -> list[str]:
+    name, equals, value = arg.partition("=")
+    known = spellings.get(name)
+    if known is None or known.flag:
+        return [arg]
+    if not known.boolean:
+        return [arg] if equals or not rest else [f"{arg}={rest.pop(0)}"]
+    if known.value == "false":
+        value = {**dict.fromkeys(_TRUE, "false"), **dict.fromkeys(_FALSE, "true")}.get(value, value)
+    return [f"{known.name}={value if equals else known.value}"]
+
+
+def _short(arg: str, rest: list[str], spellings: dict[str, Spelling]) -> list[str]:
+    """``-it``, ``-i=false``, ``-oyaml``, ``-o=yaml``, ``-o yaml`` and mixtures such as ``-Aoyaml``."""
+    result: list[str] = []
+    letters = arg[1:]
+    while letters:
+        letter, letters = letters[0], letters[1:]
+        known = spellings.get(f"-{letter}")
+        if known is None:
+            return [*result, f"-{letter}{letters}"]
+        if known.flag:
+            result.append(f"-{letter}")
+        elif known.boolean and not letters.startswith("="):
+            result.append(f"{known.name}={known.value}")
+        elif letters or known.boolean:
+            return [*result, f"{known.name}={letters.removeprefix('=')}"]
+        elif rest:
+            return [*result, f"{known.name}={rest.pop(0)}"]
+        else:
+            return [*result, f"-{letter}"]
+    return result
