@@ -251,7 +251,12 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             wanted=manager.images,
         )
         images = ImageBackend(
-            registry=registry, manager=manager, stores=stores, collector=collector, records=image_records
+            registry=registry,
+            manager=manager,
+            stores=stores,
+            collector=collector,
+            records=image_records,
+            clock=clock,
         )
         clean_up = CleanUp(
             manager=manager,

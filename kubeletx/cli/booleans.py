@@ -34,13 +34,13 @@ class Spelling(NamedTuple):
 class GoBoolean(click.types.BoolParamType):
     """true or false in Go's words."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool | None:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
         """Go's words and nothing else."""
         if isinstance(value, str):
             if value not in (*_TRUE, *_FALSE):
                 self.fail(f"{value!r} is neither true nor false", param, ctx)
             return value in _TRUE
-        return None if value is None else bool(value)
+        return bool(value)
 
 
 class BooleanOption(click.Option):

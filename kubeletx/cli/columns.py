@@ -74,6 +74,7 @@ EVENT: Final = (
 )
 NAMESPACE: Final = Column("NAMESPACE")
 LABELS: Final = Column("LABELS")
+EVENT_TYPE: Final = Column("EVENT")
 
 
 def runtime_of(pod: Pod) -> str:

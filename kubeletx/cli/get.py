@@ -34,6 +34,8 @@ class Query(NamedTuple):
     show_labels: bool
     prefixed: bool = False
     """Whether names are shown as ``pod/web``, since several kinds are."""
+    event_types: bool = False
+    """Whether a watch says ADDED, MODIFIED or DELETED."""
 
     def wants(self, item: Any) -> bool:
         """Whether the object is one of those wanted."""
@@ -52,6 +54,7 @@ class Query(NamedTuple):
 @click.argument("names", nargs=-1)
 @output_option(*FORMATS)
 @boolean("-w", "--watch", help="Go on and show what changes.")
+@boolean("--output-watch-events", help="With --watch: say whether it was added, modified or deleted.")
 @namespace_option
 @boolean("-A", "--all-namespaces", help="All namespaces.")
 @click.option(
@@ -67,6 +70,7 @@ def get(
     names: tuple[str, ...],
     output: str | None,
     watch: bool,
+    output_watch_events: bool,
     namespace: str,
     all_namespaces: bool,
     selector: str,
@@ -90,11 +94,16 @@ def get(
             headers=not no_headers,
             show_labels=show_labels,
             prefixed=len(wanted) > 1,
+            event_types=output_watch_events,
         )
         for one, some in wanted
     ]
     if not watch:
+        if output_watch_events:
+            raise click.UsageError("--output-watch-events goes with --watch")
         return _show_once(agent, queries)
+    if output_watch_events and output in ("name", "yaml"):
+        raise click.UsageError(f"--output-watch-events goes with tables and -o json, not with -o {output}")
     if len(queries) > 1:
         raise click.UsageError(f"only one kind can be watched at a time, not {kind!r}")
     return _watch(agent, queries[0])
@@ -177,18 +186,22 @@ def _not_found(query: Query, items: Sequence[Any], everything: Sequence[Any]) ->
     return errors
 
 
-def _table(query: Query) -> Table:
-    from .columns import LABELS, NAMESPACE
+def _table(query: Query, *, with_event: bool = False) -> Table:
+    from .columns import EVENT_TYPE, LABELS, NAMESPACE
 
     shown = list(query.kind.columns)
     if query.kind.namespaced and query.namespace is None:
         shown.insert(0, NAMESPACE)
     if query.show_labels:
         shown.append(LABELS)
+    if with_event:
+        shown.insert(0, EVENT_TYPE)
     return Table(shown, wide=query.output == "wide")
 
 
-def _print_rows(table: Table, query: Query, items: Sequence[Any], *, headers: bool) -> None:
+def _print_rows(
+    table: Table, query: Query, items: Sequence[Any], *, headers: bool, event_type: str = ""
+) -> None:
     rows = []
     moment = now()
     titles = [column.title for column in query.kind.columns]
@@ -200,14 +213,14 @@ def _print_rows(table: Table, query: Query, items: Sequence[Any], *, headers: bo
                 row.insert(0, query.kind.namespace(item))
             if query.show_labels:
                 row.append(",".join(f"{k}={v}" for k, v in sorted(query.kind.labels(item).items())))
+            if event_type:
+                row.insert(0, event_type)
             rows.append(row)
     for line in table.render(rows, headers=headers):
         click.echo(line)
 
 
 def _watch(agent: AgentClient, query: Query) -> int:
-    if query.kind.watch is None:
-        raise click.UsageError(f"{query.kind.plural} cannot be watched; leave out --watch")
     show = _watcher(query)
     if query.kind.plural == "events":
         everything, _ = query.kind.fetch(agent)
@@ -223,16 +236,18 @@ def _watch(agent: AgentClient, query: Query) -> int:
 def _watcher(query: Query) -> Callable[[str, Any], None]:
     """What prints one change, in the format asked for."""
     if query.output == "json":
-        return lambda type_, item: click.echo(to_json(item))
+        return lambda type_, item: click.echo(
+            to_json({"type": type_, "object": item} if query.event_types else item)
+        )
     if query.output == "yaml":
         return lambda type_, item: click.echo(f"---\n{to_yaml(item)}")
     if query.output == "name":
         return lambda type_, item: click.echo(f"{query.kind.singular}/{query.kind.name(item)}")
-    table = _table(query)
+    table = _table(query, with_event=query.event_types)
     first = [query.headers]
 
     def show(type_: str, item: Any) -> None:
-        _print_rows(table, query, [item], headers=first[0])
+        _print_rows(table, query, [item], headers=first[0], event_type=type_ if query.event_types else "")
         first[0] = False
 
     return show

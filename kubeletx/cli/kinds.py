@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -24,7 +24,7 @@ Watch = Iterator[tuple[str, Any]]
 
 
 class Kind(NamedTuple):
-    """One kind of object. `watch` None: it cannot be watched. `list_header`: of the JSON list."""
+    """One kind of object. `list_header`: of the JSON list."""
 
     singular: str
     plural: str
@@ -35,10 +35,10 @@ class Kind(NamedTuple):
     rows: Callable[[Any, datetime], list[list[str]]]
     name: Callable[[Any], str]
     list_header: tuple[str, str]
+    watch: Callable[[AgentClient], Watch]
     namespaced: bool = False
     namespace: Callable[[Any], str] = lambda item: ""
     labels: Callable[[Any], Mapping[str, str]] = lambda item: {}
-    watch: Callable[[AgentClient], Watch] | None = None
 
 
 class _Items(msgspec.Struct, frozen=True):
@@ -59,17 +59,23 @@ def _runtimes(agent: AgentClient) -> tuple[Sequence[RuntimeView], Sequence[str]]
     return agent.get("/v1/runtimes", _Items).items, ()
 
 
-def _watch_runtimes(agent: AgentClient) -> Watch:
+def _differences(lists: Iterable[Mapping[Hashable, Any]]) -> Watch:
     """The agent sends whole lists; only what differs from the one before is shown."""
-    before: dict[str, RuntimeView] = {}
-    for line in agent.lines("GET", "/v1/runtimes", {"watch": True}):
-        present = {item.name: item for item in msgspec.json.decode(line.object, type=tuple[RuntimeView, ...])}
-        for name, item in present.items():
-            if before.get(name) != item:
-                yield ("MODIFIED" if name in before else "ADDED"), item
-        for name in before.keys() - present.keys():
-            yield "DELETED", before[name]
+    before: Mapping[Hashable, Any] = {}
+    for present in lists:
+        for key, item in present.items():
+            if before.get(key) != item:
+                yield ("MODIFIED" if key in before else "ADDED"), item
+        for key, item in before.items():
+            if key not in present:
+                yield "DELETED", item
         before = present
+
+
+def _watch_runtimes(agent: AgentClient) -> Watch:
+    lines = agent.lines("GET", "/v1/runtimes", {"watch": True})
+    lists = (msgspec.json.decode(line.object, type=tuple[RuntimeView, ...]) for line in lines)
+    yield from _differences({item.name: item for item in items} for items in lists)
 
 
 def _node(agent: AgentClient) -> tuple[Sequence[Node], Sequence[str]]:
@@ -84,6 +90,20 @@ def _watch_node(agent: AgentClient) -> Watch:
 def _images(agent: AgentClient) -> tuple[Sequence[ImageView], Sequence[str]]:
     listing = agent.get("/v1/images", ImageListing)
     return listing.items, listing.missing
+
+
+def _watch_images(agent: AgentClient) -> Watch:
+    yield from _differences(_image_lists(agent))
+
+
+def _image_lists(agent: AgentClient) -> Iterator[Mapping[Hashable, ImageView]]:
+    """Images by store and id; those of a store that does not answer stay as they were seen last."""
+    before: dict[Hashable, ImageView] = {}
+    for line in agent.lines("GET", "/v1/images", {"watch": True}):
+        listing = msgspec.json.decode(line.object, type=ImageListing)
+        silent = {key: item for key, item in before.items() if set(item.runtimes) & set(listing.missing)}
+        before = {**silent, **{(item.store, item.id): item for item in listing.items}}
+        yield before
 
 
 def _events(agent: AgentClient) -> tuple[Sequence[Event], Sequence[str]]:
@@ -151,6 +171,7 @@ KINDS: Final = (
         lambda image, now: columns.image_rows(image),
         _image_name,
         ("kubeletx.io/v1", "ImageList"),
+        watch=_watch_images,
     ),
     Kind(
         "event",

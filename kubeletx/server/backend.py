@@ -167,6 +167,10 @@ class AdminBackend(Protocol):
         """Images of all stores, each once."""
         ...
 
+    def watch_images(self) -> AsyncIterator[ImageListing]:
+        """The whole list now, and again after each change."""
+        ...
+
     def pull_image(self, image: str, runtime: str | None) -> AsyncIterator[PullUpdate]:
         """Pull into the store of `runtime` (None: the default container runtime's)."""
         ...

@@ -1,4 +1,4 @@
-"""Routes of images: list, pull, remove, prune."""
+"""Routes of images: list, watch, pull, remove, prune."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ def routes(backend: AdminBackend, tasks: Tasks) -> Iterable[web.RouteDef]:
     """The routes of this file."""
 
     async def images(request: web.Request) -> web.StreamResponse:
+        if flag(request, "watch"):
+            return await stream_lines(request, backend.watch_images(), "LIST")
         return json_response(await backend.list_images())
 
     async def pull(request: web.Request) -> web.StreamResponse:

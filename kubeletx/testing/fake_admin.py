@@ -52,6 +52,7 @@ class FakeAdminBackend:
         self.details: dict[str, RuntimeDetail] = {}
         self.images: tuple[ImageView, ...] = ()
         self.missing: tuple[str, ...] = ()
+        self.image_listings: tuple[ImageListing, ...] = ()
         self.events: list[Event] = []
         self.node = Node()
         self.logs: dict[str, list[bytes]] = {}
@@ -289,6 +290,12 @@ class FakeAdminBackend:
     async def list_images(self) -> ImageListing:
         """`images` and `missing`."""
         return ImageListing(items=self.images, missing=self.missing)
+
+    async def watch_images(self) -> AsyncIterator[ImageListing]:
+        """`images` and `missing`, then each of `image_listings`."""
+        yield await self.list_images()
+        for listing in self.image_listings:
+            yield listing
 
     async def pull_image(self, image: str, runtime: str | None) -> AsyncIterator[PullUpdate]:
         """Two updates and the end."""

@@ -163,6 +163,10 @@ class Backend:
         """See `AdminBackend.list_images`."""
         return await self._images.list_images()
 
+    def watch_images(self) -> AsyncIterator[ImageListing]:
+        """See `AdminBackend.watch_images`."""
+        return self._images.watch_images()
+
     def pull_image(self, image: str, runtime: str | None) -> AsyncIterator[PullUpdate]:
         """See `AdminBackend.pull_image`."""
         return self._images.pull_image(image, runtime)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from kubeletx.api import ImageSpec, ImageStatus, KubeletxError, NotFound, PullProgress
+from kubeletx.api import Clock, ImageSpec, ImageStatus, KubeletxError, NotFound, PullProgress
 from kubeletx.kube.node import ContainerImage
 from kubeletx.pods.manager import PodManager
 from kubeletx.runtimes.images.gc import ImageCollector
@@ -17,8 +17,11 @@ from kubeletx.server.views import ImageListing, ImageView, PruneResult, PullUpda
 
 from .node_images import NodeImages
 from .runtimes import one_of
+from .watching import Latest
 
 LIST_SECONDS = 10.0
+WATCH_SECONDS = 5.0
+"""How often a watch looks by itself: others (crictl, a kubelet) change the stores without telling us."""
 
 
 class ImageBackend:
@@ -32,7 +35,9 @@ class ImageBackend:
         stores: ImageStores,
         collector: ImageCollector,
         records: ImageRecords,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._registry = registry
         self._manager = manager
         self._stores = stores
@@ -45,6 +50,29 @@ class ImageBackend:
         found, missing = await self._listed(None)
         items = [self._view(store, image) for store, images in found for image in sorted(images, key=_order)]
         return ImageListing(items=tuple(items), missing=tuple(missing))
+
+    async def watch_images(self) -> AsyncIterator[ImageListing]:
+        """All images now, and again when the list has changed: at once for what we did, else by looking."""
+        news: Latest[None] = Latest()
+        unsubscribe = self._records.subscribe(lambda: news.put("all", None))
+        looks = asyncio.create_task(self._look_again(news), name="watch-images")
+        try:
+            shown = await self.list_images()
+            yield shown
+            async for _ in news:
+                listing = await self.list_images()
+                if listing != shown:
+                    shown = listing
+                    yield shown
+        finally:
+            unsubscribe()
+            looks.cancel()
+            await asyncio.gather(looks, return_exceptions=True)
+
+    async def _look_again(self, news: Latest[None]) -> None:
+        while True:
+            await self._clock.sleep(WATCH_SECONDS)
+            news.put("all", None)
 
     async def node_images(self) -> tuple[ContainerImage, ...]:
         """What the node object lists: each image id once."""

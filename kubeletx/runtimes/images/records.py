@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 import msgspec
@@ -44,6 +44,16 @@ class ImageRecords:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._records: dict[tuple[StoreId, str], ImageRecord] = {}
+        self._listeners: list[Callable[[], None]] = []
+
+    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call back whenever we pulled or removed an image; the returned function ends that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def _tell(self) -> None:
+        for listener in tuple(self._listeners):
+            listener()
 
     async def load(self) -> None:
         """Read what earlier runs wrote; none when the database cannot be read now."""
@@ -75,6 +85,7 @@ class ImageRecords:
                 used_at=now,
             )
         )
+        self._tell()
 
     def used(self, store: StoreId, images: Iterable[str], now: datetime) -> None:
         """These were in use just now; others' images are not recorded."""
@@ -87,6 +98,7 @@ class ImageRecords:
         if self._records.pop((store, image), None) is not None:
             match = (IMAGES.c.store == store) & (IMAGES.c.image == image)
             self._store.write_later(lambda connection: connection.execute(delete(IMAGES).where(match)))
+        self._tell()
 
     def _put(self, record: ImageRecord) -> None:
         self._records[record.store, record.image] = record

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
+
 import pytest
 from agent_model import AgentModel, a_pod
 
 from kubeletx.api import Conflict, KubeletxError, NotFound, Unavailable
+from kubeletx.server.views import ImageListing
 
 
 async def test_a_pull_shows_progress_and_ends_with_the_store_s_name(agent: AgentModel) -> None:
@@ -80,6 +83,21 @@ async def test_a_pull_that_fails_says_why(agent: AgentModel) -> None:
         agent.runtimes["one"].script("pull_image", error=NotFound("no such image"))
         with pytest.raises(KubeletxError, match="no such image"):
             await agent.done(collect(backend.pull_image("gone", "one")))
+
+
+async def test_a_watch_shows_pulls_removals_and_what_others_did(agent: AgentModel) -> None:
+    async with agent.running() as backend, aclosing(backend.watch_images()) as listings:  # type: ignore[type-var]
+        assert tags(await anext(listings)) == {"busybox"}
+        await agent.done(collect(backend.pull_image("new", "one")))
+        assert tags(await agent.done(anext(listings))) == {"busybox", "new"}
+        await backend.remove_image("new", "one")
+        assert tags(await agent.done(anext(listings))) == {"busybox"}
+        agent.runtimes["two"].backend.add_image("foreign")
+        assert tags(await agent.done(anext(listings))) == {"busybox", "foreign"}
+
+
+def tags(listing: ImageListing) -> set[str]:
+    return {tag for image in listing.items for tag in image.tags}
 
 
 async def collect(updates):  # type: ignore[no-untyped-def]

@@ -30,7 +30,7 @@ from kubeletx.kube.core import (
 )
 from kubeletx.kube.event import Event
 from kubeletx.kube.node import Node, NodeCondition, NodeStatus, NodeSystemInfo
-from kubeletx.server.views import ImageView, RuntimeView
+from kubeletx.server.views import ImageListing, ImageView, RuntimeView
 
 Run = Callable[..., Result]
 T0 = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -268,10 +268,48 @@ def test_events_are_a_table(agent: Any, kubeletx: Run) -> None:
     assert len(lines(kubeletx("get", "events", "--for", "pod/web"))) == 2
 
 
-def test_images_cannot_be_watched(agent: Any, kubeletx: Run) -> None:
-    result = kubeletx("get", "images", "-w")
-    assert result.exit_code == 2
-    assert "cannot be watched" in result.stderr
+def test_a_watch_of_images_shows_what_came_changed_and_went(agent: Any, kubeletx: Run) -> None:
+    one, two = an_image("one"), an_image("two", runtimes=("other",))
+    used = msgspec.structs.replace(one, used_by=("default/web",))
+    agent.backend.images = (one, two)
+    agent.backend.image_listings = (
+        ImageListing(items=(one,), missing=("other",)),  # its images stay as they were
+        ImageListing(items=(used, two)),
+        ImageListing(items=(two,)),
+    )
+    result = kubeletx("get", "images", "-w", "--output-watch-events")
+    shown = [line.split()[:2] for line in result.stdout.splitlines()]
+    assert shown == [
+        ["EVENT", "IMAGE"],
+        ["ADDED", "docker.io/one"],
+        ["ADDED", "docker.io/two"],
+        ["MODIFIED", "docker.io/one"],
+        ["DELETED", "docker.io/one"],
+    ]
+    documents = kubeletx("get", "images", "-w", "-ojson", "--output-watch-events").stdout
+    assert documents.count('"type": "DELETED"') == 1
+    assert kubeletx("get", "images", "-w", "-oname").stdout.split() == [
+        "image/docker.io/one:1",
+        "image/docker.io/two:1",
+        "image/docker.io/one:1",
+        "image/docker.io/one:1",
+    ]
+
+
+def test_types_of_changes_need_a_watch_and_a_table(agent: Any, kubeletx: Run) -> None:
+    assert "goes with --watch" in kubeletx("get", "pods", "--output-watch-events").stderr
+    assert "not with -o name" in kubeletx("get", "pods", "-w", "-oname", "--output-watch-events").stderr
+
+
+def an_image(name: str, runtimes: tuple[str, ...] = ("one",)) -> ImageView:
+    return ImageView(
+        store=f"store-{runtimes[0]}",
+        runtimes=runtimes,
+        id=f"sha256:{name}",
+        ref=f"sha256:{name}",
+        tags=(f"docker.io/{name}:1",),
+        size_bytes=1,
+    )
 
 
 def test_a_watch_prints_changes_below_one_heading_until_the_agent_goes(agent: Any, kubeletx: Run) -> None:
