@@ -12,17 +12,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import InvalidPod, ObjectRef, PodUid, RuntimeEvent
+from kubeletx.api import InvalidPod, ObjectRef, PodUid, RuntimeEvent, RuntimeName
 from kubeletx.api.names import Event
 from kubeletx.kube.core import Pod
 from kubeletx.kube.hashes import pod_hash
 from kubeletx.runtimes.bindings import Binding
 from kubeletx.runtimes.handle import RuntimeHandle
+from kubeletx.runtimes.selection import Chosen, Waits
 from kubeletx.runtimes.snapshots import PodSnapshot
 
 from .environment.labels import grace_seconds as own_grace_seconds
@@ -81,14 +82,26 @@ class PodManager:
         uid = self._names.get((namespace, name))
         return self._workers.get(uid) if uid is not None else None
 
-    def images(self) -> Iterator[str]:
-        """Image references of all pods, those that wait included: in use even while nothing runs."""
-        desired = (*(worker.desired for worker in self._workers.values()), *self.queued())
-        for pod in (one.pod for one in desired):
+    def images(self, runtimes: Container[RuntimeName]) -> Iterator[str]:
+        """Image references that pods want from the store of these runtimes, even while nothing runs.
+
+        A pod that is not bound yet counts for the runtime that it would get now; where none can be named, for
+        every store.
+        """
+        bound = [(worker.desired.pod, worker.facts.runtime) for worker in self._workers.values()]
+        for pod, runtime in (*bound, *((one.pod, None) for one in self.queued())):
+            expected = runtime or self._expected_runtime(pod)
+            if expected is not None and expected not in runtimes:
+                continue
             yield from (unit.image for unit in all_units(pod) if unit.image)
             for volume in pod.spec.volumes:
                 if volume.image is not None and volume.image.reference:
                     yield volume.image.reference
+
+    def _expected_runtime(self, pod: Pod) -> RuntimeName | None:
+        choice = self._services.choose(pod)
+        name = choice.runtime if isinstance(choice, Chosen | Waits) else None
+        return name if name is not None and self._services.registry.find(name) is not None else None
 
     def is_orphan(self, uid: PodUid) -> bool:
         """Whether no source has claimed the pod since the agent started."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -62,7 +62,7 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImageCollector:
-    """`wanted`: references of all images that pods of this node name. `node`: for events."""
+    """`wanted`: references of images that pods want from the store of these runtimes. `node`: for events."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class ImageCollector:
         events: EventSink,
         node: ObjectRef,
         settings: CollectionSettings,
-        wanted: Callable[[], Iterable[str]],
+        wanted: Callable[[Container[RuntimeName]], Iterable[str]],
         disk_usage: Callable[[str], DiskUsage] | None = None,
     ) -> None:
         self._stores = stores
@@ -154,7 +154,7 @@ class ImageCollector:
         units = await asyncio.gather(*(handle.list_units({}) for handle in handles))
         images = await store.list()
         everything: list[UnitSummary] = [unit for listed in units for unit in listed]
-        used = choice.used_images(images, everything, self._wanted())
+        used = choice.used_images(images, everything, self._wanted(store.members))
         return Survey(images=tuple(images), used=used)
 
     # --- private ---

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import structlog
 from manager_model import Node, a_pod
+from msgspec.structs import replace
 
 from kubeletx.api import PodUid, TimedOut, Unavailable
 from kubeletx.kube.core import ImageVolumeSource, PodStatus, Volume
@@ -143,4 +144,22 @@ async def test_images_of_volumes_and_of_waiting_pods_are_in_use_too(node: Node) 
     async with node.running() as manager:
         manager.update("file", a_pod(volumes=(volume,)))
         manager.update("file", a_pod(uid="next", containers=2))
-        assert sorted(manager.images()) == ["busybox"] * 3 + ["in-a-volume"]
+        assert sorted(manager.images({"one"})) == ["busybox"] * 3 + ["in-a-volume"]
+
+
+async def test_an_image_is_in_use_only_in_the_store_of_the_runtime_that_its_pod_has_or_will_get(
+    node: Node,
+) -> None:
+    async with node.running() as manager:
+        bound = await node.start(a_pod(uid="a", name="a"))
+        assert bound.facts.runtime == "one"
+        assert list(manager.images({"one"})) == ["busybox"]
+        assert list(manager.images({"two"})) == []
+        node.runtimes["two"].backend.kill()
+        await node.until(lambda: not node.registry.get("two").state.reachable)
+        waiting = a_pod(uid="b", name="b")
+        manager.update("file", replace(waiting, spec=replace(waiting.spec, runtime_service_name="two")))
+        assert list(manager.images({"two"})) == ["busybox"]
+        nowhere = a_pod(uid="c", name="c")
+        manager.update("file", replace(nowhere, spec=replace(nowhere.spec, runtime_service_name="gone")))
+        assert [len(list(manager.images({name}))) for name in ("one", "two")] == [2, 2]

@@ -62,7 +62,7 @@ class Shop:
             settings=PullSettings(qps=0),
         )
         self.disk = DiskUsage(capacity_bytes=1000, available_bytes=1000)
-        self.wanted: list[str] = []
+        self.wanted: dict[str, list[str]] = {}
         self.sink = FakeEventSink()
         self.collector = ImageCollector(
             self.stores,
@@ -71,7 +71,9 @@ class Shop:
             events=self.sink,
             node=ObjectRef(kind="Node", name="n"),
             settings=CollectionSettings(),
-            wanted=lambda: self.wanted,
+            wanted=lambda runtimes: [
+                i for name, some in self.wanted.items() if name in runtimes for i in some
+            ],
             disk_usage=lambda _path: self.disk,
         )
 
@@ -338,10 +340,20 @@ async def test_a_unit_of_the_other_runtime_protects_the_shared_image(shop: Shop)
 
 async def test_prune_takes_ours_and_on_request_everybodys(shop: Shop) -> None:
     await fill(shop, "a:1", "b:1")
-    shop.wanted = ["docker.io/library/b:1"]
+    shop.wanted = {"one": ["docker.io/library/b:1"], "two": ["docker.io/library/a:1"]}
     store = await shop.store()
     assert [i.tags for i in (await shop.collector.prune(store)).images] == [("a:1",)]
     assert [i.tags for i in (await shop.collector.prune(store, all_unused=True)).images] == [("busybox",)]
+
+
+async def test_what_is_wanted_from_one_runtime_is_kept_for_all_that_share_its_store(shop: Shop) -> None:
+    share(shop)
+    shop.stores._of_runtime.clear()
+    store = await shop.store("one")
+    await shop.store("two")
+    await shop.pull("a:1")
+    shop.wanted = {"two": ["docker.io/library/a:1"]}
+    assert (await shop.collector.prune(store)).images == ()
 
 
 async def test_an_image_in_use_is_not_removed_on_request(shop: Shop) -> None:
