@@ -6,14 +6,13 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 import structlog
 
 import kubeletx
-from kubeletx.api import Clock, ObjectRef
+from kubeletx.api import ObjectRef
 from kubeletx.api.names import Event
 from kubeletx.node.capacity import NodeResources
 from kubeletx.node.cgroup_fs import CgroupTrees
@@ -21,18 +20,14 @@ from kubeletx.node.cgroups import PodCgroupManager
 from kubeletx.node.event_table import METADATA as EVENT_TABLES
 from kubeletx.node.events import EventRecorder
 from kubeletx.node.pressure import PressureMonitor
-from kubeletx.node.readiness import Policy
-from kubeletx.node.status import NodePlan, NodeReporter, node_labels
-from kubeletx.pods.admission import AdmissionNode, NodeAdmission
+from kubeletx.node.status import NodeReporter
+from kubeletx.pods.admission import NodeAdmission
 from kubeletx.pods.board import StatusBoard
 from kubeletx.pods.collaborators import Collaborators
-from kubeletx.pods.environment import NodeContext
 from kubeletx.pods.environment.directories import PodDirectories
 from kubeletx.pods.environment.file_watch import FileWatcher
-from kubeletx.pods.environment.host_facts import read_host_facts
 from kubeletx.pods.environment.log_keeper import LogKeeper
 from kubeletx.pods.environment.log_reader import LogReader
-from kubeletx.pods.environment.logs_rotation import RotationLimits
 from kubeletx.pods.environment.user_namespaces import UserNamespaces
 from kubeletx.pods.images import UnitImages
 from kubeletx.pods.manager import PodManager
@@ -46,15 +41,12 @@ from kubeletx.pods.unit_probes import UnitProbes
 from kubeletx.runtimes.bindings import METADATA as RUNTIME_TABLES
 from kubeletx.runtimes.bindings import Bindings
 from kubeletx.runtimes.clock import SystemClock
-from kubeletx.runtimes.cni.network import CniPodNetwork
 from kubeletx.runtimes.host import HostParts
 from kubeletx.runtimes.images.credentials import NodeCredentials, default_paths
 from kubeletx.runtimes.images.gc import ImageCollector
 from kubeletx.runtimes.images.records import METADATA as IMAGE_TABLES
 from kubeletx.runtimes.images.records import ImageRecords
-from kubeletx.runtimes.images.settings import CollectionSettings, PullSettings
 from kubeletx.runtimes.images.stores import ImageStores
-from kubeletx.runtimes.limits import Limits
 from kubeletx.runtimes.registry import Plan, RuntimeRegistry
 from kubeletx.runtimes.tombstones import Tombstones
 from kubeletx.runtimes.usage import UsageBoard
@@ -82,6 +74,16 @@ from .identity import ensure_agent_id, lock_root
 from .plugins import load_plugins
 from .pod_cgroups import check_cgroup_version, make_pod_cgroups, may_make_cgroups
 from .pulse import Pulse
+from .rooms import (
+    admission_node,
+    call_limits,
+    collection_settings,
+    node_context,
+    node_plan,
+    pod_network_of,
+    pull_settings,
+    rotation_limits,
+)
 from .sources import Sources, make_sources
 
 log = structlog.get_logger(__name__)
@@ -138,7 +140,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
         plugins = load_plugins()
         endpoints = read_endpoints(config, plugins.kinds)
         settings = plugins.kinds.decode_settings(config.runtimes.plugins)
-        reporter = NodeReporter(_node_plan(config), clock=clock)
+        reporter = NodeReporter(node_plan(config), clock=clock)
         reporter.load()
         trees = CgroupTrees()
         _guard(config, trees, sockets=tuple(e.url for e in endpoints))
@@ -153,7 +155,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
         await events.load()
         node_ref = ObjectRef(kind="Node", name=reporter.name, uid=reporter.name)
         stack.callback(events.flush)
-        pod_network = _pod_network(config, agent_id, clock)
+        pod_network = pod_network_of(config, agent_id, clock)
         bindings, tombstones = Bindings(store), Tombstones(store)
         await bindings.load()
         await tombstones.load()
@@ -164,7 +166,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 endpoints=endpoints,
                 settings=settings,
                 class_map=config.runtimes.classes,
-                limits=_limits(config),
+                limits=call_limits(config),
             ),
             parts=HostParts(
                 agent_id=agent_id,
@@ -189,7 +191,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             message=f"Starting kubeletx {kubeletx.__version__}",
         )
         check_cgroup_version(config.cgroups, trees.version, events, node_ref)
-        context = _context(config, agent_id, reporter, trees.version)
+        context = node_context(config, agent_id, reporter, trees.version)
         image_records = ImageRecords(store)
         await image_records.load()
         stores = ImageStores(
@@ -197,7 +199,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             clock=clock,
             records=image_records,
             credentials=NodeCredentials(default_paths(config.root_dir)),
-            settings=_pulls(config),
+            settings=pull_settings(config),
         )
         stack.push_async_callback(stores.close)
         volumes = VolumePreparer(root_dir=config.root_dir, blocking=files, fields=context.fields())
@@ -213,7 +215,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             blocking=files,
             clock=clock,
             watcher=watcher,
-            limits=_rotation(config),
+            limits=rotation_limits(config),
         )
         services = PodServices(
             Collaborators(
@@ -221,7 +223,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 node=context,
                 identity=NodeIdentity(name=reporter.name, host_ips=reporter.ips),
                 volumes=volumes,
-                admission=NodeAdmission(_admission_node(config, context, reporter)),
+                admission=NodeAdmission(admission_node(config, context, reporter)),
                 images=UnitImages(stores),
                 probes=probes,
                 hooks=UnitHooks(registry, reporter.ips[0] if reporter.ips else ""),
@@ -247,7 +249,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             clock=clock,
             events=events,
             node=node_ref,
-            settings=_collection(config),
+            settings=collection_settings(config),
             wanted=manager.images,
         )
         images = ImageBackend(
@@ -335,121 +337,6 @@ def _servers(config: AgentConfig, backend: Backend) -> tuple[Server, ...]:
     if settings.read_only_port:
         servers.append(readonly_server(backend, settings.address, settings.read_only_port))
     return tuple(servers)
-
-
-def _limits(config: AgentConfig) -> Limits:
-    sync = config.pods.sync_seconds
-    return Limits(
-        request_seconds=config.runtimes.request_timeout_seconds, safety_relist_seconds=(sync, 5 * sync)
-    )
-
-
-def _pulls(config: AgentConfig) -> PullSettings:
-    images = config.images
-    return PullSettings(
-        serialize=images.serialize_pulls,
-        parallel=images.max_parallel_pulls,
-        qps=images.pull_qps,
-        burst=images.pull_burst,
-    )
-
-
-def _collection(config: AgentConfig) -> CollectionSettings:
-    images = config.images
-    return CollectionSettings(
-        high_percent=images.gc_high_percent,
-        low_percent=images.gc_low_percent,
-        min_age_seconds=images.minimum_gc_age_seconds,
-        max_age_seconds=images.maximum_gc_age_seconds,
-    )
-
-
-def _rotation(config: AgentConfig) -> RotationLimits:
-    logs = config.logs
-    return RotationLimits(
-        max_size_bytes=logs.max_size_bytes,
-        max_files=logs.max_files,
-        interval_seconds=logs.monitor_interval_seconds,
-    )
-
-
-def _pod_network(config: AgentConfig, agent_id: str, clock: Clock) -> CniPodNetwork | None:
-    """For runtimes that do not call CNI themselves; None without a configuration directory."""
-    if config.network.cni_conf_dir is None:
-        return None
-    return CniPodNetwork(
-        conf_dir=config.network.cni_conf_dir,
-        bin_dirs=config.network.cni_bin_dirs,
-        state_dir=config.root_dir / "pod-network",
-        owner=agent_id,
-        clock=clock,
-    )
-
-
-def _node_plan(config: AgentConfig) -> NodePlan:
-    node = config.node
-    return NodePlan(
-        root_dir=config.root_dir,
-        version=f"kubeletx/{kubeletx.__version__}",
-        hostname_override=node.hostname_override,
-        node_ips=node.node_ip,
-        labels=node.labels,
-        provider_id=node.provider_id,
-        max_pods=node.max_pods,
-        pods_per_core=node.pods_per_core,
-        kube_reserved=node.kube_reserved,
-        system_reserved=node.system_reserved,
-        hard_eviction=config.eviction.hard,
-        policy=Policy(node.readiness_policy),
-    )
-
-
-def _context(config: AgentConfig, agent_id: str, reporter: NodeReporter, cgroup_version: int) -> NodeContext:
-    host = read_host_facts(cgroup_version)
-    return NodeContext(
-        agent_id=agent_id,
-        node_name=reporter.name,
-        root_dir=config.root_dir,
-        pod_logs_dir=config.logs.pod_logs_dir,
-        host_ips=reporter.ips,
-        cluster_dns=config.network.cluster_dns,
-        cluster_domain=config.network.cluster_domain,
-        resolv_conf=config.network.resolv_conf,
-        allocatable=_amounts(reporter.allocatable),
-        memory_capacity_bytes=reporter.capacity.memory_bytes,
-        cgroup_version=cgroup_version,
-        cgroup_driver=config.cgroups.driver or "cgroupfs",
-        cgroup_root=config.cgroups.root,
-        cpu_cfs_quota=config.cgroups.cpu_cfs_quota,
-        cpu_cfs_quota_period_us=round(config.cgroups.cpu_cfs_quota_period_seconds * 1_000_000),
-        single_process_oom_kill=bool(config.cgroups.single_process_oom_kill),
-        hugepage_sizes=host.hugepage_sizes,
-        swap_capacity_bytes=host.swap_capacity_bytes,
-        swap_controller=host.swap_controller,
-        recursive_read_only=host.recursive_read_only,
-        pod_pids_limit=config.pods.pids_limit,
-        seccomp_default=config.pods.seccomp_default,
-        allowed_unsafe_sysctls=config.pods.allowed_unsafe_sysctls,
-    )
-
-
-def _admission_node(config: AgentConfig, context: NodeContext, reporter: NodeReporter) -> AdmissionNode:
-    return AdmissionNode(
-        name=reporter.name,
-        allocatable=context.allocatable,
-        max_pods=reporter.capacity.pods,
-        labels=node_labels(reporter.name, config.node.labels),
-        allowed_unsafe_sysctls=config.pods.allowed_unsafe_sysctls,
-        has_apparmor=Path("/sys/module/apparmor").exists(),
-    )
-
-
-def _amounts(resources: NodeResources) -> dict[str, int]:
-    return {
-        "cpu": resources.cpu_millicores,
-        "memory": resources.memory_bytes,
-        "ephemeral-storage": resources.ephemeral_storage_bytes,
-    }
 
 
 def _guard(config: AgentConfig, trees: CgroupTrees, *, sockets: tuple[str, ...]) -> None:
