@@ -41,13 +41,14 @@ from kubeletx.pods.unit_probes import UnitProbes
 from kubeletx.runtimes.bindings import METADATA as RUNTIME_TABLES
 from kubeletx.runtimes.bindings import Bindings
 from kubeletx.runtimes.clock import SystemClock
+from kubeletx.runtimes.fleet import Plan
 from kubeletx.runtimes.host import HostParts
 from kubeletx.runtimes.images.credentials import NodeCredentials, default_paths
 from kubeletx.runtimes.images.gc import ImageCollector
 from kubeletx.runtimes.images.records import METADATA as IMAGE_TABLES
 from kubeletx.runtimes.images.records import ImageRecords
 from kubeletx.runtimes.images.stores import ImageStores
-from kubeletx.runtimes.registry import Plan, RuntimeRegistry
+from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.runtimes.tombstones import Tombstones
 from kubeletx.runtimes.usage import UsageBoard
 from kubeletx.server.admin import AdminServer

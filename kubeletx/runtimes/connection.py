@@ -40,7 +40,7 @@ _QUICK_SECONDS = 1.0
 
 
 class Connection:
-    """`on_change` is called after every change of `state`; `on_open` after each successful opening."""
+    """`on_change` is called after every change of `state`."""
 
     def __init__(
         self,

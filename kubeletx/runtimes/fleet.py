@@ -1,0 +1,269 @@
+"""`Fleet`: which runtimes there are, in order, and the task that runs each.
+
+Each runtime runs in a task of its own, which is started again when it fails: one runtime never ends another.
+Added runtimes, removals and cordons are lasting files (`DropIns`). Pods are not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+import structlog
+
+from kubeletx.api import Endpoint, InvalidConfig, Runtime, RuntimeName, Unavailable
+
+from .dropins import DropIns
+from .endpoints import check_name
+from .handle import RuntimeHandle, RuntimeListener
+from .host import HostParts, RuntimeHost
+from .kinds import Kind, KindTable
+from .limits import Limits
+from .waiting import Backoff
+
+log = structlog.get_logger(__name__)
+
+_STEADY_SECONDS = 300.0
+"""A runtime's task that ran this long was well; its next failure is a first one again."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator configured. `settings`: by kind, decoded. `class_map`: runtime class to handler."""
+
+    endpoints: tuple[Endpoint, ...] = ()
+    settings: dict[str, Any] = {}
+    class_map: dict[str, str] = {}
+    limits: Limits = Limits()
+
+
+class Fleet:
+    """Made by the registry, whose TaskGroup it uses; calls come from the same event loop."""
+
+    def __init__(
+        self,
+        *,
+        kinds: KindTable,
+        plan: Plan,
+        parts: HostParts,
+        listener: RuntimeListener,
+        is_used: Callable[[RuntimeName], bool],
+        beside: Callable[[RuntimeHandle], Coroutine[Any, Any, None]],
+    ) -> None:
+        """`is_used`: whether pods are on the runtime. `beside`: what runs along with each, until cancelled."""
+        self._kinds = kinds
+        self._plan = plan
+        self._parts = parts
+        self._listener = listener
+        self._is_used = is_used
+        self._beside = beside
+        self._dropins = DropIns(parts.root)
+        self._handles: dict[RuntimeName, RuntimeHandle] = {}
+        self._hosts: dict[RuntimeName, RuntimeHost] = {}
+        self._tasks: dict[RuntimeName, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    @property
+    def handles(self) -> Mapping[RuntimeName, RuntimeHandle]:
+        """Every runtime, in the order listed: flags, configuration, drop-ins; a live, read-only view."""
+        return MappingProxyType(self._handles)
+
+    # --- life ---
+
+    def configure(self) -> tuple[InvalidConfig, ...]:
+        """See `RuntimeRegistry.configure`."""
+        names = [endpoint.name for endpoint in self._plan.endpoints]
+        loaded = self._dropins.load(self._kinds, names)
+        for endpoint in self._plan.endpoints:
+            if endpoint.name in loaded.removed:
+                log.info("Skipped removed runtime", runtime=endpoint.name, origin=endpoint.origin)
+            else:
+                self._make(endpoint, endpoint.name in loaded.cordoned)
+        errors = list(loaded.errors)
+        for endpoint in loaded.endpoints:
+            try:
+                self._make(endpoint, endpoint.name in loaded.cordoned)
+            except InvalidConfig as error:
+                errors.append(error)
+        return tuple(errors)
+
+    def begin(self, group: asyncio.TaskGroup) -> None:
+        """Run every runtime in `group`, later ones too."""
+        self._group = group
+        for handle in self._handles.values():
+            self._launch(handle)
+
+    def end(self) -> None:
+        """The tasks have ended."""
+        self._group = None
+        self._tasks.clear()
+        for host in self._hosts.values():
+            host.close()
+
+    # --- changes at run time ---
+
+    def add(self, endpoint: Endpoint) -> RuntimeHandle:
+        """Add a runtime, lasting. Raises InvalidConfig, and Unavailable when it cannot be made lasting."""
+        name = endpoint.name
+        check_name(name, "runtime name", taken=self._handles)
+        handle = self._make(endpoint, cordoned=False)
+        try:
+            origin = self._make_lasting(endpoint)
+        except Unavailable:
+            self._drop(handle)
+            raise
+        handle.endpoint = msgspec.structs.replace(endpoint, origin=origin)
+        self._launch(handle)
+        log.info("Added runtime", runtime=name, kind=endpoint.kind, url=endpoint.url)
+        self._listener.runtime_changed(name)
+        return handle
+
+    async def remove(self, handle: RuntimeHandle, before_drop: Callable[[], Awaitable[None]]) -> None:
+        """Remove a runtime, lasting. `before_drop`: done when it has stopped and is still known."""
+        self._dropins.remove(handle.endpoint)
+        self._dropins.cordon(handle.name, False)
+        await self._stop(handle)
+        await before_drop()
+        self._drop(handle)
+        log.info("Removed runtime", runtime=handle.name)
+        self._listener.runtime_changed(handle.name)
+
+    def cordon(self, handle: RuntimeHandle, cordoned: bool) -> None:
+        """Keep new pods off a runtime, lasting; or let them in again."""
+        self._dropins.cordon(handle.name, cordoned)
+        if handle.state.cordoned != cordoned:
+            log.info("Cordoned runtime" if cordoned else "Uncordoned runtime", runtime=handle.name)
+            handle.cordon(cordoned)
+
+    async def reload_dropins(self) -> tuple[InvalidConfig, ...]:
+        """See `RuntimeRegistry.reload_dropins`."""
+        mine = {h.endpoint.origin: h for h in self._handles.values() if self._is_dropin(h.endpoint)}
+        others = [h.name for h in self._handles.values() if h.endpoint.origin not in mine]
+        loaded = self._dropins.load(self._kinds, others)
+        wanted = {endpoint.origin: endpoint for endpoint in loaded.endpoints}
+        errors = list(loaded.errors)
+        broken = {error.obj for error in loaded.errors} | {error.field.partition(":")[0] for error in errors}
+        for origin, handle in mine.items():
+            if origin in broken or _equal(wanted.get(origin), handle.endpoint):
+                continue
+            if self._is_used(handle.name):
+                errors.append(_still_used(origin, handle.name))
+                wanted.pop(origin, None)
+                continue
+            await self._stop(handle)
+            self._drop(handle)
+            self._listener.runtime_changed(handle.name)
+        for endpoint in wanted.values():
+            if endpoint.name in self._handles:
+                continue
+            try:
+                handle = self._make(endpoint, endpoint.name in loaded.cordoned)
+            except InvalidConfig as error:
+                errors.append(error)
+                continue
+            self._launch(handle)
+            log.info("Added runtime", runtime=endpoint.name, kind=endpoint.kind, origin=endpoint.origin)
+            self._listener.runtime_changed(handle.name)
+        for handle in self._handles.values():
+            handle.cordon(handle.name in loaded.cordoned)
+        return tuple(errors)
+
+    # --- private ---
+
+    def _make(self, endpoint: Endpoint, cordoned: bool) -> RuntimeHandle:
+        kind = self._kinds.get(endpoint.kind)
+        host = RuntimeHost(endpoint.name, self._parts)
+        try:
+            runtime = _make_runtime(kind, endpoint, self._plan.settings.get(kind.name), host)
+        except InvalidConfig:
+            raise
+        except Exception as error:
+            raise InvalidConfig(
+                obj=endpoint.origin,
+                field=f"runtime {endpoint.name}",
+                problem=f"plugin kind {kind.name!r} failed: {type(error).__name__}: {error}",
+                fix="correct the URL or report the plugin's bug",
+            ) from error
+        handle = RuntimeHandle(
+            endpoint=endpoint,
+            runtime=runtime,
+            agent_id=self._parts.agent_id,
+            clock=self._parts.clock,
+            events=self._parts.events,
+            listener=self._listener,
+            limits=self._plan.limits,
+        )
+        handle.cordon(cordoned)
+        self._handles[endpoint.name] = handle
+        self._hosts[endpoint.name] = host
+        return handle
+
+    def _make_lasting(self, endpoint: Endpoint) -> str:
+        """Where it stands from now on: its own file, or the flag that it was removed from before."""
+        for planned in self._plan.endpoints:
+            if msgspec.structs.replace(planned, origin=endpoint.origin) == endpoint:
+                self._dropins.unmask(endpoint.name)
+                return planned.origin
+        return str(self._dropins.add(endpoint))
+
+    def _launch(self, handle: RuntimeHandle) -> None:
+        if self._group is not None:
+            self._tasks[handle.name] = self._group.create_task(
+                self._supervise(handle), name=f"runtime-{handle.name}"
+            )
+
+    async def _supervise(self, handle: RuntimeHandle) -> None:
+        clock = self._parts.clock
+        backoff = Backoff(1.0, 60.0)
+        while True:
+            began = clock.monotonic()
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(handle.run(), name=f"runtime-{handle.name}-handle")
+                    group.create_task(self._beside(handle), name=f"runtime-{handle.name}-beside")
+            except* Exception as errors:
+                if clock.monotonic() - began > _STEADY_SECONDS:
+                    backoff.reset()
+                delay = backoff.next()
+                log.exception(
+                    "Failed to run runtime; starting it again", runtime=handle.name, err=str(errors)
+                )
+                await clock.sleep(delay)
+
+    async def _stop(self, handle: RuntimeHandle) -> None:
+        task = self._tasks.pop(handle.name, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def _drop(self, handle: RuntimeHandle) -> None:
+        self._handles.pop(handle.name, None)
+        host = self._hosts.pop(handle.name, None)
+        if host is not None:
+            host.close()
+
+    def _is_dropin(self, endpoint: Endpoint) -> bool:
+        return endpoint.origin.startswith(f"{self._dropins.runtimes}/")
+
+
+def _make_runtime(kind: Kind, endpoint: Endpoint, settings: Any, host: RuntimeHost) -> Runtime:
+    if endpoint.isolation == "none":
+        return kind.factory(endpoint, settings, host)
+    from .isolation import IsolatedRuntime
+
+    return IsolatedRuntime(kind.factory, endpoint, settings, host)
+
+
+def _equal(wanted: Endpoint | None, present: Endpoint) -> bool:
+    return wanted is not None and wanted == present
+
+
+def _still_used(origin: str, name: str) -> InvalidConfig:
+    return InvalidConfig(
+        obj=origin,
+        field="drop-in",
+        problem=f"changed or gone, but pods are on runtime {name!r}",
+        fix="drain the runtime, then remove it",
+    )
