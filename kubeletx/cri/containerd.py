@@ -107,6 +107,8 @@ def read_event(envelope: Envelope, known: KnownIds) -> RuntimeEvent | None:
     some_id: str = getattr(message, topic.field)
     at_ns = envelope.timestamp.ToNanoseconds()
     owner = known.find(some_id)
+    if topic.kind is EventKind.DELETED:
+        known.forget(some_id)
     if owner is None:
         return RuntimeEvent(kind=topic.kind, unit_id=UnitId(some_id), at_ns=at_ns)
     return RuntimeEvent(

@@ -1,7 +1,8 @@
 """Which ids were seen: whose they are, and what is a sandbox and what a unit.
 
 A container's status does not name its sandbox, and containerd's events name only an id. Lists and
-creates fill this in passing. It may forget: callers can always list.
+creates fill this in passing. It may forget: callers can always list. So it holds at most `LIMIT` ids and
+starts again beyond that: not everything that is listed is ever removed by us.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kubeletx.api import PodUid, SandboxId, SandboxSummary, UnitId, UnitSummary
+
+LIMIT = 50_000
+"""Three times what 5,000 pods with two containers each need; about 15 MiB."""
 
 
 class Owner(NamedTuple):
@@ -33,10 +37,12 @@ class KnownIds:
 
     def add_sandbox(self, sandbox_id: SandboxId, uid: PodUid) -> None:
         """After a create, or from a list."""
+        self._make_room()
         self._owners[sandbox_id] = Owner(uid, sandbox_id, None)
 
     def add_unit(self, unit_id: UnitId, sandbox_id: SandboxId, uid: PodUid) -> None:
         """After a create, or from a list. Without a UID, its sandbox's is taken if known."""
+        self._make_room()
         sandbox = self._owners.get(sandbox_id)
         self._owners[unit_id] = Owner(uid or (sandbox.uid if sandbox else uid), sandbox_id, unit_id)
         self._units.setdefault(sandbox_id, set()).add(unit_id)
@@ -63,7 +69,19 @@ class KnownIds:
         for unit_id in self._units.pop(sandbox_id, ()):
             self._owners.pop(unit_id, None)
 
+    def forget(self, some_id: str) -> None:
+        """After its end was told, whoever removed it."""
+        owner = self._owners.get(some_id)
+        if owner is not None and owner.unit_id is not None:
+            self.remove_unit(owner.unit_id)
+        else:
+            self.remove_sandbox(SandboxId(some_id))
+
     def clear(self) -> None:
         """Before everything is listed anew."""
         self._owners.clear()
         self._units.clear()
+
+    def _make_room(self) -> None:
+        if len(self._owners) >= LIMIT:
+            self.clear()

@@ -284,6 +284,8 @@ class SnapshotTable:
         horizon = began - _REMEMBER_GONE_SECONDS
         for object_id in [i for i, at in self._gone.items() if at < horizon]:
             del self._gone[object_id]
+        for uid in [u for u, at in self._began.items() if at < horizon and u not in self._pods]:
+            del self._began[uid]  # the list that began since then covers the pod
 
     def _is_current(self, status: UnitStatus | None, unit: UnitSummary) -> bool:
         return (

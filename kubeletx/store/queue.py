@@ -95,8 +95,11 @@ class WorkQueue:
             return Batch(jobs, later, closing=self._closing and not self._later)
 
     def put_back(self, later: list[Work], after_seconds: float) -> None:
-        """History that could not be written waits again, as the oldest."""
+        """History that could not be written waits again, as the oldest; once the queue is closing it is lost."""
         with self._ready:
+            if self._closing:
+                self.dropped += len(later)
+                return
             self._later.extendleft(reversed(later))
             while len(self._later) > self._later_limit:
                 self._later.popleft()

@@ -223,6 +223,28 @@ def test_ids_are_forgotten_with_their_sandbox(known: KnownIds) -> None:
     assert known.find(UNIT) is None
 
 
+def test_what_others_removed_is_forgotten_when_its_end_is_told() -> None:
+    known = KnownIds()
+    for number in range(100):
+        known.add_unit(
+            UnitId(f"c{number}"), SandboxId(f"s{number}"), PodUid("")
+        )  # another agent's, listed once
+        for some_id in (f"c{number}", f"s{number}"):
+            event = read_event(envelope("/containers/delete", ev.ContainerDelete(id=some_id)), known)
+            assert event is not None
+            assert event.kind is EventKind.DELETED
+    assert not any(vars(known).values())
+
+
+def test_ids_whose_end_nobody_tells_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubeletx.cri.ids.LIMIT", 10)
+    known = KnownIds()
+    for number in range(25):
+        known.add_unit(UnitId(f"c{number}"), SandboxId("s"), PodUid("u"))
+    assert known.find("c24") is not None
+    assert sum(known.find(f"c{number}") is not None for number in range(25)) <= 10
+
+
 def test_a_unit_without_a_uid_takes_its_sandbox_s(known: KnownIds) -> None:
     known.add_unit(UnitId("bare"), SANDBOX, PodUid(""))
     owner = known.find("bare")

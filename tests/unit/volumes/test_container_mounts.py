@@ -163,6 +163,13 @@ async def test_the_hosts_file_is_written_and_mounted(tmp_path):
     assert stat.S_IMODE(os.stat(mount.source).st_mode) == 0o644
 
 
+async def test_a_hosts_file_that_a_container_blew_up_is_replaced_unread(tmp_path):
+    (mount, *_) = (await mounts_of(tmp_path, {}, hosts_text="text\n")).mounts
+    os.truncate(mount.source, 1 << 40)  # sparse: it takes no space, reading it would take a terabyte
+    await mounts_of(tmp_path, {}, hosts_text="text\n", attempt=1)
+    assert os.stat(mount.source).st_size == len("text\n")
+
+
 async def test_a_mount_of_the_container_covers_the_hosts_file(tmp_path):
     container = {"volumeMounts": [{"name": "e", "mountPath": "/etc/hosts"}]}
     found = await mounts_of(tmp_path, container, hosts_text="text\n")
