@@ -53,9 +53,9 @@ class CleanUp:
             await self._manager.wait_synced()
         await self._clock.sleep(SETTLE_SECONDS)
         await self._registry_listed()
-        known = self._known()
-        for orphan in await self._volumes.find_orphans(known):
-            await self._remove(orphan.uid)
+        for orphan in await self._volumes.find_orphans(self._known()):
+            if orphan.uid not in self._known():  # static pods have the same UID in their next life
+                await self._remove(orphan.uid)
 
     async def _registry_listed(self) -> None:
         await asyncio.gather(*(handle.wait_listed() for handle in self._registry.handles()))

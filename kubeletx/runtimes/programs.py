@@ -42,13 +42,14 @@ async def run_program(
     try:
         async with asyncio.timeout(seconds):
             output, errors = await process.communicate(stdin)
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # its children hold the pipes too
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1.0):
-                    await process.wait()
+    except BaseException:
+        # Also when it has ended itself: then a child of its own group holds the pipes.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await process.wait()
+        raise
     if process.returncode != 0:
         lines = (output.strip() or errors.strip()).decode(errors="replace").splitlines()
         raise ProgramFailed(lines[0][:200] if lines else f"exit code {process.returncode}", output)

@@ -11,6 +11,7 @@ from kubeletx.api import (
     CAPABILITIES,
     KubeletxError,
     NotFound,
+    PodUid,
     SupportsImages,
     TimedOut,
 )
@@ -137,21 +138,24 @@ class RuntimeBackend:
     async def _drain(self, name: str, timeout_seconds: float) -> AsyncIterator[Progress]:
         """End the pods, one line for each that is gone."""
         left = self._manager.end_on(name)
+        deadline = asyncio.get_running_loop().time() + timeout_seconds
         try:
-            async with asyncio.timeout(timeout_seconds):
-                while left:
-                    for uid, ref in list(left.items()):
-                        worker = self._manager.workers.get(uid)
-                        if worker is None or worker.facts.runtime != name:
-                            del left[uid]
-                            yield Progress(message=f"pod {ref} ended")
-                    if left:
+            while left:
+                ended = [uid for uid in left if not self._is_on(uid, name)]
+                for uid in ended:  # the reader may take its time: look at all of them again afterwards
+                    yield Progress(message=f"pod {left.pop(uid)} ended")
+                if not ended:
+                    async with asyncio.timeout_at(deadline):
                         await self._manager.wait_change()
         except TimeoutError:
             raise TimedOut(
                 f"runtime {name} was not drained within {timeout_seconds:g} s; still there: "
                 f"{', '.join(sorted(left.values()))}; it stays cordoned"
             ) from None
+
+    def _is_on(self, uid: PodUid, runtime: str) -> bool:
+        worker = self._manager.workers.get(uid)
+        return worker is not None and worker.facts.runtime == runtime
 
     def _view(self, handle: RuntimeHandle) -> RuntimeView:
         state, version = handle.state, handle.last_version

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from agent_model import AgentModel, a_pod
 
@@ -81,10 +83,32 @@ async def test_a_drain_ends_pods_in_order_and_unnamed_ones_come_back_elsewhere(a
         assert agent.alive("one") == []
         named = agent.parts.manager.find("default", "named")
         assert named is not None
-        assert named.facts.waiting is not None
-        assert named.facts.waiting.reason == "RuntimeNotFound"
+        await agent.until(lambda: (w := named.facts.waiting) is not None and w.reason == "RuntimeNotFound")
     async with agent.running() as backend:
         assert [view.name for view in await backend.list_runtimes()] == ["two"]
+
+
+async def test_a_drain_notices_a_pod_that_ends_while_its_reader_is_busy(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod("slow"))
+        await agent.apply(a_pod("quick"))
+        slow = agent.parts.manager.find("default", "slow")
+        assert slow is not None
+        assert slow.facts.snapshot is not None
+        stuck = agent.runtimes["one"].script("stop_unit", hang=True, key=slow.facts.snapshot.units[0].id)
+
+        async def read() -> list[str]:
+            said = []
+            async for step in backend.remove_runtime("one", drain=True, force=False, timeout_seconds=5.0):
+                said.append(step.message)
+                if step.message == "pod default/quick ended":
+                    stuck.release()
+                    while agent.parts.manager.workers.get(slow.uid) is slow:
+                        await asyncio.sleep(0)
+            return said
+
+        said = await agent.done(read())
+        assert said[1:] == ["pod default/quick ended", "pod default/slow ended", "runtime one removed"]
 
 
 async def test_a_drain_that_takes_too_long_says_what_is_left_and_keeps_the_cordon(agent: AgentModel) -> None:

@@ -62,3 +62,21 @@ async def test_only_what_is_proven_to_be_ours_and_unknown_goes(tmp_path: Path) -
         "default_web_living",
         "default_web_a-kubelets",
     }
+
+
+async def test_a_pod_that_comes_while_others_are_removed_keeps_its_directory(tmp_path: Path) -> None:
+    for uid in ("first", "second"):
+        leave(tmp_path, uid, ours=True)
+    clock, known = FakeClock(), set[str]()
+    clean_up = make_clean_up(tmp_path, clock, known, {"file"})
+
+    async def blocking_and_coming(function: Callable[..., T], /, *args: Any) -> T:
+        known.add(PodUid("second"))  # its manifest is there again, with the same UID
+        return await blocking(function, *args)
+
+    clean_up._blocking = blocking_and_coming
+    task = asyncio.create_task(clean_up.run())
+    await clock.run_for(SETTLE_SECONDS)
+    await task
+    assert {one.name for one in (tmp_path / "pods").iterdir()} == {"second"}
+    assert {one.name for one in (tmp_path / "logs").iterdir()} == {"default_web_second"}

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import contextlib
+import re
 
 import pytest
 import yaml as pyyaml
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kubeletx.kube.yaml import MAX_ALIASED, YamlError, dump_yaml, parse_documents
@@ -121,7 +122,12 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         assert isinstance(parse_documents(text), list)
 
 
+_BETWEEN_VERSIONS = re.compile(r"(?<![\w.'\"])[-+]?\d+[eE][-+]?\d+(?![\w'\"])")
+"""A number in YAML 1.2, plain text to a writer of YAML 1.1, which leaves it unquoted."""
+
+
 @given(st.dictionaries(st.text("abcxyz", min_size=1), plain, min_size=1, max_size=5))
 def test_other_writers_are_understood(value: dict[str, object]) -> None:
     text = pyyaml.safe_dump(value, default_flow_style=True, allow_unicode=False)
+    assume(not _BETWEEN_VERSIONS.search(text))
     assert parse_documents(text) == [value]
