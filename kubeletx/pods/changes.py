@@ -322,4 +322,4 @@ def look_failed(facts: PodFacts, now: Now) -> PodFacts:
 
 
 def _next(previous: Failure | None, policy: RetryPolicy, reason: str, message: str, now: Now) -> Failure:
-    return next_failure(previous, policy, reason=reason, message=message, now=now.mono)
+    return next_failure(previous, policy, reason=reason, message=message, now=now.mono, draw=now.draw)

@@ -21,10 +21,14 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Now(Fact, frozen=True, kw_only=True):
-    """One moment on both clocks. `wall` is aware UTC and may jump; `mono` only grows."""
+    """One moment on both clocks. `wall` is aware UTC and may jump; `mono` only grows.
+
+    `draw`: a random number from 0 to 1, for the jitter of what begins to wait at this moment.
+    """
 
     wall: datetime
     mono: float
+    draw: float = 0.5
 
 
 class Deletion(Fact, frozen=True, kw_only=True):
@@ -52,6 +56,11 @@ class DesiredPod(Fact, frozen=True, kw_only=True):
     def ref(self) -> str:
         """namespace/name, as logs show it."""
         return f"{self.pod.metadata.namespace}/{self.pod.metadata.name}"
+
+    @property
+    def is_going(self) -> bool:
+        """Whether its deletion was asked for; an end with a reason (deadline, eviction) is another thing."""
+        return self.deletion is not None and not self.deletion.reason
 
 
 class Failure(Fact, frozen=True, kw_only=True):

@@ -122,7 +122,7 @@ class PodManager:
         self._orphans.discard(desired.uid)
         worker = self._workers.get(desired.uid)
         if worker is not None:
-            if _is_going(worker):
+            if worker.desired.is_going:
                 self._again[desired.uid] = (
                     desired  # a life that is ending is not revived; the next one begins
                 )
@@ -374,9 +374,3 @@ class PodManager:
     async def wait_synced(self) -> None:
         """Return after the next source has delivered everything."""
         await self._synced_news.wait()
-
-
-def _is_going(worker: PodWorker) -> bool:
-    """Whether the pod's deletion was asked for; an end with a reason (deadline, eviction) is another thing."""
-    deletion = worker.desired.deletion
-    return deletion is not None and not deletion.reason

@@ -135,7 +135,7 @@ class Draft:
 
 def goal_of(desired: DesiredPod, facts: PodFacts) -> Goal:
     """The pod's goal. A deletion with a reason is an end that the node decided (eviction, deadline)."""
-    if desired.deletion is not None and not desired.deletion.reason:
+    if desired.is_going:
         return Goal.DELETE
     if desired.deletion is not None or facts.rejection is not None:
         return Goal.END

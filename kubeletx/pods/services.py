@@ -8,6 +8,7 @@ Composition only; decisions are in the plan, I/O is in the steps and the rooms b
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -65,7 +66,7 @@ class PodServices:
 
     def now(self) -> Now:
         """The present moment."""
-        return Now(wall=self.clock.now(), mono=self.clock.monotonic())
+        return Now(wall=self.clock.now(), mono=self.clock.monotonic(), draw=random.random())
 
     def call_at(self, when: float, callback: Callable[[], object]) -> Callable[[], None]:
         """A timer on the monotonic clock."""

@@ -314,10 +314,6 @@ class RuntimeHandle:
         """Every pod of ours that is there; a live, read-only view."""
         return self._table.pods
 
-    def pod_of(self, object_id: SandboxId | UnitId) -> PodUid | None:
-        """Whose sandbox or unit this is, if it is ours and known."""
-        return self._table.owner_of(object_id)
-
     def shows(self, uid: PodUid, event: RuntimeEvent) -> bool:
         """Whether the snapshot already contains what the event tells; if so, the debt is paid (rule 9)."""
         return self._filter.shows(uid, event)

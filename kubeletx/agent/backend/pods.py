@@ -104,7 +104,7 @@ class PodBackend:
         applied = self._applied.find(target.namespace, target.name)
         others = [life for life in lives if applied is None or life.uid != applied.uid]
         for life in others:
-            if not (_is_ending(life) or self._manager.is_orphan(life.uid) or (force and grace == 0)):
+            if not (life.is_going or self._manager.is_orphan(life.uid) or (force and grace == 0)):
                 raise Conflict(
                     f"pod {target.ref} comes from source {life.source!r} and would be made again; remove it "
                     f"there (static pods: delete the manifest file)"
@@ -241,8 +241,3 @@ class PodBackend:
                 fix=f"choose one with -c: {', '.join(names)}",
             )
         return regular[0]
-
-
-def _is_ending(life: DesiredPod) -> bool:
-    """Whether its deletion was asked for; an end with a reason (deadline, eviction) is another thing."""
-    return life.deletion is not None and not life.deletion.reason

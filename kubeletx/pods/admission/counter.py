@@ -35,15 +35,6 @@ class NodeAdmission:
         self._amounts: dict[str, int] = {}
 
     @property
-    def node(self) -> AdmissionNode:
-        """The node as admission sees it."""
-        return self._node
-
-    def set_node(self, node: AdmissionNode) -> None:
-        """The node changed; pods that were admitted stay admitted."""
-        self._node = node
-
-    @property
     def occupancy(self) -> Occupancy:
         """What is taken now."""
         ports = tuple((port, taken.ref) for taken in self._taken.values() for port in taken.ports)

@@ -54,13 +54,6 @@ def parse(image: str, field: str = "image") -> Reference:
     return Reference(_with_registry(match["name"]), tag, digest)
 
 
-def with_default_tag(image: str) -> str:
-    """The image as written, with ``:latest`` if it has neither tag nor digest. Raises like `parse`."""
-    parse(image)
-    rest = image.rpartition("/")[2]
-    return image if ":" in rest or "@" in rest else f"{image}:latest"
-
-
 def is_same(one: str, other: str) -> bool:
     """Whether both name the same image; what is no reference is compared as text."""
     if one == other:

@@ -39,7 +39,6 @@ from .wire import (
 log = structlog.get_logger(__name__)
 
 Emit = Callable[[Any], Awaitable[None]]
-_END = object()
 
 
 class Server(Protocol):

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -23,12 +23,6 @@ _SESSION = "session:"
 
 PeerOf = Callable[[], Peer]
 """The peer to use now; raises Unavailable while there is none."""
-
-
-class RemoteObject(Protocol):
-    """How the classes of `remote_class` are made."""
-
-    def __init__(self, peer_of: PeerOf, target: str) -> None: ...
 
 
 @cache

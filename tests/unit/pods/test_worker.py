@@ -9,7 +9,7 @@ import pytest
 from manager_model import Node, a_pod
 from msgspec.structs import replace
 
-from kubeletx.api import EventKind, PodUid, RuntimeEvent, TimedOut, Unavailable
+from kubeletx.api import Conflict, EventKind, PodUid, RuntimeEvent, TimedOut, Unavailable
 from kubeletx.kube.core import ExecAction, Lifecycle, LifecycleHandler, Pod, Probe
 from kubeletx.pods.facts import Deletion
 
@@ -284,6 +284,25 @@ async def test_a_look_that_fails_is_not_repeated_in_a_busy_loop(node: Node) -> N
         assert runtime.counts["list_units"] - before < 40
         runtime.scripts.clear()
         await gone(node)
+
+
+async def test_pods_that_fail_together_do_not_try_again_together(tmp_path: Path) -> None:
+    node = Node(tmp_path, "one")
+    async with node.running():
+        node.runtimes["one"].script("create_sandbox", error=Conflict("no"))
+        for number in range(10):
+            node.manager.update("file", a_pod(f"p{number}"))
+        await node.until(lambda: node.runtimes["one"].counts["create_sandbox"] >= 10)
+        workers = node.manager.workers.values()
+        await node.until(lambda: all(worker.facts.sandbox_failure is not None for worker in workers))
+        waits = {
+            round(failure.retry_at - failure.delay_seconds - worker.facts.changed_at, 6)
+            for worker in workers
+            if (failure := worker.facts.sandbox_failure) is not None
+            and failure.retry_at is not None
+            and worker.facts.changed_at is not None
+        }
+        assert len(waits) > 5, "each draws its own wait"
 
 
 async def test_a_bug_in_a_step_is_not_repeated_in_a_busy_loop(node: Node) -> None:

@@ -346,14 +346,6 @@ def test_pods_on_remote_runtimes_are_not_counted() -> None:
     assert admission.occupancy.pods == 0
 
 
-def test_a_changed_node_holds_for_the_next_pod() -> None:
-    admission = NodeAdmission(NODE)
-    admission.set_node(replace(NODE, max_pods=0))
-    refused = admission.admit(wanted(pod()), Handle())
-    assert refused is not None
-    assert refused.reason == "OutOfpods"
-
-
 _MOVES = st.lists(
     st.tuples(st.sampled_from(["admit", "restore", "release"]), st.integers(0, 7), st.integers(0, 900)),
     max_size=40,

@@ -39,12 +39,6 @@ def test_what_is_no_reference_is_refused(bad: str) -> None:
     assert caught.value.reason == "InvalidImageName"
 
 
-def test_the_default_tag() -> None:
-    assert references.with_default_tag("r:5000/a") == "r:5000/a:latest"
-    assert references.with_default_tag("r:5000/a:b") == "r:5000/a:b"
-    assert references.with_default_tag("a@" + DIGEST) == "a@" + DIGEST
-
-
 part = st.text("ab1", min_size=1, max_size=4)
 
 
