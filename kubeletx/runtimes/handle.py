@@ -2,7 +2,8 @@
 
     pods ──calls──▶ RuntimeHandle ──CallGate (deadline, limit, errors, counters)──▶ plugin's Runtime
       ▲                  ├── Connection   opens, probes; state, traits, version, capabilities
-      └──── listener ────├── Watch        events and lists
+      └──── listener ────├── Watch        when to list, and the stream of events
+                         ├── Looks        asks about one pod or about everything
                          └── SnapshotTable, EventFilter   last-known, and what is news
 
 The methods of `kubeletx.api.Runtime` have the same names and meanings here. While the runtime is unreachable
@@ -23,7 +24,6 @@ from kubeletx.api import (
     EventKind,
     EventSink,
     KubeletxError,
-    NotFound,
     PodUid,
     Runtime,
     RuntimeEvent,
@@ -50,12 +50,12 @@ from .eventfilter import EventFilter
 from .health import RuntimeState
 from .lastknown import SnapshotTable
 from .limits import Limits
+from .looks import Looks
 from .snapshots import PodSnapshot
 from .watching import Watch
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
-S = TypeVar("S", SandboxSummary, UnitSummary)
 
 
 class RuntimeListener(Protocol):
@@ -90,15 +90,16 @@ class RuntimeHandle:
         self._clock = clock
         self._listener = listener
         self._limits = limits
-        self._match = {names.AGENT_ID: agent_id, names.RUNTIME_NAME: str(endpoint.name)}
         self._listed = asyncio.Event()
-        self.relists = CallCount()
-        """Durations of whole lists."""
-        self.relist_intervals = CallCount()
-        """Times from the begin of one list to the begin of the next."""
-        self._relist_began: float | None = None
         self._table = SnapshotTable()
         self._filter = EventFilter(self._table, self._news, clock.monotonic)
+        self._looks = Looks(
+            self,
+            table=self._table,
+            events=self._filter,
+            match={names.AGENT_ID: agent_id, names.RUNTIME_NAME: str(endpoint.name)},
+            clock=clock,
+        )
         self._connection = Connection(
             endpoint=endpoint,
             runtime=runtime,
@@ -165,6 +166,16 @@ class RuntimeHandle:
     def counts(self) -> Mapping[str, CallCount]:
         """Counters of every method that was called."""
         return self._connection.gate.counts
+
+    @property
+    def relists(self) -> CallCount:
+        """Durations of whole lists."""
+        return self._looks.relists
+
+    @property
+    def relist_intervals(self) -> CallCount:
+        """Times from the begin of one list to the begin of the next."""
+        return self._looks.relist_intervals
 
     @property
     def opened(self) -> int:
@@ -323,35 +334,11 @@ class RuntimeHandle:
 
         Raises when the runtime does not answer; what was known stays.
         """
-        began = self._clock.monotonic()
-        match = {**self._match, names.POD_UID: str(uid)}
-        sandboxes, units = await self._lists(match)
-        asked = self._table.stale_units(uid, units)
-        sandbox_id = self._table.wants_sandbox_status(uid, sandboxes)
-        results = await asyncio.gather(
-            *(self._status_or_none(unit_id) for unit_id in asked),
-            self._sandbox_status_or_none(sandbox_id),
-        )
-        statuses = {s.summary.id: s for s in results if isinstance(s, UnitStatus)}
-        sandbox_status = next((s for s in results if isinstance(s, SandboxStatus)), None)
-        vanished = {unit_id for unit_id in asked if unit_id not in statuses}
-        fresh = [_newer(u, statuses.get(u.id)) for u in units if u.id not in vanished]
-        return self._table.apply_look(
-            uid, sandboxes, fresh, sandbox_status=sandbox_status, statuses=statuses, began=began
-        )
+        return await self._looks.look(uid)
 
     async def relist(self) -> None:
         """List everything of ours; pods that are not as they were are reported. A failure changes nothing."""
-        began = self._clock.monotonic()
-        if self._relist_began is not None:
-            self.relist_intervals.add(began - self._relist_began)
-        self._relist_began = began
-        sandboxes, units = await self._lists(self._match)
-        self.relists.add(self._clock.monotonic() - began)
-        changed = self._table.apply_lists(sandboxes, units, began=began)
-        if self._filter.kept:
-            for object_id in (*(s.id for s in sandboxes), *(u.id for u in units)):
-                self._filter.replay(object_id)
+        changed = await self._looks.relist()
         first = not self._listed.is_set()
         self._listed.set()
         for uid in changed:
@@ -406,26 +393,6 @@ class RuntimeHandle:
             self._connection.poke()
             raise
 
-    async def _lists(
-        self, match: Mapping[str, str]
-    ) -> tuple[Sequence[SandboxSummary], Sequence[UnitSummary]]:
-        sandboxes, units = await asyncio.gather(self.list_sandboxes(match), self.list_units(match))
-        return _matching(sandboxes, match), _matching(units, match)
-
-    async def _status_or_none(self, unit_id: UnitId) -> UnitStatus | None:
-        try:
-            return await self.unit_status(unit_id)
-        except NotFound:
-            return None
-
-    async def _sandbox_status_or_none(self, sandbox_id: SandboxId | None) -> SandboxStatus | None:
-        if sandbox_id is None:
-            return None
-        try:
-            return await self.sandbox_status(sandbox_id)
-        except NotFound:
-            return None
-
     async def _relist_quietly(self) -> None:
         try:
             await self.relist()
@@ -434,13 +401,3 @@ class RuntimeHandle:
         except Exception as error:
             log.exception("Failed to take over a list", runtime=self.name)
             raise Unavailable(f"runtime {self.name}: {error}") from error
-
-
-def _matching(listed: Sequence[S], match: Mapping[str, str]) -> Sequence[S]:
-    """Only what carries the labels: a plugin that filters carelessly must not hand us foreign pods."""
-    return [thing for thing in listed if match.items() <= thing.labels.items()]
-
-
-def _newer(unit: UnitSummary, status: UnitStatus | None) -> UnitSummary:
-    """A status was asked for after the list, so its summary is the newer one."""
-    return status.summary if status is not None else unit
