@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
@@ -32,7 +33,8 @@ def routes(backend: AdminBackend, tasks: Tasks) -> Iterable[web.RouteDef]:
 
     async def put(request: web.Request) -> web.StreamResponse:
         replace, force = flag(request, "replace"), flag(request, "force")
-        wanted = load_pods(await request.read(), request.query.get("origin", "request"))
+        body, origin = await request.read(), request.query.get("origin", "request")
+        wanted = await asyncio.to_thread(load_pods, body, origin)  # ten megabytes of YAML take seconds
         results: list[ApplyResult] = []
         for pod in wanted:
             change = backend.replace_pod(pod, force) if replace else backend.apply_pod(pod)

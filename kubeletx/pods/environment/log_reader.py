@@ -131,6 +131,8 @@ class _Follower:
         assert self._file is not None
         data = self._file.read(_CHUNK)
         if not data and self._was_replaced():
+            data = self._file.read(_CHUNK)  # what was written before the writer let go of the old file
+        if not data and self._was_replaced():
             self.close()
             if self._rest:  # the writer left the old file in the middle of a line
                 self._rest += b"\n"

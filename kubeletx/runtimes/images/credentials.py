@@ -57,6 +57,7 @@ class NodeCredentials:
         self._paths = tuple(paths)
         self._helper_seconds = helper_seconds
         self._stamp: tuple[object, ...] | None = None
+        self._refused: dict[Path, tuple[object, ...]] = {}
         self._config = DockerConfig()
         self._entries: tuple[Entry, ...] = ()
         self._answers: dict[tuple[str, str], tuple[float, ImageAuth | None]] = {}
@@ -82,24 +83,23 @@ class NodeCredentials:
                 stamp = (path, status.st_mtime_ns, status.st_size, status.st_ino)
                 if stamp == self._stamp:
                     return
+                if stamp == self._refused.get(path):
+                    continue
                 config = parse_config(path.read_bytes(), is_old=path.name == ".dockercfg")
             except OSError:
                 continue
             except (ValueError, msgspec.ValidationError) as error:
-                self._complain(path, error)
+                self._refused[path] = stamp
+                log.warning(
+                    "Ignored registry credentials that cannot be read",
+                    path=str(path),
+                    err=type(error).__name__,
+                )
                 continue
             self._stamp, self._config, self._entries = stamp, config, entries_of(config)
             self._answers.clear()
             return
         self._stamp, self._config, self._entries = None, DockerConfig(), ()
-
-    def _complain(self, path: Path, error: Exception) -> None:
-        stamp = ("bad", path)
-        if self._stamp != stamp:
-            self._stamp = stamp
-            log.warning(
-                "Ignored registry credentials that cannot be read", path=str(path), err=type(error).__name__
-            )
 
     # --- helpers ---
 

@@ -11,7 +11,7 @@ from environment_model import append, inline
 from kubeletx.api import NotFound
 from kubeletx.pods.environment.file_watch import FileWatcher
 from kubeletx.pods.environment.log_format import format_record
-from kubeletx.pods.environment.log_reader import LogOptions, LogReader, read_all
+from kubeletx.pods.environment.log_reader import LogOptions, LogReader, _Follower, read_all
 
 START = 1_800_000_000 * 10**9
 
@@ -122,6 +122,24 @@ async def test_following_goes_on_over_a_rotation(log):
     log.write_bytes(lines("five"))
     await tail.until(b"four\nlate\nfive\n")
     await tail.end()
+
+
+def test_what_comes_between_the_last_look_and_the_rotation_is_shown(log, monkeypatch):
+    follower = _Follower(log)
+    assert follower.read_more(LogOptions()).count(b"\n") == 5
+    was_replaced = follower._was_replaced
+
+    def rotate_just_now() -> bool:
+        if not log.with_suffix(".1").exists():
+            append(log, lines("late"))
+            log.rename(log.with_suffix(".1"))
+            append(log, lines("fresh"))
+        return was_replaced()
+
+    monkeypatch.setattr(follower, "_was_replaced", rotate_just_now)
+    shown = b"".join(follower.read_more(LogOptions()) for _ in range(3))
+    follower.close()
+    assert [line.rpartition(b" ")[2] for line in shown.splitlines()] == [b"late", b"fresh"]
 
 
 async def test_a_line_that_was_cut_off_by_a_rotation_is_not_joined_to_the_next(log):

@@ -44,6 +44,20 @@ async def test_the_first_file_that_can_be_read_counts(tmp_path: Path) -> None:
     assert [(a.username, a.password, a.server_address) for a in found] == [("user", "pass:word", "")]
 
 
+async def test_a_bad_file_is_told_once_and_does_not_undo_what_helpers_said(
+    tmp_path: Path, programs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "a.json"
+    bad.write_text("{not json")
+    good = write(tmp_path / "b.json", {"credsStore": "box"})
+    helper(programs, "box", f"""echo x >> {tmp_path}/calls; echo '{{"Username":"u","Secret":"s"}}'""")
+    credentials = NodeCredentials([bad, good])
+    for _ in range(3):
+        assert [a.username for a in await credentials.lookup("r.io/x")] == ["u"]
+    assert (tmp_path / "calls").read_text() == "x\n"
+    assert capsys.readouterr().out.count("cannot be read") == 1
+
+
 async def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     path = write(tmp_path / "config.json", {"auths": {"r.io": {"username": "a", "password": "1"}}})
     credentials = NodeCredentials([path])
