@@ -66,7 +66,7 @@ class Bindings:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._by_uid: dict[PodUid, Binding] = {}
-        self._writing: dict[PodUid, asyncio.Future[None]] = {}
+        self._writing: dict[PodUid, tuple[RuntimeName, asyncio.Task[None]]] = {}
         self._unsaved: set[PodUid] = set()
         self._undeleted: set[PodUid] = set()
         self._loaded = False
@@ -110,6 +110,15 @@ class Bindings:
         """Every binding to one runtime, oldest first."""
         return tuple(b for b in self._by_uid.values() if b.runtime == runtime)
 
+    def is_writing(self, runtime: str) -> bool:
+        """Whether a binding to the runtime is being written."""
+        return any(name == runtime for name, _ in self._writing.values())
+
+    async def wait_written(self, runtime: str) -> None:
+        """Return once no binding to the runtime is being written."""
+        while tasks := [task for name, task in self._writing.values() if name == runtime]:
+            await asyncio.wait(tasks)
+
     async def bind(self, binding: Binding) -> Binding:
         """Write the binding; it is safely on disk when this returns.
 
@@ -117,13 +126,13 @@ class Bindings:
         Unavailable when the database cannot be written: then the pod is not bound.
         """
         while (writing := self._writing.get(binding.uid)) is not None:
-            await asyncio.wait([writing])
+            await asyncio.wait([writing[1]])
         if (old := self._by_uid.get(binding.uid)) is not None:
             if old.runtime != binding.runtime:
                 raise Conflict(f"pod {binding.uid} is bound to runtime {old.runtime!r} already")
             return old
         task = asyncio.create_task(self._write(binding), name=f"bind-{binding.uid}")
-        self._writing[binding.uid] = task
+        self._writing[binding.uid] = binding.runtime, task
         task.add_done_callback(lambda done: self._written(binding.uid, done))
         await asyncio.shield(task)  # a cancelled caller does not leave memory and disk different
         return binding

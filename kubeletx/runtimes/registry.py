@@ -68,13 +68,14 @@ class RuntimeRegistry:
         self._bindings = bindings
         self._tombstones = tombstones
         self._listeners: list[RuntimeListener] = []
+        self._leaving: set[RuntimeName] = set()
         self._group: asyncio.TaskGroup | None = None
         self._fleet = Fleet(
             kinds=kinds,
             plan=plan,
             parts=parts,
             listener=self,
-            is_used=lambda name: bool(self.bound_uids(name)),
+            is_used=self._is_used,
             beside=self._clear_leftovers,
         )
         self._handles = self._fleet.handles
@@ -216,6 +217,8 @@ class RuntimeRegistry:
     async def bind(self, binding: Binding) -> RuntimeHandle:
         """Write the pod's binding; on disk when this returns (rule 1)."""
         handle = self.get(binding.runtime)
+        if handle.name in self._leaving:
+            raise NotFound(f"runtime {handle.name!r} is being removed", reason=names.RUNTIME_NOT_FOUND)
         await self._bindings.bind(msgspec.structs.replace(binding, kind=handle.kind))
         return handle
 
@@ -287,17 +290,23 @@ class RuntimeRegistry:
         this name is added again.
         """
         handle = self.get(name)
-        bound = self.bound_uids(name)
-        if bound and not force:
-            raise Conflict(
-                f"{len(bound)} pods are on runtime {name!r}; drain it first (--drain), or end them by force (--force)"
-            )
+        self._leaving.add(handle.name)
+        try:
+            await self._bindings.wait_written(name)
+            bound = self.bound_uids(name)
+            if bound and not force:
+                raise Conflict(
+                    f"{len(bound)} pods are on runtime {name!r}; drain it first (--drain), or end them by force "
+                    "(--force)"
+                )
 
-        async def bury_all() -> None:
-            for uid in bound:
-                await self.bury(uid)
+            async def bury_all() -> None:
+                for uid in bound:
+                    await self.bury(uid)
 
-        await self._fleet.remove(handle, bury_all)
+            await self._fleet.remove(handle, bury_all)
+        finally:
+            self._leaving.discard(handle.name)
 
     def cordon(self, name: str, cordoned: bool = True) -> None:
         """Keep new pods off a runtime, lasting; or let them in again."""
@@ -378,6 +387,9 @@ class RuntimeRegistry:
                 await self._bindings.settle()
             except KubeletxError as error:
                 log.debug("Failed to settle bindings", err=str(error))
+
+    def _is_used(self, name: RuntimeName) -> bool:
+        return self._bindings.is_writing(name) or bool(self.bound_uids(name))
 
     def _is_orphan(self, name: RuntimeName, uid: PodUid) -> bool:
         return self._bindings.find(uid) is None and (uid, name) not in self._tombstones.all

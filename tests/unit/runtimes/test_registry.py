@@ -185,6 +185,27 @@ async def test_a_runtime_with_pods_is_not_removed_without_force(two: World) -> N
         assert registry.bound_uids("one") == ("uid-a",)
 
 
+async def test_a_pod_that_is_just_being_bound_keeps_its_runtime(two: World) -> None:
+    async with two.running() as registry:
+        binding_it = asyncio.create_task(registry.bind(binding("a", "two")))
+        await asyncio.sleep(0)
+        with pytest.raises(Conflict, match="1 pods are on runtime 'two'"):
+            await registry.remove("two")
+        await binding_it
+        assert registry.runtime_by_pod_id(PodUid("uid-a")) is registry.get("two")
+
+
+async def test_no_pod_is_bound_to_a_runtime_that_is_being_removed(two: World) -> None:
+    async with two.running() as registry:
+        removing = asyncio.create_task(registry.remove("two"))
+        await asyncio.sleep(0)
+        with pytest.raises(NotFound, match="runtime 'two'"):
+            await registry.bind(binding("a", "two"))
+        await removing
+        assert registry.find("two") is None
+        assert not registry.bindings()
+
+
 async def test_after_a_forced_removal_the_leftovers_go_when_the_runtime_returns(two: World) -> None:
     async with two.running() as registry:
         await registry.bind(binding("a", "one"))
