@@ -7,11 +7,10 @@ whose source is silent after a restart, or whose runtime does not answer, is sho
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
 import msgspec
 import structlog
-from sqlalchemy import Column, LargeBinary, MetaData, String, Table, delete, select
+from sqlalchemy import Column, LargeBinary, MetaData, String, Table, bindparam, delete, select
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection
 
@@ -87,8 +86,10 @@ class PodRecords:
             {"uid": uid, "source": source, "pod": _encoder.encode(pod)}
             for uid, (source, pod) in self._pods.items()
         ]
-        statuses = {uid: _encoder.encode(status) for uid, status in self._statuses.items()}
-        gone = list(self._gone)
+        statuses: list[dict[str, object]] = [
+            {"of": uid, "status": _encoder.encode(status)} for uid, status in self._statuses.items()
+        ]
+        gone: list[dict[str, object]] = [{"of": uid} for uid in self._gone]
         self._pods, self._statuses, self._gone = {}, {}, set()
         self._store.write_later(lambda connection: _write(connection, pods, statuses, gone))
 
@@ -107,8 +108,8 @@ class PodRecords:
 def _write(
     connection: Connection,
     pods: list[dict[str, object]],
-    statuses: Mapping[PodUid, bytes],
-    gone: list[PodUid],
+    statuses: list[dict[str, object]],
+    gone: list[dict[str, object]],
 ) -> None:
     if pods:
         statement = insert(_pods)
@@ -119,10 +120,10 @@ def _write(
             ),
             pods,
         )
-    for uid, status in statuses.items():
-        connection.execute(_pods.update().where(_pods.c.uid == uid).values(status=status))
-    for uid in gone:
-        connection.execute(delete(_pods).where(_pods.c.uid == uid))
+    if statuses:
+        connection.execute(_pods.update().where(_pods.c.uid == bindparam("of")), statuses)
+    if gone:
+        connection.execute(delete(_pods).where(_pods.c.uid == bindparam("of")), gone)
 
 
 def _load(connection: Connection) -> dict[PodUid, PodRecord]:

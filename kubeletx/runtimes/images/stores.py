@@ -46,6 +46,7 @@ class ImageStores:
         self._settings = settings
         self._stores: dict[StoreId, ImageStore] = {}
         self._of_runtime: dict[RuntimeName, tuple[RuntimeHandle, int, ImageStore]] = {}
+        self._asking: dict[tuple[RuntimeName, int], asyncio.Task[ImageStore]] = {}
         registry.subscribe(self)
 
     async def of(self, handle: RuntimeHandle) -> ImageStore:
@@ -56,6 +57,21 @@ class ImageStores:
         known = self._of_runtime.get(handle.name)
         if known is not None and known[0] is handle and known[1] == handle.opened:
             return known[2]
+        key = (handle.name, id(handle))
+        asking = self._asking.get(key)
+        if asking is None:  # many pods that start together ask once
+            asking = asyncio.create_task(self._ask(handle), name=f"image store of {handle.name}")
+            self._asking[key] = asking
+            asking.add_done_callback(lambda done: self._asked(key, done))
+        return await asyncio.shield(asking)
+
+    def _asked(self, key: tuple[RuntimeName, int], done: asyncio.Task[ImageStore]) -> None:
+        self._asking.pop(key, None)
+        if not done.cancelled():
+            done.exception()  # seen, even when everybody who asked was cancelled
+
+    async def _ask(self, handle: RuntimeHandle) -> ImageStore:
+        known = self._of_runtime.get(handle.name)
         service = handle.capability(SupportsImages)
         if service is None:
             if known is not None and known[0] is handle:
@@ -104,6 +120,8 @@ class ImageStores:
 
     async def close(self) -> None:
         """Cancel every pull."""
+        for asking in self._asking.values():
+            asking.cancel()
         await asyncio.gather(*(store.close() for store in self._stores.values()))
 
     # --- RuntimeListener ---

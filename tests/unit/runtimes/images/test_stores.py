@@ -129,6 +129,17 @@ async def test_equal_store_ids_are_one_store(shop: Shop) -> None:
     assert missing == ()
 
 
+async def test_ten_pods_that_start_together_ask_once_for_the_store(shop: Shop) -> None:
+    stuck = shop.fake("one").script("store_info", hang=True)
+    asking = [asyncio.create_task(shop.store()) for _ in range(10)]
+    await shop.world.clock.settle()
+    asking[0].cancel()
+    stuck.release()
+    stores = await asyncio.gather(*asking[1:])
+    assert all(store is stores[0] for store in stores)
+    assert shop.fake("one").counts["store_info"] == 1
+
+
 async def test_ten_pods_make_one_pull(shop: Shop) -> None:
     stuck = shop.fake("one").script("pull_image", hang=True)
     seen: list[PullProgress] = []
