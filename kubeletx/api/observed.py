@@ -233,6 +233,42 @@ class UnitStats(Seen, frozen=True, kw_only=True):
     swap_usage_bytes: int | None = None
 
 
+class SnapshotStatus(Seen, frozen=True, kw_only=True):
+    """One snapshot of a machine. `with_memory`: restoring it brings the running guest back, not only its disks.
+
+    `parent`: name of the snapshot that it was made on; empty for the first. `size_bytes` None: not known.
+    """
+
+    name: str
+    created_at_ns: int = 0
+    with_memory: bool = False
+    is_current: bool = False
+    parent: str = ""
+    size_bytes: int | None = None
+
+
+class NicState(enum.Enum):
+    """How a network interface of a machine stands."""
+
+    ATTACHED = "attached"
+    ATTACHING = "attaching"
+    """Asked for; its port is not there yet, or the guest has not taken it."""
+    DETACHING = "detaching"
+    """The guest was asked to let go of it and has not yet."""
+
+
+class NicStatus(Seen, frozen=True, kw_only=True):
+    """One network interface of a machine, by the name that the pod gave it."""
+
+    name: str
+    state: NicState = NicState.ATTACHED
+    mac: str = ""
+    network: str = ""
+    port_id: str = ""
+    ips: tuple[str, ...] = ()
+    message: str = ""
+
+
 class ExecResult(Seen, frozen=True, kw_only=True):
     """Answer of a command that ran to its end."""
 
@@ -299,6 +335,9 @@ FEATURES: frozenset[str] = frozenset(
         "stdin",
         "resources",
         "several-units",
+        "nics",
+        "key-pairs",
+        "image-certificates",
         "recursive-read-only",
     }
 )

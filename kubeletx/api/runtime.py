@@ -20,19 +20,21 @@ from .observed import (
     ExecResult,
     ImageAuth,
     ImageStatus,
+    NicStatus,
     PullProgress,
     RuntimeEvent,
     RuntimeHealth,
     RuntimeVersion,
     SandboxStatus,
     SandboxSummary,
+    SnapshotStatus,
     StoreInfo,
     Traits,
     UnitStats,
     UnitStatus,
     UnitSummary,
 )
-from .specs import ImageSpec, Resources, SandboxSpec, UnitSpec
+from .specs import ImageSpec, Nic, Resources, SandboxSpec, UnitSpec
 from .streams import Session, StreamRequest, StreamUrl
 
 T = TypeVar("T")
@@ -257,11 +259,78 @@ class SupportsMachine(Protocol):
         ...
 
     async def suspend(self, unit_id: UnitId) -> None:
-        """Memory is saved, the emulator ends: PARKED."""
+        """From RUNNING or HELD: memory is saved, the emulator ends: PARKED."""
         ...
 
     async def power_off(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """Guest shutdown, then power off; the disk stays and `start_unit` brings it back."""
+        """Guest shutdown, then power off; the disk stays and `start_unit` brings the same unit back.
+
+        Works from HELD and PARKED too (saved memory is thrown away) and succeeds when the machine is off.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsSnapshots(Protocol):
+    """Snapshots of a machine's disks, with its memory if asked."""
+
+    async def create_snapshot(self, unit_id: UnitId, name: str, memory: bool) -> SnapshotStatus:
+        """Make one. AlreadyExists for a name that is there; Unsupported, in words, where the machine's devices
+        do not allow it. A failed one leaves nothing behind.
+        """
+        ...
+
+    async def list_snapshots(self, unit_id: UnitId) -> Sequence[SnapshotStatus]:
+        """All of them, oldest first."""
+        ...
+
+    async def restore_snapshot(self, unit_id: UnitId, name: str) -> None:
+        """Bring the machine back to it. NotFound changes nothing.
+
+        With memory the guest goes on where it was; without, the machine is off afterwards if it was off then,
+        and boots from the old disk if it runs now.
+        """
+        ...
+
+    async def delete_snapshot(self, unit_id: UnitId, name: str) -> None:
+        """Forget it; succeeds if it is gone. Those made on it stay."""
+        ...
+
+
+@runtime_checkable
+class SupportsNics(Protocol):
+    """Network interfaces of a machine come and go while it runs."""
+
+    async def attach_nic(self, unit_id: UnitId, nic: Nic) -> None:
+        """Plug it in. The same name again succeeds and changes nothing. Unavailable while its port or network
+        is not there yet: the host tries again.
+        """
+        ...
+
+    async def detach_nic(self, unit_id: UnitId, name: str) -> None:
+        """Ask the guest to let go of it; succeeds if there is none. `list_nics` shows when it is gone."""
+        ...
+
+    async def list_nics(self, unit_id: UnitId) -> Sequence[NicStatus]:
+        """Every interface, the pod network's own one included; of a machine that is off, what it will have."""
+        ...
+
+
+@runtime_checkable
+class SupportsScreenshot(Protocol):
+    """What a machine's display shows."""
+
+    async def screenshot(self, unit_id: UnitId) -> bytes:
+        """A PNG file. Conflict while the machine is off."""
+        ...
+
+
+@runtime_checkable
+class SupportsDefinition(Protocol):
+    """How the backend itself describes a unit, for people."""
+
+    async def definition(self, unit_id: UnitId) -> str:
+        """The text, such as libvirt's domain XML, without secrets."""
         ...
 
 
@@ -299,6 +368,10 @@ CAPABILITIES: tuple[type, ...] = (
     SupportsResize,
     SupportsStandby,
     SupportsMachine,
+    SupportsSnapshots,
+    SupportsNics,
+    SupportsScreenshot,
+    SupportsDefinition,
     SupportsCheckpoint,
     SupportsCriPassthrough,
 )

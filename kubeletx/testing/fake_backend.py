@@ -25,6 +25,8 @@ from ..api import (
     ImageStatus,
     Machine,
     NamespaceMode,
+    Nic,
+    NicStatus,
     NotFound,
     PodUid,
     Resources,
@@ -34,6 +36,7 @@ from ..api import (
     SandboxState,
     SandboxStatus,
     SandboxSummary,
+    SnapshotStatus,
     UnitId,
     UnitSpec,
     UnitState,
@@ -96,9 +99,14 @@ class FakeUnit:
     exit_code: int | None = None
     reason: str = ""
     restarts: int = 0
+    was_started: bool = False
     resources: Resources | None = None
     log: bytearray = field(default_factory=bytearray)
     task: asyncio.Task[None] | None = None
+    nics: dict[str, NicStatus] = field(default_factory=dict)
+    snapshots: dict[str, SnapshotStatus] = field(default_factory=dict)
+    snapshot_states: dict[str, UnitState] = field(default_factory=dict)
+    current_snapshot: str = ""
 
 
 class FakeBackend:
@@ -129,6 +137,7 @@ class FakeBackend:
         self._by_pod: dict[str, dict[str, None]] = {}
         self._ids = itertools.count(1)
         self._addresses = itertools.count(2)
+        self._macs = itertools.count(1)
         self._subscribers: list[Subscription] = []
 
     # --- what a test does to the daemon ---
@@ -306,17 +315,38 @@ class FakeBackend:
             is_machine=isinstance(spec.detail, Machine),
             resources=spec.resources,
         )
+        if isinstance(spec.detail, Machine):
+            self.units[unit_id].nics = self._first_nics(sandbox, spec.detail)
         sandbox.units[key] = unit_id
         self._index(unit_id, spec.labels)
         self.emit(EventKind.CREATED, sandbox.summary.uid, sandbox_id, unit_id)
         return unit_id
+
+    def nic_status(self, nic: Nic, ips: tuple[str, ...] = ()) -> NicStatus:
+        """The interface as `list_nics` shows it, with a MAC of its own."""
+        return NicStatus(
+            name=nic.name,
+            mac=f"52:54:00:00:00:{next(self._macs) % 256:02x}",
+            network=nic.network,
+            port_id=nic.port_id,
+            ips=(nic.ip_address,) if nic.ip_address else ips,
+        )
+
+    def _first_nics(self, sandbox: FakeSandbox, machine: Machine) -> dict[str, NicStatus]:
+        wanted = {nic.name: nic for nic in machine.nics}
+        first = wanted.pop("eth0", Nic(name="eth0"))
+        ips = (sandbox.ip,) if sandbox.ip else ()
+        return {"eth0": self.nic_status(first, ips), **{n: self.nic_status(nic) for n, nic in wanted.items()}}
 
     def start_unit(self, unit_id: UnitId) -> None:
         """A created unit (or a machine that is off) runs and does what its behaviour says."""
         unit = self.unit(unit_id)
         unit.started_at_ns = self.now_ns()
         unit.exit_code, unit.reason, unit.finished_at_ns = None, "", 0
-        self.set_state(unit_id, UnitState.RUNNING, EventKind.STARTED)
+        power = unit.spec.detail.power if unit.spec and isinstance(unit.spec.detail, Machine) else ""
+        state = UnitState.HELD if power == "paused" and not unit.was_started else UnitState.RUNNING
+        unit.was_started = True
+        self.set_state(unit_id, state, EventKind.STARTED)
         for stream, data in (("stdout", unit.behaviour.stdout), ("stderr", unit.behaviour.stderr)):
             if data:
                 self.write_log(unit_id, data, stream=stream)

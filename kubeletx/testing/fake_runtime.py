@@ -18,13 +18,17 @@ from __future__ import annotations
 
 import asyncio
 import random
+import zlib
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
 from ..api import (
     CAPABILITIES,
+    AlreadyExists,
     Channel,
     Clock,
     Conflict,
@@ -36,6 +40,8 @@ from ..api import (
     ImageStatus,
     KubeletxError,
     LogMode,
+    Nic,
+    NicStatus,
     NotFound,
     PullProgress,
     Resources,
@@ -49,6 +55,7 @@ from ..api import (
     SandboxStatus,
     SandboxSummary,
     Session,
+    SnapshotStatus,
     StoreId,
     StoreInfo,
     StreamRequest,
@@ -467,6 +474,93 @@ class FakeRuntime:
         """The machine ends; `start_unit` brings it back."""
         await self._call("power_off", unit_id, lambda: self.backend.exit_unit(unit_id, 0))
 
+    async def create_snapshot(self, unit_id: UnitId, name: str, memory: bool) -> SnapshotStatus:
+        """Remember the unit's state under the name."""
+        return await self._call(
+            "create_snapshot", unit_id, lambda: self._create_snapshot(unit_id, name, memory)
+        )
+
+    def _create_snapshot(self, unit_id: UnitId, name: str, memory: bool) -> SnapshotStatus:
+        unit = self.backend.unit(unit_id)
+        if name in unit.snapshots:
+            raise AlreadyExists(f"unit {unit_id} has a snapshot {name!r} already")
+        made = SnapshotStatus(
+            name=name,
+            created_at_ns=self.backend.now_ns(),
+            with_memory=memory,
+            is_current=True,
+            parent=unit.current_snapshot,
+        )
+        unit.snapshots[name] = made
+        unit.snapshot_states[name] = unit.summary.state
+        unit.current_snapshot = name
+        return made
+
+    async def list_snapshots(self, unit_id: UnitId) -> Sequence[SnapshotStatus]:
+        """All of them, oldest first."""
+        return await self._call("list_snapshots", unit_id, lambda: self._list_snapshots(unit_id))
+
+    def _list_snapshots(self, unit_id: UnitId) -> Sequence[SnapshotStatus]:
+        unit = self.backend.unit(unit_id)
+        current = unit.current_snapshot
+        return [replace(one, is_current=one.name == current) for one in unit.snapshots.values()]
+
+    async def restore_snapshot(self, unit_id: UnitId, name: str) -> None:
+        """The state that the unit had; with memory also whether it was paused."""
+        await self._call("restore_snapshot", unit_id, lambda: self._restore_snapshot(unit_id, name))
+
+    def _restore_snapshot(self, unit_id: UnitId, name: str) -> None:
+        unit = self.backend.unit(unit_id)
+        found = unit.snapshots.get(name)
+        if found is None:
+            raise NotFound(f"unit {unit_id} has no snapshot {name!r}")
+        unit.current_snapshot = name
+        if found.with_memory:
+            self.backend.set_state(unit_id, unit.snapshot_states[name])
+
+    async def delete_snapshot(self, unit_id: UnitId, name: str) -> None:
+        """Forget it."""
+        await self._call("delete_snapshot", unit_id, lambda: self._delete_snapshot(unit_id, name))
+
+    def _delete_snapshot(self, unit_id: UnitId, name: str) -> None:
+        unit = self.backend.unit(unit_id)
+        gone = unit.snapshots.pop(name, None)
+        if gone is not None and unit.current_snapshot == name:
+            unit.current_snapshot = gone.parent if gone.parent in unit.snapshots else ""
+
+    async def attach_nic(self, unit_id: UnitId, nic: Nic) -> None:
+        """Plug it in."""
+        await self._call("attach_nic", nic.name, lambda: self._attach_nic(unit_id, nic))
+
+    def _attach_nic(self, unit_id: UnitId, nic: Nic) -> None:
+        self._alive(unit_id).nics.setdefault(nic.name, self.backend.nic_status(nic))
+
+    async def detach_nic(self, unit_id: UnitId, name: str) -> None:
+        """Unplug it; the guest lets go at once."""
+        await self._call("detach_nic", name, lambda: self._detach_nic(unit_id, name))
+
+    def _detach_nic(self, unit_id: UnitId, name: str) -> None:
+        self.backend.unit(unit_id).nics.pop(name, None)
+
+    async def list_nics(self, unit_id: UnitId) -> Sequence[NicStatus]:
+        """Those it was made with and those plugged in since; ``eth0`` is the pod network's."""
+        return await self._call("list_nics", unit_id, lambda: list(self.backend.unit(unit_id).nics.values()))
+
+    async def screenshot(self, unit_id: UnitId) -> bytes:
+        """A black PNG of one pixel."""
+        return await self._call("screenshot", unit_id, lambda: self._screenshot(unit_id))
+
+    def _screenshot(self, unit_id: UnitId) -> bytes:
+        self._alive(unit_id)
+        return one_pixel_png()
+
+    async def definition(self, unit_id: UnitId) -> str:
+        """A line of XML."""
+        return await self._call("definition", unit_id, lambda: self._definition(unit_id))
+
+    def _definition(self, unit_id: UnitId) -> str:
+        return f"<domain type='fake'><name>{self.backend.unit(unit_id).summary.name}</name></domain>\n"
+
     async def checkpoint(self, unit_id: UnitId, path: str, timeout_seconds: float) -> None:
         """Write a small file to `path`."""
         await self._call("checkpoint", unit_id, lambda: self._checkpoint(unit_id, path))
@@ -515,6 +609,21 @@ class FakeRuntime:
         result = effect()
         await self.scripts.play(script, after_effect=True)
         return result
+
+
+def one_pixel_png() -> bytes:
+    """The smallest picture that viewers open."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+
+    header = (1).to_bytes(4, "big") * 2 + bytes([8, 0, 0, 0, 0])
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b"\0\0"))
+        + chunk(b"IEND", b"")
+    )
 
 
 async def run_fake_command(unit_id: UnitId, command: Sequence[str], session: FakeSession) -> int:

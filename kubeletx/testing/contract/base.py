@@ -16,6 +16,7 @@ import pytest_asyncio
 
 from ...api import (
     KubeletxError,
+    Nic,
     Process,
     Runtime,
     SandboxId,
@@ -132,6 +133,11 @@ class ContractBase:
     def echo_server(self, unit_spec: UnitSpec) -> tuple[UnitSpec, int]:
         """A unit that sends back what it gets on the port; the default needs busybox."""
         return running(unit_spec, "server", "exec nc -ll -p 7777 -e cat"), 7777
+
+    @pytest.fixture
+    def extra_nic(self) -> Nic:
+        """A network interface to plug in; override to name a network that the runtime has."""
+        return Nic(name="eth9")
 
     @pytest.fixture
     def missing_image(self) -> str:

@@ -5,9 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
 
-from ...api import Runtime, SupportsCheckpoint, SupportsMachine, SupportsStandby, UnitSpec, UnitState
-from .base import ContractBase, Pod, supported
+from ...api import (
+    AlreadyExists,
+    Machine,
+    Nic,
+    NotFound,
+    Process,
+    Runtime,
+    SupportsCheckpoint,
+    SupportsDefinition,
+    SupportsMachine,
+    SupportsNics,
+    SupportsScreenshot,
+    SupportsSnapshots,
+    SupportsStandby,
+    UnitSpec,
+    UnitState,
+)
+from .base import ContractBase, Pod, eventually, supported
 
 
 class PowerContract(ContractBase):
@@ -71,6 +88,73 @@ class PowerContract(ContractBase):
         status = await pod.wait_state(unit_id, UnitState.RUNNING)
         assert status.restarts >= 1
 
+    async def test_a_machine_is_switched_off_from_every_state_and_the_same_unit_starts_again(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        machine = supported(runtime, SupportsMachine)
+        unit_id = await pod.start(as_machine(unit_spec))
+        await pod.wait_state(unit_id, UnitState.RUNNING)
+        for verb in (None, machine.pause, machine.suspend):
+            if verb is not None:
+                await verb(unit_id)
+            await machine.power_off(unit_id, 2)
+            await machine.power_off(unit_id, 2)
+            await pod.wait_state(unit_id, UnitState.EXITED)
+            await runtime.start_unit(unit_id)
+            await pod.wait_state(unit_id, UnitState.RUNNING)
+
+    async def test_snapshots_are_listed_restored_and_forgotten(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        snapshots = supported(runtime, SupportsSnapshots)
+        unit_id = await pod.start(unit_spec)
+        await pod.wait_state(unit_id, UnitState.RUNNING)
+        made = await snapshots.create_snapshot(unit_id, "first", True)
+        assert (made.name, made.with_memory) == ("first", True)
+        with pytest.raises(AlreadyExists):
+            await snapshots.create_snapshot(unit_id, "first", True)
+        assert [one.name for one in await snapshots.list_snapshots(unit_id)] == ["first"]
+        with pytest.raises(NotFound):
+            await snapshots.restore_snapshot(unit_id, "no-such-snapshot")
+        assert (await runtime.unit_status(unit_id)).summary.state is UnitState.RUNNING
+        await snapshots.restore_snapshot(unit_id, "first")
+        await pod.wait_state(unit_id, UnitState.RUNNING)
+        await snapshots.delete_snapshot(unit_id, "first")
+        await snapshots.delete_snapshot(unit_id, "first")
+        assert list(await snapshots.list_snapshots(unit_id)) == []
+
+    async def test_a_network_interface_comes_and_goes_twice_over(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec, extra_nic: Nic
+    ) -> None:
+        nics = supported(runtime, SupportsNics)
+        unit_id = await pod.start(unit_spec)
+        await pod.wait_state(unit_id, UnitState.RUNNING)
+        before = {one.name for one in await nics.list_nics(unit_id)}
+        await nics.attach_nic(unit_id, extra_nic)
+        await nics.attach_nic(unit_id, extra_nic)
+        found = [one.name for one in await nics.list_nics(unit_id)]
+        assert sorted(found) == sorted({*before, extra_nic.name})
+        await nics.detach_nic(unit_id, extra_nic.name)
+        await nics.detach_nic(unit_id, extra_nic.name)
+
+        async def is_gone() -> bool | None:
+            return {one.name for one in await nics.list_nics(unit_id)} == before or None
+
+        await eventually(is_gone, "the interface to be gone")
+
+    async def test_a_screenshot_is_a_picture(self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec) -> None:
+        pictures = supported(runtime, SupportsScreenshot)
+        unit_id = await pod.start(unit_spec)
+        await pod.wait_state(unit_id, UnitState.RUNNING)
+        assert (await pictures.screenshot(unit_id)).startswith(b"\x89PNG\r\n")
+
+    async def test_a_unit_has_a_definition_to_read(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        definitions = supported(runtime, SupportsDefinition)
+        unit_id = await pod.start(unit_spec)
+        assert await definitions.definition(unit_id)
+
     async def test_a_checkpoint_is_a_file_and_the_unit_goes_on(
         self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec, tmp_path: Path
     ) -> None:
@@ -80,6 +164,11 @@ class PowerContract(ContractBase):
         await checkpoints.checkpoint(unit_id, str(tmp_path / "state.tar"), 30)
         assert (tmp_path / "state.tar").stat().st_size > 0
         assert (await runtime.unit_status(unit_id)).summary.state is UnitState.RUNNING
+
+
+def as_machine(spec: UnitSpec) -> UnitSpec:
+    """`spec`, as a machine if it is a process."""
+    return msgspec.structs.replace(spec, detail=Machine()) if isinstance(spec.detail, Process) else spec
 
 
 def unit_spec_attempt(spec: UnitSpec, attempt: int) -> UnitSpec:
