@@ -25,6 +25,8 @@ PACKAGES: dict[str, str] = {
     "ip": "iproute2",
     "iptables": "iptables",
     "mount": "mount",
+    "qemu-img": "qemu-utils",
+    "qemu-system-x86_64": "qemu-system-x86",
 }
 """Program -> Debian package that brings it."""
 

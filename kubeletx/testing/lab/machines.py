@@ -1,0 +1,448 @@
+"""A small machine that boots: a disk image made here from Debian's packages, for tests and demo.
+
+| part | from |
+|---|---|
+| kernel and modules | linux-image (cloud; `Kernel.GENERIC` also has 9p and the i6300esb watchdog), unpacked |
+| boot loader | syslinux on a FAT file system without partitions, written with mtools |
+| root file system | an initramfs: busybox-static, qemu-guest-agent with the libraries it needs |
+
+The guest reads the NoCloud seed (a disk labelled ``cidata``): hostname, static addresses, user-data (a script
+is run). It answers HTTP on port 80: ``/`` is its hostname, ``/seed/meta-data`` and so on are what it was given,
+``/cgi-bin/facts`` is what it is (addresses, memory, processors, boot id). On the serial console it says
+``guest is up`` and then asks for a login (root, password ``kubeletx``). It ends on the power button and does what
+the guest agent asks for. Its disk is writable below ``/disk``, so tests see what survives a restart.
+
+Building takes some seconds; the image is kept in the cache directory under a name that changes with its parts.
+"""
+
+from __future__ import annotations
+
+import enum
+import fcntl
+import gzip
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .images import default_cache_dir, is_static
+from .process import LabError
+from .tools import get_tool
+
+PASSWORD = "kubeletx"
+"""Of root, on the console."""
+UP = "guest is up"
+"""What the guest prints on its serial console when everything in it was started."""
+
+_RECIPE_VERSION = 1
+_DISK_BYTES = 64 << 20
+_TIMEOUT_SECONDS = 300.0
+
+
+class Kernel(enum.Enum):
+    """Which of Debian's kernels the guest boots."""
+
+    CLOUD = "cloud"
+    """Small; has neither 9p nor the i6300esb watchdog."""
+    GENERIC = "generic"
+
+
+_META_PACKAGES = {Kernel.CLOUD: "linux-image-cloud-amd64", Kernel.GENERIC: "linux-image-amd64"}
+_MODULES = (
+    "virtio_pci",
+    "virtio_blk",
+    "virtio_net",
+    "virtio_console",
+    "virtio-rng",
+    "virtio_balloon",
+    "virtio_mem",
+    "isofs",
+    "sr_mod",
+    "ata_piix",
+    "ahci",
+    "virtio_scsi",
+    "sd_mod",
+    "vfat",
+    "nls_cp437",
+    "nls_ascii",
+    "nls_iso8859-1",
+    "ext4",
+    "evdev",
+    "button",
+    "pvpanic-pci",
+    "pvpanic-mmio",
+    "virtiofs",
+    "9pnet_virtio",
+    "9p",
+    "i6300esb",
+    "af_packet",
+)
+"""Loaded at boot with what they need, in this order; one that the kernel has built in or lacks is left out."""
+
+_FILES: dict[str, tuple[int, str]] = {
+    "etc/inittab": (
+        0o644,
+        """\
+::sysinit:/etc/rc
+ttyS0::respawn:/sbin/getty -L 115200 ttyS0 vt100
+::respawn:/etc/agent
+::ctrlaltdel:/sbin/reboot
+::shutdown:/etc/stop
+""",
+    ),
+    "etc/rc": (
+        0o755,
+        r"""#!/bin/sh
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev 2>/dev/null
+mkdir -p /dev/pts /dev/shm /run
+mount -t devpts devpts /dev/pts
+for module in /modules/*.ko; do insmod "$module" 2>/dev/null; done
+rm -r /modules
+mdev -s
+ip link set lo up
+mount -t vfat /dev/vda /disk 2>/dev/null
+[ -e /disk/boots ] && boots=$(cat /disk/boots)
+echo $((${boots:-0} + 1)) > /disk/boots
+sync
+mkdir -p /www/seed /www/cgi-bin /mnt/seed
+seed=$(findfs LABEL=cidata 2>/dev/null || findfs LABEL=CIDATA 2>/dev/null)
+if [ -n "$seed" ] && mount -t iso9660 -o ro "$seed" /mnt/seed; then
+    cp /mnt/seed/* /www/seed/
+    umount /mnt/seed
+fi
+cd /www/seed
+name=$(sed -n 's/^ *"\{0,1\}local-hostname"\{0,1\}: *"\{0,1\}\([^",]*\).*/\1/p' meta-data 2>/dev/null | head -n 1)
+hostname "${name:-guest}"
+hostname > /www/index.html
+/etc/network
+acpid -f -l /dev/null &
+httpd -p 80 -h /www
+if [ -e user-data ]; then
+    case "$(head -c 2 user-data)" in
+        '#!') cp user-data /run/user-data && chmod 755 /run/user-data && /run/user-data > /dev/console 2>&1 ;;
+    esac
+fi
+echo "guest is up" > /dev/console
+""",
+    ),
+    "etc/network": (
+        0o755,
+        r"""#!/bin/sh
+# The static part of a netplan file (version 2, block style) as cloud-init would apply it.
+[ -e /www/seed/network-config ] || exit 0
+tr -d "\"'" < /www/seed/network-config | awk '
+    { sub(/#.*/, ""); depth = match($0, /[^ ]/) - 1 }
+    /^ *(macaddress|- *macaddress): / { mac = $NF; list = ""; print "mac", mac }
+    /^ *addresses: *$/ { list = "address"; at = depth; next }
+    /^ *search: *$/ { list = "search"; next }
+    /^ *nameservers: *$/ { dns = depth; list = ""; next }
+    /^ *routes: *$/ { list = ""; dns = -1 }
+    /^ *gateway4: / { print "route", "default", $NF }
+    /^ *gateway6: / { print "route", "::/0", $NF }
+    /^ *mtu: / { print "mtu", $NF }
+    /to: / { to = $NF }
+    /via: / { print "route", to, $NF }
+    /^ *- / { item = $2; if (list == "address") print (index(item, "/") ? "address" : "dns"), item
+              if (list == "search") print "search", item }
+' | while read -r word one two; do
+    case "$word" in
+        mac)
+            device=
+            for path in /sys/class/net/*; do
+                [ "$(cat "$path/address")" = "$(echo "$one" | tr A-F a-f)" ] && device=${path##*/}
+            done
+            [ -n "$device" ] && ip link set "$device" up ;;
+        mtu) ip link set "$device" mtu "$one" ;;
+        address) ip addr add "$one" dev "$device" ;;
+        route)
+            case "$one" in 0.0.0.0/0) one=default ;; esac
+            ip route add "$two" dev "$device" 2>/dev/null
+            ip route add "$one" via "$two" dev "$device" ;;
+        dns) echo "nameserver $one" >> /etc/resolv.conf ;;
+        search) echo "search $one" >> /etc/resolv.conf ;;
+    esac
+done
+""",
+    ),
+    "etc/agent": (
+        0o755,
+        """#!/bin/sh
+port=/dev/virtio-ports/org.qemu.guest_agent.0
+for path in /sys/class/virtio-ports/*; do
+    [ "$(cat "$path/name" 2>/dev/null)" = org.qemu.guest_agent.0 ] && port=/dev/${path##*/}
+done
+[ -e "$port" ] || exec sleep 2147483647
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+exec /usr/sbin/qemu-ga --method=virtio-serial --path="$port" --statedir=/run --pidfile=/run/qemu-ga.pid
+""",
+    ),
+    "etc/stop": (0o755, "#!/bin/sh\nsync\numount /disk 2>/dev/null\nexit 0\n"),
+    "etc/acpi/PWRF/00000080": (0o755, "#!/bin/sh\n[ -e /run/ignore-power-button ] || poweroff\n"),
+    "sbin/shutdown": (
+        0o755,
+        """#!/bin/sh
+# As the guest agent calls it: shutdown -h|-P|-H|-r +0 "why".
+case "$1" in -r) exec reboot ;; *) exec poweroff ;; esac
+""",
+    ),
+    "www/cgi-bin/facts": (
+        0o755,
+        """#!/bin/sh
+printf 'Content-Type: text/plain\\r\\n\\r\\n'
+echo "hostname $(hostname)"
+echo "boot-id $(cat /proc/sys/kernel/random/boot_id)"
+echo "boots $(cat /disk/boots 2>/dev/null)"
+echo "processors $(nproc)"
+awk '/MemTotal/ {print "memory-kib", $2}' /proc/meminfo
+for path in /sys/class/net/*; do
+    device=${path##*/}
+    echo "link $device $(cat "$path/address") $(ip -o addr show dev "$device" | awk '{printf "%s ", $4}')"
+done
+ls /sys/block | sed 's/^/disk /'
+""",
+    ),
+    "etc/group": (0o644, "root:x:0:\n"),
+    "etc/hosts": (0o644, "127.0.0.1 localhost\n"),
+    "etc/issue": (0o644, ""),
+}
+
+_SYSLINUX = """\
+default linux
+prompt 0
+timeout 0
+label linux
+  kernel /vmlinuz
+  initrd /initrd
+  append console=ttyS0 quiet panic=5 printk.devkmsg=off tsc=reliable no_timer_check
+"""
+
+
+def load_machine_image(cache_dir: Path | None = None, *, kernel: Kernel = Kernel.CLOUD) -> Path:
+    """Path of the bootable qcow2 image; built when it is not in the cache. Never written to by guests."""
+    directory = (cache_dir or default_cache_dir()).parent / "machines"
+    directory.mkdir(parents=True, exist_ok=True)
+    busybox = Path(get_tool("busybox")).read_bytes()
+    if not is_static(busybox):
+        raise LabError("busybox is not static and cannot run in an initramfs: install busybox-static")
+    package = _kernel_package(kernel)
+    recipe = f"{_RECIPE_VERSION} {package} {_FILES} {_MODULES} {_SYSLINUX}".encode()
+    key = hashlib.sha256(busybox + recipe).hexdigest()[:16]
+    path = directory / f"{kernel.value}-{key}.qcow2"
+    if path.exists():
+        return path
+    with _locked(directory / ".lock"):
+        if not path.exists():
+            with tempfile.TemporaryDirectory(prefix="build-", dir=directory) as scratch:
+                _build(Path(scratch), path, package=package, busybox=busybox)
+    return path
+
+
+def _build(scratch: Path, path: Path, *, package: str, busybox: bytes) -> None:
+    unpacked = scratch / "unpacked"
+    for name in (package, "qemu-guest-agent", "syslinux", "syslinux-common", "mtools"):
+        _unpack(name, scratch, unpacked)
+    (kernel,) = unpacked.glob("boot/vmlinuz-*")
+    (modules,) = unpacked.glob("lib/modules/*")
+    initrd = scratch / "initrd"
+    initrd.write_bytes(gzip.compress(_initramfs(unpacked, modules, busybox), 6, mtime=0))
+    loader = unpacked / "usr/lib/syslinux/modules/bios/ldlinux.c32"
+    config = scratch / "syslinux.cfg"
+    config.write_text(_SYSLINUX)
+    raw = scratch / "disk.raw"
+    with raw.open("wb") as file:
+        file.truncate(_DISK_BYTES)
+    environment = {
+        "PATH": f"{unpacked}/usr/bin:{os.defpath}",
+        "MTOOLS_SKIP_CHECK": "1",
+        "MTOOLSRC": "/dev/null",
+        "LANG": "C.UTF-8",
+    }
+    tool = f"{unpacked}/usr/bin"
+    heads, sectors = 16, 63
+    cylinders = _DISK_BYTES // 512 // heads // sectors
+    geometry = ("-h", str(heads), "-s", str(sectors), "-t", str(cylinders))
+    _run(f"{tool}/mformat", "-i", str(raw), *geometry, "-H", "0", "-v", "KUBELETX", "::", env=environment)
+    for source, name in ((kernel, "vmlinuz"), (initrd, "initrd"), (config, "syslinux.cfg")):
+        _run(f"{tool}/mcopy", "-i", str(raw), str(source), f"::/{name}", env=environment)
+    _run(f"{tool}/syslinux", "--install", str(raw), env={**environment, "TMPDIR": str(scratch)})
+    _run(
+        f"{tool}/mcopy",
+        "-D",
+        "o",
+        "-i",
+        str(raw),
+        str(loader),
+        "::/ldlinux.c32",
+        env=environment,
+        check=False,
+    )
+    temporary = scratch / "disk.qcow2"
+    _run(get_tool("qemu-img"), "convert", "-f", "raw", "-O", "qcow2", str(raw), str(temporary))
+    temporary.chmod(0o644)
+    temporary.replace(path)
+
+
+def _initramfs(unpacked: Path, modules: Path, busybox: bytes) -> bytes:
+    archive = _Cpio()
+    for name in (
+        "bin",
+        "sbin",
+        "etc",
+        "dev",
+        "proc",
+        "sys",
+        "run",
+        "tmp",
+        "root",
+        "usr",
+        "usr/bin",
+        "usr/sbin",
+    ):
+        archive.directory(name)
+    for name in (
+        "disk",
+        "mnt",
+        "www",
+        "www/seed",
+        "www/cgi-bin",
+        "etc/acpi",
+        "etc/acpi/PWRF",
+        "modules",
+        "var",
+    ):
+        archive.directory(name)
+    archive.link("var/run", "/run")
+    archive.device("dev/console", 5, 1)
+    archive.file("bin/busybox", busybox, 0o755)
+    listing = _run(get_tool("busybox"), "--list").split()
+    for name in listing:
+        if name != "busybox":
+            archive.link(f"bin/{name}", "/bin/busybox")
+    for name in ("init", "getty", "reboot", "poweroff", "halt"):
+        archive.link(f"sbin/{name}", "/bin/busybox")
+    archive.link("init", "/bin/busybox")
+    for path, (mode, text) in _FILES.items():
+        archive.file(path, text.encode(), mode)
+    archive.file("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n", 0o644)
+    hashed = _run(get_tool("busybox"), "mkpasswd", "-m", "sha256", "-S", "kubeletxsalt", PASSWORD).strip()
+    archive.file("etc/shadow", f"root:{hashed}:19000:0:99999:7:::\n".encode(), 0o600)
+    agent = unpacked / "usr/sbin/qemu-ga"
+    archive.file("usr/sbin/qemu-ga", agent.read_bytes(), 0o755)
+    for library in _libraries(agent):
+        for parent in reversed(library.relative_to("/").parents[:-1]):
+            archive.directory(str(parent))
+        archive.file(str(library.relative_to("/")), library.resolve().read_bytes(), 0o755)
+    for index, module in enumerate(_module_order(modules)):
+        archive.file(f"modules/{index:03}-{module.name}", module.read_bytes(), 0o644)
+    return archive.finish()
+
+
+def _libraries(program: Path) -> list[Path]:
+    """What the dynamic linker of this machine finds for `program`; the emulator needs the same libraries."""
+    listing = _run("ldd", str(program))
+    if "not found" in listing:
+        raise LabError(f"libraries of qemu-guest-agent are missing here:\n{listing}")
+    return [Path(found) for found in re.findall(r"(/\S+) \(0x", listing)]
+
+
+def _module_order(directory: Path) -> list[Path]:
+    """`_MODULES` with what they depend on, each after what it needs."""
+    known = {path.name.removesuffix(".ko").replace("-", "_"): path for path in directory.rglob("*.ko")}
+    order: dict[str, Path] = {}
+
+    def visit(name: str) -> None:
+        path = known.get(name.replace("-", "_"))
+        if path is None or path.name in order:
+            return
+        match = re.search(rb"\0depends=([^\0]*)\0", path.read_bytes())
+        for dependency in (match.group(1).decode() if match else "").split(","):
+            visit(dependency)
+        order[path.name] = path
+
+    for name in _MODULES:
+        visit(name)
+    return list(order.values())
+
+
+def _kernel_package(kernel: Kernel) -> str:
+    meta = _META_PACKAGES[kernel]
+    match = re.search(r"Depends: (linux-image-\d\S*)", _run(get_tool("apt-cache"), "depends", meta))
+    if match is None:
+        raise LabError(f"package {meta} is not in the package lists of this machine; run script/setup")
+    return match.group(1)
+
+
+def _unpack(package: str, scratch: Path, target: Path) -> None:
+    """Download a package without installing it and unpack it below `target`."""
+    target.mkdir(exist_ok=True)
+    downloads = scratch / package
+    downloads.mkdir()
+    _run(get_tool("apt-get"), "-q", "-o", "APT::Sandbox::User=root", "download", package, cwd=downloads)
+    (archive,) = downloads.glob("*.deb")
+    _run(get_tool("dpkg-deb"), "--extract", str(archive), str(target))
+    shutil.rmtree(downloads)
+
+
+def _run(
+    *command: str, env: dict[str, str] | None = None, cwd: Path | None = None, check: bool = True
+) -> str:
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=env, cwd=cwd, timeout=_TIMEOUT_SECONDS, check=False
+    )
+    if check and done.returncode != 0:
+        raise LabError(f"{' '.join(command)} failed: {(done.stderr or done.stdout).strip()}")
+    return done.stdout
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One build at a time over all processes."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+class _Cpio:
+    """Writes the "newc" archive that the kernel unpacks as its first root file system."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._names: set[str] = set()
+
+    def directory(self, name: str) -> None:
+        if name not in self._names:
+            self._add(name, 0o040755, b"")
+
+    def file(self, name: str, content: bytes, mode: int) -> None:
+        self._add(name, 0o100000 | mode, content)
+
+    def link(self, name: str, target: str) -> None:
+        self._add(name, 0o120777, target.encode())
+
+    def device(self, name: str, major: int, minor: int) -> None:
+        self._add(name, 0o020600, b"", major, minor)
+
+    def finish(self) -> bytes:
+        self._add("TRAILER!!!", 0, b"")
+        return b"".join(self._parts)
+
+    def _add(self, name: str, mode: int, content: bytes, major: int = 0, minor: int = 0) -> None:
+        if name in self._names:
+            return
+        self._names.add(name)
+        encoded = name.encode() + b"\0"
+        fields = (len(self._names), mode, 0, 0, 1, 0, len(content), 0, 0, major, minor, len(encoded), 0)
+        header = b"070701" + b"".join(b"%08x" % field for field in fields)
+        self._parts.append(_padded(header + encoded) + _padded(content))
+
+
+def _padded(data: bytes) -> bytes:
+    return data + b"\0" * (-len(data) % 4)

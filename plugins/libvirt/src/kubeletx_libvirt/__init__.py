@@ -1,0 +1,1 @@
+"""Virtual machines as pods, through libvirt."""

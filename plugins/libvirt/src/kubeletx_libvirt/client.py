@@ -1,0 +1,267 @@
+"""The one place that talks to libvirt: a connection, calls on the host's thread door, and its events.
+
+libvirt's own event loop runs in one daemon thread of the process (libvirt knows only one for all connections);
+its callbacks do nothing but hand a small value to the asyncio loop. An embedded driver (``qemu:///embed``) needs
+the thread even without any subscriber. A connection that broke says so once to every subscriber, and every call
+after that raises Unavailable until `open` succeeds again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from urllib.parse import parse_qs, urlsplit
+
+import libvirt
+
+from kubeletx.api import Host, Unavailable
+
+from .errors import translate
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_CONCURRENT_CALLS = 3
+"""One fewer than the host's threads, so that a health call finds one; more callers wait their turn."""
+_KEEPALIVE_SECONDS = 5
+_KEEPALIVE_COUNT = 3
+_QEMU_CONF = """\
+# Written by kubeletx for its embedded driver; edit as you like, it is only written when it is missing.
+user = "root"
+group = "root"
+remember_owner = 0
+stdio_handler = "file"
+security_driver = "none"
+namespaces = []
+"""
+
+
+class DomainEvent(NamedTuple):
+    """Something happened to a domain. `kind`: lifecycle, reboot, watchdog, agent, device-removed, changed."""
+
+    uuid: str
+    kind: str
+    event: int = 0
+    detail: int = 0
+    text: str = ""
+
+
+class Connection:
+    """One connection to one libvirt."""
+
+    def __init__(self, url: str, host: Host) -> None:
+        """`url`: the endpoint's, as libvirt takes it."""
+        self.url = url
+        self._host = host
+        self._handle: libvirt.virConnect | None = None
+        self._callbacks: list[int] = []
+        self._subscribers: set[asyncio.Queue[DomainEvent | None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._slots = asyncio.Semaphore(_CONCURRENT_CALLS)
+        self._lost = ""
+
+    @property
+    def is_embedded(self) -> bool:
+        """The driver runs in this process."""
+        return urlsplit(self.url).path == "/embed"
+
+    @property
+    def is_local(self) -> bool:
+        """The machines run on this node."""
+        return not urlsplit(self.url).netloc
+
+    async def open(self) -> None:
+        """Connect unless that was done and the connection is alive. Raises Unavailable."""
+        if self._handle is not None and not self._lost:
+            return
+        await self.close()
+        self._loop = asyncio.get_running_loop()
+        start_event_thread()
+        handle = await self._host.blocking(self._connect)
+        self._lost = ""
+        self._handle = handle
+
+    async def close(self) -> None:
+        """Disconnect; subscribers hear the end."""
+        handle, self._handle = self._handle, None
+        self._end_subscriptions()
+        if handle is not None:
+            callbacks, self._callbacks = self._callbacks, []
+            await self._host.blocking(_disconnect, handle, callbacks)
+
+    async def call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a blocking function on the host's threads, with libvirt's errors translated."""
+        async with self._slots:
+            return await self._host.blocking(_translated, functools.partial(function, *args, **kwargs))
+
+    async def use(
+        self, function: Callable[Concatenate[libvirt.virConnect, P], R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """As `call`, with the connection as first argument. Raises Unavailable when there is none."""
+        return await self.call(function, self.get_handle(), *args, **kwargs)
+
+    def get_handle(self) -> libvirt.virConnect:
+        """The connection; Unavailable when it is lost or not open."""
+        if self._handle is None or self._lost:
+            raise Unavailable(f"no connection to libvirt at {self.url}: {self._lost or 'not open'}")
+        return self._handle
+
+    async def domain_events(self) -> AsyncIterator[DomainEvent]:
+        """Events from now on. Raises Unavailable when the connection is lost or closed."""
+        queue = self.subscribe()
+        try:
+            while (event := await queue.get()) is not None:
+                yield event
+        finally:
+            self.unsubscribe(queue)
+        raise Unavailable(f"lost the connection to libvirt at {self.url}: {self._lost or 'closed'}")
+
+    def subscribe(self) -> asyncio.Queue[DomainEvent | None]:
+        """A queue that gets every event from now on, and None at the end of the connection."""
+        queue: asyncio.Queue[DomainEvent | None] = asyncio.Queue()
+        self._subscribers.add(queue)
+        return queue
+
+    def unsubscribe(self, queue: asyncio.Queue[DomainEvent | None]) -> None:
+        """The queue gets nothing more."""
+        self._subscribers.discard(queue)
+
+    def _end_subscriptions(self) -> None:
+        subscribers, self._subscribers = self._subscribers, set()
+        for queue in subscribers:
+            queue.put_nowait(None)
+
+    # --- on the host's threads ---
+
+    def _connect(self) -> libvirt.virConnect:
+        if self.is_embedded:
+            _prepare_embedded(self.url)
+        handle = None
+        try:
+            handle = libvirt.open(self.url)
+            self._register(handle)
+        except libvirt.libvirtError as error:
+            if handle is not None:
+                _disconnect(handle, self._callbacks)
+            raise Unavailable(f"libvirt at {self.url} does not answer: {error}") from error
+        return handle
+
+    def _register(self, handle: libvirt.virConnect) -> None:
+        self._callbacks = []
+        if not self.is_embedded:
+            with contextlib.suppress(libvirt.libvirtError):  # the test driver has neither
+                handle.registerCloseCallback(self._on_close, None)
+                handle.setKeepAlive(_KEEPALIVE_SECONDS, _KEEPALIVE_COUNT)
+        for number, callback in (
+            (libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._on_lifecycle),
+            (libvirt.VIR_DOMAIN_EVENT_ID_REBOOT, self._on_reboot),
+            (libvirt.VIR_DOMAIN_EVENT_ID_WATCHDOG, self._on_watchdog),
+            (libvirt.VIR_DOMAIN_EVENT_ID_AGENT_LIFECYCLE, self._on_agent),
+            (libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED, self._on_device_removed),
+            (libvirt.VIR_DOMAIN_EVENT_ID_MEMORY_DEVICE_SIZE_CHANGE, self._on_memory),
+            (libvirt.VIR_DOMAIN_EVENT_ID_BALLOON_CHANGE, self._on_balloon),
+        ):
+            self._callbacks.append(handle.domainEventRegisterAny(None, number, callback, None))
+
+    # --- on libvirt's event thread ---
+
+    def _tell(self, event: DomainEvent) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                self._loop.call_soon_threadsafe(self._spread, event)
+
+    def _spread(self, event: DomainEvent) -> None:
+        for queue in self._subscribers:
+            queue.put_nowait(event)
+
+    def _on_close(self, handle: libvirt.virConnect, reason: int, _opaque: Any) -> None:
+        words = {
+            0: "an error",
+            1: "libvirt went away",
+            2: "no answer to keep-alive messages",
+            3: "closed here",
+        }
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._on_lost, handle, words.get(reason, f"reason {reason}"))
+
+    def _on_lost(self, handle: libvirt.virConnect, reason: str) -> None:
+        if handle is self._handle:
+            self._lost = reason
+            self._end_subscriptions()
+
+    def _on_lifecycle(self, _c: Any, domain: libvirt.virDomain, event: int, detail: int, _o: Any) -> None:
+        self._tell(DomainEvent(domain.UUIDString(), "lifecycle", event, detail))
+
+    def _on_reboot(self, _c: Any, domain: libvirt.virDomain, _o: Any) -> None:
+        self._tell(DomainEvent(domain.UUIDString(), "reboot"))
+
+    def _on_watchdog(self, _c: Any, domain: libvirt.virDomain, action: int, _o: Any) -> None:
+        self._tell(DomainEvent(domain.UUIDString(), "watchdog", action))
+
+    def _on_agent(self, _c: Any, domain: libvirt.virDomain, state: int, reason: int, _o: Any) -> None:
+        self._tell(DomainEvent(domain.UUIDString(), "agent", state, reason))
+
+    def _on_device_removed(self, _c: Any, domain: libvirt.virDomain, alias: str, _o: Any) -> None:
+        self._tell(DomainEvent(domain.UUIDString(), "device-removed", text=alias))
+
+    def _on_memory(self, _c: Any, domain: libvirt.virDomain, alias: str, size: int, _o: Any) -> None:
+        self._tell(DomainEvent(domain.UUIDString(), "memory", size, text=alias))
+
+    def _on_balloon(self, _c: Any, domain: libvirt.virDomain, size: int, _o: Any) -> None:
+        self._tell(DomainEvent(domain.UUIDString(), "memory", size))
+
+
+@functools.cache
+def start_event_thread() -> threading.Thread:
+    """libvirt's event loop, once per process, before the first connection."""
+    libvirt.registerErrorHandler(_quiet, None)
+    libvirt.virEventRegisterDefaultImpl()
+    thread = threading.Thread(target=_run_events, name="libvirt-events", daemon=True)
+    thread.start()
+    return thread
+
+
+def _run_events() -> None:
+    while True:
+        libvirt.virEventRunDefaultImpl()
+
+
+def _quiet(_context: Any, _error: Any) -> None:
+    """Errors come as exceptions; libvirt need not print them too."""
+
+
+def _translated(function: Callable[[], R]) -> R:
+    try:
+        return function()
+    except libvirt.libvirtError as error:
+        raise translate(error) from error
+
+
+def _disconnect(handle: libvirt.virConnect, callbacks: list[int]) -> None:
+    with contextlib.suppress(libvirt.libvirtError):  # a broken connection: the callbacks went with it
+        for number in callbacks:
+            handle.domainEventDeregisterAny(number)
+    with contextlib.suppress(libvirt.libvirtError):
+        handle.unregisterCloseCallback()
+    with contextlib.suppress(libvirt.libvirtError):
+        handle.close()
+
+
+def _prepare_embedded(url: str) -> None:
+    """The driver's settings: machines run as this process's user, and write their logs themselves."""
+    (root,) = parse_qs(urlsplit(url).query).get("root", ("",))
+    if not root:
+        raise Unavailable(f"{url} names no directory: write qemu:///embed?root=DIRECTORY")
+    path = os.path.join(root, "etc", "qemu.conf")
+    if not os.path.exists(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        temporary = f"{path}.new"
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(_QEMU_CONF)
+        os.replace(temporary, path)

@@ -1,0 +1,25 @@
+"""Settings of the plugin: section ``kubeletx.plugins.libvirt`` of the configuration file."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """Every field has a default that works on a node without any section."""
+
+    accelerator: Literal["auto", "kvm", "qemu"] = "auto"
+    """auto: kvm if a guest really runs with it on this machine (tried once per boot), else emulation."""
+    default_memory_bytes: int = GIB
+    """Memory of a machine without a memory limit."""
+    memory_overhead_bytes: int = 192 * MIB
+    """What the emulator needs besides the guest's memory: QEMU with the devices used here, measured."""
+    max_vcpus: int = 64
+    """Most processors one machine may ask for."""
+    watchdog: bool = False
+    """Give every machine an i6300esb watchdog; when the guest lets it run out, the machine ends."""

@@ -1,0 +1,115 @@
+"""The root disk of a machine: a throw-away overlay on the base image, one per pod.
+
+It lies in a directory of the pod, not of the unit: a restart in place (the next attempt of the same pod) goes on
+with it. Another image, or another pod UID, gets a fresh one; so does every attempt of a machine that does not
+keep its disk (``shutdownBehavior: terminate``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import msgspec
+
+from kubeletx.api import Internal, Machine, PodUid, SourceKind, UnitSpec
+
+from .domain.xml import Disk
+
+_TIMEOUT_SECONDS = 60
+
+
+class Base(msgspec.Struct, frozen=True, kw_only=True):
+    """The image that an overlay lies on."""
+
+    path: str
+    format: str
+    virtual_size_bytes: int
+
+
+def pod_directory(state_directory: Path, uid: PodUid) -> Path:
+    """Where the pod's disks are."""
+    return state_directory / "disks" / hashlib.sha256(uid.encode()).hexdigest()[:24]
+
+
+def overlay_path(directory: Path, unit: UnitSpec, machine: Machine) -> Path:
+    """Where this attempt's root disk is."""
+    image = unit.image.ref or unit.image.requested
+    key = hashlib.sha256(image.encode()).hexdigest()[:16]
+    attempt = "" if machine.keep_disk else f"-{unit.attempt}"
+    return directory / f"root-{key}{attempt}.qcow2"
+
+
+def make_overlay(path: Path, base: Base, size_bytes: int | None) -> None:
+    """Make the overlay unless it is there; those of other images go. Blocking.
+
+    `size_bytes`: wanted size of the disk; never below the image's.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o711)
+    for other in path.parent.glob("root-*.qcow2*"):
+        if other != path:
+            other.unlink()
+    if path.exists():
+        return
+    temporary = path.with_name(f"{path.name}.new")
+    size = max(size_bytes or 0, base.virtual_size_bytes)
+    command = [
+        "qemu-img",
+        "create",
+        "-q",
+        "-f",
+        "qcow2",
+        "-F",
+        base.format,
+        "-b",
+        base.path,
+        str(temporary),
+        str(size),
+    ]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_SECONDS,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    if done.returncode != 0:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+        raise Internal(f"failed to make the root disk {path}: {done.stderr.strip()}")
+    os.replace(temporary, path)
+
+
+def remove_disks(directory: Path) -> None:
+    """Remove the pod's disks; succeeds if there are none. Blocking."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(directory)
+
+
+def volume_disks(unit: UnitSpec, machine: Machine) -> tuple[Disk, ...]:
+    """Block devices and disk images among the mounts, in their order; the boot volume is marked."""
+    return tuple(
+        Disk(
+            path=mount.source,
+            format=(mount.format or "raw") if mount.kind is SourceKind.DISK_IMAGE else "raw",
+            is_block=mount.kind is SourceKind.BLOCK_DEVICE,
+            read_only=mount.read_only,
+            serial=disk_serial(mount.name or mount.target),
+            boot=machine.boot_volume is not None and mount.name == machine.boot_volume,
+        )
+        for mount in unit.mounts
+        if mount.kind in (SourceKind.BLOCK_DEVICE, SourceKind.DISK_IMAGE)
+    )
+
+
+def disk_serial(name: str) -> str:
+    """The guest finds it as /dev/disk/by-id/virtio-SERIAL; at most 20 characters, by virtio's format."""
+    clean = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in name.strip("/"))
+    if len(clean) <= 20:
+        return clean
+    return f"{clean[:13]}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"

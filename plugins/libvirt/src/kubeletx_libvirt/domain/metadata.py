@@ -1,0 +1,108 @@
+"""Who a domain is: our own element in its metadata, enough to resume a pod with nothing else. Pure."""
+
+from __future__ import annotations
+
+import uuid
+from xml.etree import ElementTree
+
+import msgspec
+
+from kubeletx.api import PodUid, SandboxId, SandboxSpec, UnitId, UnitSpec, names
+
+NAMESPACE = "https://kubeletx.io/xmlns/libvirt/1"
+PREFIX = "kubeletx"
+_UUIDS = uuid.UUID("6c1a8a34-6b33-4b0e-8c5e-0b7c6a5f6d2e")
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """A domain's owner, pod and unit."""
+
+    agent_id: str
+    runtime: str
+    sandbox_id: SandboxId
+    uid: PodUid
+    namespace: str
+    pod: str
+    sandbox_attempt: int
+    unit: str
+    attempt: int
+    image: str
+    image_ref: str
+    created_at_ns: int
+    spec_hash: str = ""
+    log_path: str = ""
+    handler: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    sandbox_labels: dict[str, str] = {}
+    sandbox_annotations: dict[str, str] = {}
+    sandbox_created_at_ns: int = 0
+
+
+def domain_uuid(agent_id: str, runtime: str, sandbox_id: SandboxId, unit: str, attempt: int) -> UnitId:
+    """The same key is always the same domain."""
+    return UnitId(str(uuid.uuid5(_UUIDS, "\0".join((agent_id, runtime, sandbox_id, unit, str(attempt))))))
+
+
+def domain_name(sandbox: SandboxSpec, unit_id: UnitId) -> str:
+    """For people in virsh: namespace, pod, and enough of the id to be unique."""
+    text = f"{sandbox.namespace}_{sandbox.name}"
+    clean = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in text)
+    return f"{clean[:80]}_{unit_id[:8]}"
+
+
+def identity_of(
+    sandbox: SandboxSpec, unit: UnitSpec, *, agent_id: str, runtime: str, sandbox_id: SandboxId, now_ns: int
+) -> Identity:
+    """What will be written into a new domain."""
+    return Identity(
+        agent_id=agent_id,
+        runtime=runtime,
+        sandbox_id=sandbox_id,
+        uid=sandbox.uid,
+        namespace=sandbox.namespace,
+        pod=sandbox.name,
+        sandbox_attempt=sandbox.attempt,
+        unit=unit.name,
+        attempt=unit.attempt,
+        image=unit.image.requested,
+        image_ref=unit.image.ref,
+        created_at_ns=now_ns,
+        spec_hash=sandbox.annotations.get(names.POD_SPEC_HASH, ""),
+        log_path=f"{sandbox.log_directory}/{unit.log_path}" if unit.log_path else "",
+        handler=sandbox.handler,
+        labels=unit.labels,
+        annotations=unit.annotations,
+        sandbox_labels=sandbox.labels,
+        sandbox_annotations=sandbox.annotations,
+    )
+
+
+def metadata_element(identity: Identity) -> str:
+    """The XML element; its text is JSON, so that any character of a label survives."""
+    ElementTree.register_namespace(PREFIX, NAMESPACE)
+    element = ElementTree.Element(f"{{{NAMESPACE}}}unit")
+    # ASCII only: XML cannot hold every control character, JSON's escapes can.
+    element.text = _ascii(msgspec.json.encode(identity).decode())
+    return ElementTree.tostring(element, encoding="unicode")
+
+
+def read_metadata(text: str) -> Identity | None:
+    """The identity in an element that libvirt gave back; None when it is not ours or not readable."""
+    try:
+        element = ElementTree.fromstring(text)
+        return msgspec.json.decode((element.text or "").encode(), type=Identity)
+    except (ElementTree.ParseError, msgspec.MsgspecError):
+        return None
+
+
+def _ascii(text: str) -> str:
+    return "".join(c if " " <= c < "\x7f" else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    code -= 0x10000
+    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"

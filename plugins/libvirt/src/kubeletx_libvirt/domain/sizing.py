@@ -1,0 +1,59 @@
+"""How big a machine is: processors, quota and memory from the unit's resources. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kubeletx.api import InvalidPod, Machine, Resources
+
+MIB = 1 << 20
+PERIOD_US = 100_000
+MIN_QUOTA_US = 1_000
+"""libvirt refuses less."""
+
+
+class Size(msgspec.Struct, frozen=True, kw_only=True):
+    """`quota_us` is for each vCPU and period; None: no quota. `memory_is_default`: nobody said how much."""
+
+    vcpus: int
+    max_vcpus: int
+    memory_bytes: int
+    max_memory_bytes: int
+    quota_us: int | None = None
+    period_us: int = PERIOD_US
+    shares: int | None = None
+    memory_is_default: bool = False
+
+
+def size_of(resources: Resources, machine: Machine, *, default_memory_bytes: int, max_vcpus: int) -> Size:
+    """vCPUs: the CPU limit rounded up, held to the limit by a quota; memory: the limit.
+
+    Without a CPU limit it is the request rounded up without a quota; without a memory limit the default.
+    Raises InvalidPod when it is more than the node's settings allow.
+    """
+    millicores = resources.cpu_limit_millicores
+    if millicores is None and resources.cpu_quota_us and resources.cpu_quota_us > 0:
+        millicores = resources.cpu_quota_us * 1000 // (resources.cpu_period_us or PERIOD_US)
+    wanted = millicores or resources.cpu_request_millicores or 1000
+    vcpus = max(1, -(-wanted // 1000))
+    if vcpus > max_vcpus:
+        raise InvalidPod(
+            field="resources.limits[cpu]",
+            problem=f"{vcpus} processors are more than the {max_vcpus} that a machine may have here",
+            fix="ask for less, or raise maxVcpus of the libvirt plugin",
+        )
+    quota = None
+    if millicores and millicores < vcpus * 1000:
+        quota = max(MIN_QUOTA_US, millicores * PERIOD_US // 1000 // vcpus)
+    memory = resources.memory_limit_bytes or default_memory_bytes
+    memory = -(-memory // MIB) * MIB
+    most = max(memory, -(-(machine.max_memory_bytes or 0) // MIB) * MIB)
+    return Size(
+        vcpus=vcpus,
+        max_vcpus=max(vcpus, min(machine.max_vcpus or 0, max_vcpus)),
+        memory_bytes=memory,
+        max_memory_bytes=most,
+        quota_us=quota,
+        shares=resources.cpu_shares,
+        memory_is_default=not resources.memory_limit_bytes,
+    )

@@ -1,0 +1,96 @@
+"""What libvirt's (state, reason) of a domain means to the host. Pure.
+
+| libvirt | ours |
+|---|---|
+| running, blocked, in shutdown, crashed but preserved | running |
+| paused: starting up, saving, snapshot, migration | running (it goes on by itself) |
+| paused by somebody, by an I/O error, by the watchdog; asleep | held |
+| shut off, saved | parked |
+| shut off, never started | created |
+| shut off otherwise, crashed | exited |
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import libvirt
+
+from kubeletx.api import UnitState, names
+
+KILLED = 137
+FAILED = 1
+UNKNOWN_END = 255
+
+_PASSING = frozenset(
+    {
+        libvirt.VIR_DOMAIN_PAUSED_STARTING_UP,
+        libvirt.VIR_DOMAIN_PAUSED_MIGRATION,
+        libvirt.VIR_DOMAIN_PAUSED_SAVE,
+        libvirt.VIR_DOMAIN_PAUSED_DUMP,
+        libvirt.VIR_DOMAIN_PAUSED_SNAPSHOT,
+        libvirt.VIR_DOMAIN_PAUSED_SHUTTING_DOWN,
+    }
+)
+HELD_REASONS = {
+    libvirt.VIR_DOMAIN_PAUSED_USER: "Paused",
+    libvirt.VIR_DOMAIN_PAUSED_IOERROR: "DiskError",
+    libvirt.VIR_DOMAIN_PAUSED_WATCHDOG: "Watchdog",
+    libvirt.VIR_DOMAIN_PAUSED_CRASHED: "GuestCrashed",
+}
+
+
+class End(NamedTuple):
+    """How a machine ended."""
+
+    exit_code: int
+    reason: str
+    message: str = ""
+
+
+def unit_state(state: int, reason: int, *, was_started: bool) -> UnitState:
+    """The unit's state. `was_started`: we (or a start that was cut off) began to start it."""
+    match state:
+        case libvirt.VIR_DOMAIN_RUNNING | libvirt.VIR_DOMAIN_BLOCKED | libvirt.VIR_DOMAIN_SHUTDOWN:
+            return UnitState.RUNNING
+        case libvirt.VIR_DOMAIN_PAUSED:
+            return UnitState.RUNNING if reason in _PASSING else UnitState.HELD
+        case libvirt.VIR_DOMAIN_PMSUSPENDED:
+            return UnitState.HELD
+        case libvirt.VIR_DOMAIN_SHUTOFF if reason == libvirt.VIR_DOMAIN_SHUTOFF_SAVED:
+            return UnitState.PARKED
+        case libvirt.VIR_DOMAIN_SHUTOFF:
+            return UnitState.EXITED if was_started else UnitState.CREATED
+        case libvirt.VIR_DOMAIN_CRASHED:
+            return UnitState.EXITED
+        case _:
+            return UnitState.UNKNOWN
+
+
+def held_reason(state: int, reason: int) -> str:
+    """A word for why a HELD machine does not run."""
+    if state == libvirt.VIR_DOMAIN_PMSUSPENDED:
+        return "GuestAsleep"
+    return HELD_REASONS.get(reason, "Paused")
+
+
+def end_of(state: int, reason: int, *, cut_off: bool = False, watchdog: bool = False) -> End:
+    """How a shut off machine ended.
+
+    `cut_off`: its start was begun and never confirmed. `watchdog`: the guest's watchdog ran out before.
+    """
+    if watchdog:
+        return End(FAILED, "Watchdog", "the guest's watchdog ran out")
+    if state == libvirt.VIR_DOMAIN_CRASHED or reason == libvirt.VIR_DOMAIN_SHUTOFF_CRASHED:
+        return End(FAILED, "GuestCrashed", "the guest crashed or its emulator ended unexpectedly")
+    match reason:
+        case libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN:
+            return End(0, "Completed", "the guest shut down")
+        case libvirt.VIR_DOMAIN_SHUTOFF_DESTROYED:
+            return End(KILLED, "Error", "the machine was powered off")
+        case libvirt.VIR_DOMAIN_SHUTOFF_FAILED:
+            return End(FAILED, "Error", "the emulator failed")
+        case _ if cut_off:
+            return End(KILLED, names.START_CUT_OFF, "its start was broken off")
+        case _:
+            return End(UNKNOWN_END, "Unknown", "it ended while nobody was looking")

@@ -1,0 +1,74 @@
+"""libvirt's errors as ours."""
+
+from __future__ import annotations
+
+import libvirt
+
+from kubeletx.api import (
+    AlreadyExists,
+    Conflict,
+    Internal,
+    KubeletxError,
+    NotFound,
+    PermissionDenied,
+    TimedOut,
+    Unavailable,
+    Unsupported,
+)
+
+_NOT_FOUND = {
+    libvirt.VIR_ERR_NO_DOMAIN,
+    libvirt.VIR_ERR_NO_DOMAIN_METADATA,
+    libvirt.VIR_ERR_NO_DOMAIN_SNAPSHOT,
+    libvirt.VIR_ERR_NO_NETWORK,
+    libvirt.VIR_ERR_DEVICE_MISSING,
+}
+_UNAVAILABLE = {
+    libvirt.VIR_ERR_NO_CONNECT,
+    libvirt.VIR_ERR_INVALID_CONN,
+    libvirt.VIR_ERR_RPC,
+    libvirt.VIR_ERR_SYSTEM_ERROR,
+    libvirt.VIR_ERR_GNUTLS_ERROR,
+    libvirt.VIR_ERR_AGENT_UNRESPONSIVE,
+    libvirt.VIR_ERR_AGENT_UNSYNCED,
+}
+_DENIED = {libvirt.VIR_ERR_AUTH_FAILED, libvirt.VIR_ERR_ACCESS_DENIED, libvirt.VIR_ERR_OPERATION_DENIED}
+_UNSUPPORTED = {
+    libvirt.VIR_ERR_NO_SUPPORT,
+    libvirt.VIR_ERR_OPERATION_UNSUPPORTED,
+    libvirt.VIR_ERR_ARGUMENT_UNSUPPORTED,
+    libvirt.VIR_ERR_CONFIG_UNSUPPORTED,
+}
+_CONFLICT = {
+    libvirt.VIR_ERR_OPERATION_INVALID,
+    libvirt.VIR_ERR_OPERATION_FAILED,
+    libvirt.VIR_ERR_OPERATION_ABORTED,
+    libvirt.VIR_ERR_RESOURCE_BUSY,
+}
+_TIMED_OUT = {libvirt.VIR_ERR_OPERATION_TIMEOUT}
+_EXISTS = {libvirt.VIR_ERR_DOM_EXIST}
+
+_CLASSES: tuple[tuple[set[int], type[KubeletxError]], ...] = (
+    (_NOT_FOUND, NotFound),
+    (_UNAVAILABLE, Unavailable),
+    (_DENIED, PermissionDenied),
+    (_UNSUPPORTED, Unsupported),
+    (_CONFLICT, Conflict),
+    (_TIMED_OUT, TimedOut),
+    (_EXISTS, AlreadyExists),
+)
+
+
+def translate(error: libvirt.libvirtError) -> KubeletxError:
+    """The error of ours that says what the caller may do; its text is libvirt's own."""
+    code = error.get_error_code()
+    message = f"libvirt: {error.get_error_message() or error}"
+    for codes, kind in _CLASSES:
+        if code in codes:
+            return kind(message)
+    return Internal(message)
+
+
+def code_of(error: libvirt.libvirtError) -> int:
+    """libvirt's error number; 0 when there is none."""
+    return error.get_error_code() or 0

@@ -1,0 +1,293 @@
+"""What is there: our domains and how they stand, from one call that asks libvirt for all states at once.
+
+Identities are read from metadata once per domain and remembered: only we write them. A domain without our
+element, of another agent or of another runtime is not there for us, whatever is asked about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import libvirt
+import msgspec
+
+from kubeletx.api import Host, NotFound, UnitId, UnitState, UnitStatus, UnitSummary
+
+from .client import Connection, DomainEvent
+from .domain.metadata import NAMESPACE, Identity, read_metadata
+from .domain.states import End, end_of, held_reason, unit_state
+from .errors import code_of
+from .records import Records, Run
+
+
+class Found(NamedTuple):
+    """One domain of ours. `state` and `reason` are libvirt's."""
+
+    identity: Identity
+    state: int
+    reason: int
+
+
+class Looks:
+    """Lists and statuses of units."""
+
+    def __init__(self, connection: Connection, records: Records, host: Host, runtime: str) -> None:
+        """`runtime`: the endpoint's name, which our domains carry."""
+        self._connection = connection
+        self._records = records
+        self._host = host
+        self._runtime = runtime
+        self._known: dict[str, Identity | None] = {}
+        self.starting: set[UnitId] = set()
+        """Units that this process is starting just now."""
+
+    def learn(self, unit_id: UnitId, identity: Identity) -> None:
+        """We just defined this domain."""
+        self._known[unit_id] = identity
+
+    def forget(self, unit_id: str) -> None:
+        """Its metadata may be another's from now on."""
+        self._known.pop(unit_id, None)
+
+    def reset(self) -> None:
+        """After a new connection nothing is taken for granted."""
+        self._known.clear()
+
+    def is_ours(self, identity: Identity | None) -> bool:
+        """Made by this agent, for this runtime."""
+        return (
+            identity is not None
+            and identity.agent_id == self._host.agent_id
+            and identity.runtime == self._runtime
+        )
+
+    async def all(self) -> dict[UnitId, Found]:
+        """Every domain of ours."""
+        states, read = await self._connection.use(_read_all, frozenset(self._known))
+        self._known.update(read)
+        for gone in self._known.keys() - states.keys():
+            self._known.pop(gone, None)
+        found: dict[UnitId, Found] = {}
+        for uuid, (state, reason) in states.items():
+            identity = self._known.get(uuid)
+            if identity is not None and self.is_ours(identity):
+                found[UnitId(uuid)] = Found(identity, state, reason)
+        return found
+
+    async def find(self, unit_id: UnitId) -> Found | None:
+        """One domain of ours, or None."""
+        answer = await self._connection.use(_read_one, unit_id, unit_id in self._known)
+        if answer is None:
+            self._known.pop(unit_id, None)
+            return None
+        state, reason, read = answer
+        if unit_id not in self._known:
+            self._known[unit_id] = read
+        identity = self._known[unit_id]
+        return Found(identity, state, reason) if identity is not None and self.is_ours(identity) else None
+
+    async def get(self, unit_id: UnitId) -> Found:
+        """One domain of ours; raises NotFound."""
+        found = await self.find(unit_id)
+        if found is None:
+            raise NotFound(f"machine {unit_id} does not exist")
+        return found
+
+    def identity(self, unit_id: str) -> Identity | None:
+        """Who a domain is, if it was seen and is ours; no look."""
+        identity = self._known.get(unit_id)
+        return identity if self.is_ours(identity) else None
+
+    def state(self, unit_id: UnitId, found: Found) -> UnitState:
+        """The unit's state, from libvirt's and from whether we started it."""
+        run = self._records.run_of(unit_id)
+        was_started = run.started_at_ns > 0 or (run.is_starting and unit_id not in self.starting)
+        return unit_state(found.state, found.reason, was_started=was_started)
+
+    def summary(self, unit_id: UnitId, found: Found) -> UnitSummary:
+        """One entry of a list."""
+        identity = found.identity
+        return UnitSummary(
+            id=unit_id,
+            sandbox_id=identity.sandbox_id,
+            uid=identity.uid,
+            name=identity.unit,
+            attempt=identity.attempt,
+            state=self.state(unit_id, found),
+            created_at_ns=identity.created_at_ns,
+            image=identity.image,
+            image_id=identity.image_ref,
+            labels=identity.labels,
+            annotations=identity.annotations,
+        )
+
+    async def list_units(self, match: Mapping[str, str]) -> list[UnitSummary]:
+        """Units whose labels contain every pair."""
+        found = await self.all()
+        return [
+            self.summary(unit_id, one)
+            for unit_id, one in found.items()
+            if match.items() <= one.identity.labels.items()
+        ]
+
+    async def status(self, unit_id: UnitId) -> UnitStatus:
+        """Everything about one unit; how it ended is written down at the first look after the end."""
+        found = await self.get(unit_id)
+        summary = self.summary(unit_id, found)
+        run = self._records.run_of(unit_id)
+        if summary.state is UnitState.EXITED:
+            run = await self.settle(unit_id, found)
+        info = {"libvirtState": f"{found.state}/{found.reason}"}
+        reason = run.reason
+        if summary.state is UnitState.HELD:
+            reason = held_reason(found.state, found.reason)
+        record = self._records.units.get(unit_id)
+        is_alive = summary.state.is_alive
+        return UnitStatus(
+            summary=summary,
+            started_at_ns=run.started_at_ns or (summary.created_at_ns if is_alive else 0),
+            finished_at_ns=0 if is_alive else run.finished_at_ns,
+            since_ns=run.since_ns,
+            exit_code=None if is_alive else run.exit_code,
+            reason=reason if summary.state in (UnitState.EXITED, UnitState.HELD) else "",
+            message="" if is_alive else run.message,
+            log_path=found.identity.log_path,
+            image_ref=found.identity.image_ref,
+            restarts=run.restarts,
+            resources=record.resources if record is not None else {},
+            info=info,
+        )
+
+    async def settle(self, unit_id: UnitId, found: Found) -> Run:
+        """The run of a machine that ended, with its end written down (once)."""
+        run = self._records.run_of(unit_id)
+        if run.finished_at_ns:
+            return run
+        end = self._end(run, found)
+        now = now_ns(self._host)
+        run = msgspec.structs.replace(
+            run,
+            is_starting=False,
+            finished_at_ns=max(now, run.started_at_ns),
+            since_ns=now,
+            exit_code=None if run.started_at_ns == 0 else end.exit_code,
+            reason=end.reason,
+            message=end.message,
+        )
+        await self._records.save_run(unit_id, run)
+        return run
+
+    def _end(self, run: Run, found: Found) -> End:
+        end = end_of(
+            found.state,
+            found.reason,
+            cut_off=run.is_starting and run.started_at_ns == 0,
+            watchdog=run.hint == "Watchdog",
+        )
+        if run.hint == "GuestPanicked" and end.reason == "GuestCrashed":
+            return End(end.exit_code, "GuestPanicked", "the guest's kernel panicked")
+        return end
+
+    async def note(self, event: DomainEvent) -> None:
+        """Write down what only an event tells: reboots, panics, watchdogs, the moment of an end."""
+        unit_id = UnitId(event.uuid)
+        if self.identity(unit_id) is None:
+            return
+        run = self._records.run_of(unit_id)
+        if event.kind == "reboot":
+            await self._records.save_run(unit_id, msgspec.structs.replace(run, restarts=run.restarts + 1))
+        elif event.kind == "watchdog":
+            await self._records.save_run(unit_id, msgspec.structs.replace(run, hint="Watchdog"))
+        elif event.kind == "lifecycle" and event.event == libvirt.VIR_DOMAIN_EVENT_CRASHED:
+            await self._records.save_run(unit_id, msgspec.structs.replace(run, hint="GuestPanicked"))
+        elif event.kind == "lifecycle" and event.event in (
+            libvirt.VIR_DOMAIN_EVENT_SUSPENDED,
+            libvirt.VIR_DOMAIN_EVENT_RESUMED,
+            libvirt.VIR_DOMAIN_EVENT_PMSUSPENDED,
+        ):
+            await self._records.save_run(unit_id, msgspec.structs.replace(run, since_ns=now_ns(self._host)))
+        elif event.kind == "lifecycle" and event.event == libvirt.VIR_DOMAIN_EVENT_STOPPED:
+            with contextlib.suppress(NotFound):
+                found = await self.get(unit_id)
+                if self.state(unit_id, found) is UnitState.EXITED:
+                    await self.settle(unit_id, found)
+
+
+class Stops:
+    """Waiting for a machine to end, woken by events."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+
+    @contextlib.contextmanager
+    def expect(self, unit_id: UnitId):  # type: ignore[no-untyped-def]
+        """An event that is set when something ends this unit, or the connection."""
+        event = asyncio.Event()
+        self._waiting.setdefault(unit_id, set()).add(event)
+        try:
+            yield event
+        finally:
+            waiting = self._waiting[unit_id]
+            waiting.discard(event)
+            if not waiting:
+                del self._waiting[unit_id]
+
+    def wake(self, unit_id: str) -> None:
+        """The unit ended."""
+        for event in self._waiting.get(unit_id, ()):
+            event.set()
+
+    def wake_all(self) -> None:
+        """Nothing more will be heard: look."""
+        for unit_id in list(self._waiting):
+            self.wake(unit_id)
+
+
+def now_ns(host: Host) -> int:
+    """Wall-clock nanoseconds."""
+    return int(host.clock.now().timestamp() * 1_000_000_000)
+
+
+def _read_all(
+    handle: libvirt.virConnect, known: frozenset[str]
+) -> tuple[dict[str, tuple[int, int]], dict[str, Identity | None]]:
+    states: dict[str, tuple[int, int]] = {}
+    read: dict[str, Identity | None] = {}
+    for domain, figures in handle.getAllDomainStats(libvirt.VIR_DOMAIN_STATS_STATE, 0):
+        uuid = domain.UUIDString()
+        states[uuid] = (figures.get("state.state", 0), figures.get("state.reason", 0))
+        if uuid not in known:
+            read[uuid] = _read_identity(domain)
+    return states, read
+
+
+def _read_one(
+    handle: libvirt.virConnect, uuid: str, is_known: bool
+) -> tuple[int, int, Identity | None] | None:
+    try:
+        domain = handle.lookupByUUIDString(uuid)
+        state, reason = domain.state()
+    except libvirt.libvirtError as error:
+        if code_of(error) in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_INVALID_ARG):
+            return None
+        raise
+    return state, reason, None if is_known else _read_identity(domain)
+
+
+def _read_identity(domain: libvirt.virDomain) -> Identity | None:
+    try:
+        text = domain.metadata(
+            libvirt.VIR_DOMAIN_METADATA_ELEMENT, NAMESPACE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
+        )
+    except libvirt.libvirtError as error:
+        if code_of(error) in (
+            libvirt.VIR_ERR_NO_DOMAIN_METADATA,
+            libvirt.VIR_ERR_NO_DOMAIN,
+            libvirt.VIR_ERR_OPERATION_INVALID,  # a transient domain: not ours
+        ):
+            return None
+        raise
+    return read_metadata(text)

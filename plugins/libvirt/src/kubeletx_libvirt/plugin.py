@@ -1,0 +1,33 @@
+"""Registers the kind ``libvirt``; what it needs is imported when an endpoint of it is made."""
+
+from __future__ import annotations
+
+from kubeletx.api import VM, Endpoint, Host, RegisterRuntime, Runtime, hookimpl
+
+from .config import Settings
+
+KIND = "libvirt"
+SCHEMES = ("qemu", "qemu+unix", "qemu+tcp", "qemu+tls", "qemu+ssh", "test")
+PARAMETERS = ("root", "socket", "mode", "keyfile", "no_verify", "no_tty", "known_hosts", "command", "pkipath")
+"""What libvirt understands in a URI; passed on to it unchanged."""
+
+
+@hookimpl
+def kubeletx_register_runtimes(register: RegisterRuntime) -> None:
+    """Machines of any libvirt URI."""
+    register(
+        KIND,
+        make_runtime,
+        workload_types=(VM,),
+        schemes=SCHEMES,
+        default_claim=True,
+        settings=Settings,
+        parameters=PARAMETERS,
+    )
+
+
+def make_runtime(endpoint: Endpoint, settings: Settings | None, host: Host) -> Runtime:
+    """The runtime of one endpoint; does not connect."""
+    from .runtime import LibvirtRuntime
+
+    return LibvirtRuntime(endpoint, settings or Settings(), host)

@@ -1,0 +1,147 @@
+"""What no look at libvirt can tell, in small files below the state directory; read once, kept in memory.
+
+    sandboxes/<sandbox id>/record.json    the pod's shell: who it is, its addresses, whether it was stopped
+    units/<domain uuid>/record.json       what was asked for and granted
+    units/<domain uuid>/run.json          when it was started, how it ended, how often the guest restarted
+
+Identity is in the domain's metadata too, so that losing this directory costs history and not a machine. Files
+are replaced atomically; a crash leaves the old one or the new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from kubeletx.api import Host, SandboxId, SandboxSpec, UnitId, UnitSpec
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """`is_ready`: everything it needs was made. `ips`: addresses without prefix length."""
+
+    spec: SandboxSpec
+    created_at_ns: int
+    is_ready: bool = False
+    is_stopped: bool = False
+    ips: tuple[str, ...] = ()
+
+
+class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """`resources`: what was granted, in the words of `UnitStatus.resources`."""
+
+    spec: UnitSpec
+    resources: dict[str, int] = {}
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a machine, from a start to an end.
+
+    `is_starting`: the start was begun and not confirmed. `hint`: what the guest did before it ended
+    (Watchdog, GuestPanicked), from an event.
+    """
+
+    is_starting: bool = False
+    started_at_ns: int = 0
+    finished_at_ns: int = 0
+    since_ns: int = 0
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+    hint: str = ""
+    restarts: int = 0
+
+
+class Records:
+    """All records of one runtime."""
+
+    def __init__(self, host: Host) -> None:
+        """Files lie below the host's state directory."""
+        self._host = host
+        self.directory = host.state_directory
+        self.sandboxes: dict[SandboxId, SandboxRecord] = {}
+        self.units: dict[UnitId, UnitRecord] = {}
+        self.runs: dict[UnitId, Run] = {}
+        self._is_loaded = False
+
+    async def load(self) -> None:
+        """Read everything, once."""
+        if not self._is_loaded:
+            await self._host.blocking(self._load)
+            self._is_loaded = True
+
+    def sandbox_directory(self, sandbox_id: SandboxId) -> Path:
+        """Files of one sandbox."""
+        return self.directory / "sandboxes" / sandbox_id
+
+    def unit_directory(self, unit_id: UnitId) -> Path:
+        """Files of one unit: records and seed."""
+        return self.directory / "units" / unit_id
+
+    def run_of(self, unit_id: UnitId) -> Run:
+        """The unit's run; an empty one before the first start."""
+        return self.runs.get(unit_id, _NO_RUN)
+
+    async def save_sandbox(self, sandbox_id: SandboxId, record: SandboxRecord) -> None:
+        """Write, then remember."""
+        await self._host.blocking(_write, self.sandbox_directory(sandbox_id) / "record.json", record)
+        self.sandboxes[sandbox_id] = record
+
+    async def save_unit(self, unit_id: UnitId, record: UnitRecord) -> None:
+        """Write, then remember."""
+        await self._host.blocking(_write, self.unit_directory(unit_id) / "record.json", record)
+        self.units[unit_id] = record
+
+    async def save_run(self, unit_id: UnitId, run: Run) -> None:
+        """Remember, then write: a look in between already sees it."""
+        self.runs[unit_id] = run
+        await self._host.blocking(_write, self.unit_directory(unit_id) / "run.json", run)
+
+    async def forget_sandbox(self, sandbox_id: SandboxId) -> None:
+        """Remove its files."""
+        await self._host.blocking(_remove_tree, self.sandbox_directory(sandbox_id))
+        self.sandboxes.pop(sandbox_id, None)
+
+    async def forget_unit(self, unit_id: UnitId) -> None:
+        """Remove its files, the seed included."""
+        await self._host.blocking(_remove_tree, self.unit_directory(unit_id))
+        self.units.pop(unit_id, None)
+        self.runs.pop(unit_id, None)
+
+    def _load(self) -> None:
+        for directory, record in _read_all(self.directory / "sandboxes", "record.json", SandboxRecord):
+            self.sandboxes[SandboxId(directory)] = record
+        for directory, unit in _read_all(self.directory / "units", "record.json", UnitRecord):
+            self.units[UnitId(directory)] = unit
+        for directory, run in _read_all(self.directory / "units", "run.json", Run):
+            self.runs[UnitId(directory)] = run
+
+
+_NO_RUN = Run()
+
+
+def _read_all(parent: Path, name: str, kind: type[T]) -> Iterator[tuple[str, T]]:
+    for path in parent.glob(f"*/{name}"):
+        with contextlib.suppress(OSError, msgspec.MsgspecError):  # half of a removal, or a newer version's
+            yield path.parent.name, msgspec.json.decode(path.read_bytes(), type=kind)
+
+
+def _write(path: Path, value: msgspec.Struct) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(msgspec.json.encode(value))
+    temporary.replace(path)
+
+
+def _remove_tree(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(path)

@@ -1,0 +1,342 @@
+"""`LibvirtRuntime`: the contract of `kubeletx.api.runtime` over one libvirt.
+
+The sandbox is the pod's record and its network; the unit is the domain. Machines outlive the agent: after a
+restart they are found by the element in their metadata (`domain.metadata`), their history by `records`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import libvirt
+import msgspec
+
+from kubeletx.api import (
+    FEATURES,
+    Endpoint,
+    EventKind,
+    Host,
+    KubeletxError,
+    LogMode,
+    NamespaceMode,
+    NotFound,
+    ObjectRef,
+    RuntimeCondition,
+    RuntimeEvent,
+    RuntimeHealth,
+    RuntimeVersion,
+    SandboxId,
+    SandboxSpec,
+    SandboxState,
+    SandboxStatus,
+    SandboxSummary,
+    Traits,
+    UnitId,
+    UnitSpec,
+    UnitStatus,
+    UnitSummary,
+)
+
+from .accelerator import check_kvm
+from .client import Connection, DomainEvent
+from .config import Settings
+from .disks import Base, pod_directory, remove_disks
+from .looks import Looks, Stops, now_ns
+from .records import Records, SandboxRecord
+from .units import Units
+
+T = TypeVar("T")
+
+CAN = {"pod-network", "block-volumes", "resources"}
+_EVENTS = {
+    libvirt.VIR_DOMAIN_EVENT_DEFINED: EventKind.CREATED,
+    libvirt.VIR_DOMAIN_EVENT_UNDEFINED: EventKind.DELETED,
+    libvirt.VIR_DOMAIN_EVENT_STARTED: EventKind.STARTED,
+    libvirt.VIR_DOMAIN_EVENT_STOPPED: EventKind.STOPPED,
+}
+
+
+class LibvirtRuntime:
+    """Machines of one libvirt URI."""
+
+    def __init__(self, endpoint: Endpoint, settings: Settings, host: Host) -> None:
+        """The shape of every factory: no I/O here."""
+        self.host = host
+        self.settings = settings
+        self.endpoint = endpoint
+        self.connection = Connection(endpoint.url, host)
+        self.records = Records(host)
+        self.looks = Looks(self.connection, self.records, host, endpoint.name)
+        self.stops = Stops()
+        self.units = Units(
+            host=host,
+            settings=settings,
+            connection=self.connection,
+            records=self.records,
+            looks=self.looks,
+            stops=self.stops,
+            runtime=endpoint.name,
+            find_base=self._find_base,
+            accelerator=self._accelerator,
+        )
+        self._kvm: asyncio.Task[str] | None = None
+        self._pump: asyncio.Task[None] | None = None
+        self._listeners: set[asyncio.Queue[RuntimeEvent | None]] = set()
+
+    async def open(self) -> None:
+        """Connect, read what is known, listen; the check for KVM goes on beside."""
+        await self.records.load()
+        await self.connection.open()
+        self.looks.reset()
+        if self._pump is None or self._pump.done():
+            queue = self.connection.subscribe()
+            self._pump = asyncio.create_task(self._listen(queue), name=f"libvirt-events-{self.endpoint.name}")
+        if self._kvm is None:
+            self._kvm = asyncio.create_task(self._choose_accelerator(), name="libvirt-kvm-check")
+        await self.looks.all()
+
+    async def close(self) -> None:
+        """Disconnect; the machines go on."""
+        pump, kvm, self._pump, self._kvm = self._pump, self._kvm, None, None
+        await self.connection.close()
+        for task in (pump, kvm):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, KubeletxError):
+                    await task
+
+    def traits(self) -> Traits:
+        """Machines that survive the agent; the emulator writes their consoles to a raw log file."""
+        refuses = FEATURES - CAN
+        if self.host.pod_network is None:
+            refuses |= {"pod-network"}
+        return Traits(
+            details=("machine",),
+            log_mode=LogMode.RAW_FILE,
+            images=False,
+            remote=not self.connection.is_local,
+            brings_pod_network=False,
+            refuses=tuple(sorted(refuses)),
+            memory_overhead_bytes=self.settings.memory_overhead_bytes,
+        )
+
+    def capability(self, protocol: type[T]) -> T | None:
+        """What is answered for is here."""
+        return self if isinstance(self, protocol) else None
+
+    async def version(self) -> RuntimeVersion:
+        """libvirt's version; the driver's (QEMU's) as API version."""
+        library, driver = await self.connection.use(_versions)
+        return RuntimeVersion(name="libvirt", version=_dotted(library), api_version=_dotted(driver))
+
+    async def health(self) -> RuntimeHealth:
+        """Whether libvirt answers, and whether there is a pod network to join."""
+        await self.connection.use(_ping)
+        network = self.host.pod_network is not None
+        condition = RuntimeCondition(
+            type="NetworkReady",
+            ok=network,
+            reason="" if network else "NoPodNetwork",
+            message="" if network else "the agent has no CNI configuration (--cni-conf-dir)",
+        )
+        return RuntimeHealth(
+            runtime_ready=True,
+            network_ready=network,
+            conditions=(RuntimeCondition(type="RuntimeReady", ok=True), condition),
+        )
+
+    # --- sandboxes ---
+
+    async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
+        """The pod's record, then its network."""
+        sandbox_id = SandboxId(f"{hashlib.sha256(spec.uid.encode()).hexdigest()[:24]}-{spec.attempt}")
+        record = self.records.sandboxes.get(sandbox_id)
+        if record is not None and record.is_ready:
+            return sandbox_id
+        record = record or SandboxRecord(spec=spec, created_at_ns=now_ns(self.host))
+        await self.records.save_sandbox(sandbox_id, record)
+        await self.records.save_sandbox(sandbox_id, msgspec.structs.replace(record, is_ready=True))
+        return sandbox_id
+
+    async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
+        """Power off what runs in it."""
+        record = self.records.sandboxes.get(sandbox_id)
+        for unit_id in await self._units_of(sandbox_id):
+            await self.units.stop(unit_id, 0)
+        if record is not None and not record.is_stopped:
+            await self.records.save_sandbox(sandbox_id, msgspec.structs.replace(record, is_stopped=True))
+
+    async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
+        """Its machine, its record, and with the pod's last sandbox the pod's disks."""
+        await self.stop_sandbox(sandbox_id)
+        uid = None
+        if (record := self.records.sandboxes.get(sandbox_id)) is not None:
+            uid = record.spec.uid
+        for unit_id in await self._units_of(sandbox_id):
+            if (identity := self.looks.identity(unit_id)) is not None:
+                uid = identity.uid
+            await self.units.remove(unit_id)
+        others = [s for i, s in self.records.sandboxes.items() if i != sandbox_id and s.spec.uid == uid]
+        if uid is not None and not others:
+            await self.host.blocking(remove_disks, pod_directory(self.host.state_directory, uid))
+        await self.records.forget_sandbox(sandbox_id)
+
+    async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
+        """From the records; raises Unavailable like every other look when libvirt does not answer."""
+        self.connection.get_handle()
+        return [
+            _summary(sandbox_id, record)
+            for sandbox_id, record in self.records.sandboxes.items()
+            if match.items() <= record.spec.labels.items()
+        ]
+
+    async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
+        """Everything about one sandbox."""
+        self.connection.get_handle()
+        record = self.records.sandboxes.get(sandbox_id)
+        if record is None:
+            raise NotFound(f"sandbox {sandbox_id} does not exist")
+        on_node = record.spec.namespaces.network is NamespaceMode.NODE
+        return SandboxStatus(summary=_summary(sandbox_id, record), ips=record.ips, host_network=on_node)
+
+    # --- units ---
+
+    async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
+        """Define the machine without starting it."""
+        if sandbox_id not in self.records.sandboxes:
+            raise NotFound(f"sandbox {sandbox_id} does not exist")
+        return await self.units.create(sandbox_id, spec, sandbox)
+
+    async def start_unit(self, unit_id: UnitId) -> None:
+        """Boot it."""
+        await self.units.start(unit_id)
+
+    async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
+        """Ask through guest agent or power button, wait, power off."""
+        await self.units.stop(unit_id, grace_seconds)
+
+    async def remove_unit(self, unit_id: UnitId) -> None:
+        """The domain and all that belongs to it alone."""
+        await self.units.remove(unit_id)
+
+    async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
+        """Our domains."""
+        return await self.looks.list_units(match)
+
+    async def unit_status(self, unit_id: UnitId) -> UnitStatus:
+        """Everything about one machine."""
+        return await self.looks.status(unit_id)
+
+    # --- events ---
+
+    async def events(self) -> AsyncIterator[RuntimeEvent]:
+        """What libvirt tells about our domains, after what only it tells was written down."""
+        self.connection.get_handle()
+        queue: asyncio.Queue[RuntimeEvent | None] = asyncio.Queue()
+        self._listeners.add(queue)
+        try:
+            while (event := await queue.get()) is not None:
+                yield event
+        finally:
+            self._listeners.discard(queue)
+        self.connection.get_handle()  # raises: that is why the stream ended
+
+    async def _listen(self, queue: asyncio.Queue[DomainEvent | None]) -> None:
+        try:
+            while (event := await queue.get()) is not None:
+                await self._handle(event)
+        finally:
+            self.connection.unsubscribe(queue)
+            self.stops.wake_all()
+            for listener in self._listeners:
+                listener.put_nowait(None)
+
+    async def _handle(self, event: DomainEvent) -> None:
+        identity = self.looks.identity(event.uuid)
+        kind = EventKind.CHANGED
+        if event.kind == "lifecycle":
+            kind = _EVENTS.get(event.event, EventKind.CHANGED)
+            if kind is EventKind.STOPPED:
+                self.stops.wake(event.uuid)
+        with contextlib.suppress(KubeletxError):  # the next look settles it
+            await self.looks.note(event)
+        if identity is None:
+            return
+        for listener in self._listeners:
+            listener.put_nowait(
+                RuntimeEvent(
+                    kind=kind,
+                    uid=identity.uid,
+                    sandbox_id=identity.sandbox_id,
+                    unit_id=UnitId(event.uuid),
+                    at_ns=now_ns(self.host),
+                )
+            )
+
+    # --- private ---
+
+    async def _units_of(self, sandbox_id: SandboxId) -> list[UnitId]:
+        found = await self.looks.all()
+        return [unit_id for unit_id, one in found.items() if one.identity.sandbox_id == sandbox_id]
+
+    async def _find_base(self, spec: UnitSpec, sandbox: SandboxSpec) -> Base:
+        path = Path(spec.image.requested.removeprefix("file://"))
+        if not path.is_absolute() or not await self.host.blocking(path.is_file):
+            raise NotFound(f"image {spec.image.requested} is not in the store")
+        kind = "raw" if path.suffix == ".raw" else "qcow2"
+        return Base(path=str(path), format=kind, virtual_size_bytes=64 << 20)
+
+    async def _accelerator(self) -> str:
+        if self._kvm is None:
+            self._kvm = asyncio.create_task(self._choose_accelerator(), name="libvirt-kvm-check")
+        return await asyncio.shield(self._kvm)
+
+    async def _choose_accelerator(self) -> str:
+        if self.connection.url.startswith("test:"):
+            return "test"
+        if self.settings.accelerator != "auto":
+            return self.settings.accelerator
+        verdict = await check_kvm(self.host, self.host.state_directory)
+        if verdict.works:
+            return "kvm"
+        self.host.events.record(
+            ObjectRef(kind="Runtime", name=self.endpoint.name),
+            type="Warning",
+            reason="EmulatedAccelerator",
+            message=f"Machines are emulated, which is slow: {verdict.why}",
+        )
+        return "qemu"
+
+
+def _summary(sandbox_id: SandboxId, record: SandboxRecord) -> SandboxSummary:
+    spec = record.spec
+    is_ready = record.is_ready and not record.is_stopped
+    return SandboxSummary(
+        id=sandbox_id,
+        uid=spec.uid,
+        name=spec.name,
+        namespace=spec.namespace,
+        attempt=spec.attempt,
+        state=SandboxState.READY if is_ready else SandboxState.NOT_READY,
+        created_at_ns=record.created_at_ns,
+        handler=spec.handler,
+        labels=spec.labels,
+        annotations=spec.annotations,
+    )
+
+
+def _versions(handle: libvirt.virConnect) -> tuple[int, int]:
+    return handle.getLibVersion(), handle.getVersion()
+
+
+def _ping(handle: libvirt.virConnect) -> None:
+    handle.numOfDomains()
+
+
+def _dotted(number: int) -> str:
+    return f"{number // 1_000_000}.{number // 1000 % 1000}.{number % 1000}"

@@ -1,0 +1,373 @@
+"""The life of a machine: define, start, stop, remove.
+
+Every call may come twice and may have been cut off before: the domain's UUID follows from the unit's key, files
+are made only when missing, and what is gone counts as stopped and removed. One call at a time per unit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from weakref import WeakValueDictionary
+
+import libvirt
+
+from kubeletx.api import (
+    Conflict,
+    Host,
+    Internal,
+    InvalidPod,
+    KubeletxError,
+    Machine,
+    ObjectRef,
+    SandboxId,
+    SandboxSpec,
+    TimedOut,
+    UnitId,
+    UnitSpec,
+    UnitState,
+)
+
+from .client import Connection
+from .config import GIB, Settings
+from .disks import Base, disk_serial, make_overlay, overlay_path, pod_directory, volume_disks
+from .domain.metadata import Identity, domain_name, domain_uuid, identity_of, metadata_element
+from .domain.sizing import Size, size_of
+from .domain.xml import Disk, Plan, domain_xml
+from .errors import code_of
+from .looks import Looks, Stops, now_ns
+from .records import Records, Run, UnitRecord
+
+ASK_AGAIN_SECONDS = (1.0, 2.0, 4.0)
+"""A guest that still boots does not hear the power button: it is pressed again after these, then every last one."""
+DESTROY_SECONDS = 20.0
+AGENT_SHUTDOWN = '{"execute":"guest-shutdown"}'
+
+FindBase = Callable[[UnitSpec, SandboxSpec], Awaitable[Base]]
+
+
+class Units:
+    """Machines of one runtime."""
+
+    def __init__(
+        self,
+        *,
+        host: Host,
+        settings: Settings,
+        connection: Connection,
+        records: Records,
+        looks: Looks,
+        stops: Stops,
+        runtime: str,
+        find_base: FindBase,
+        accelerator: Callable[[], Awaitable[str]],
+    ) -> None:
+        self._host = host
+        self._settings = settings
+        self._connection = connection
+        self._records = records
+        self._looks = looks
+        self._stops = stops
+        self._runtime = runtime
+        self._find_base = find_base
+        self._accelerator = accelerator
+        self._locks: WeakValueDictionary[UnitId, asyncio.Lock] = WeakValueDictionary()
+
+    @contextlib.asynccontextmanager
+    async def alone(self, unit_id: UnitId) -> AsyncIterator[None]:
+        """One changing call per unit at a time."""
+        lock = self._locks.get(unit_id)
+        if lock is None:
+            self._locks[unit_id] = lock = asyncio.Lock()
+        async with lock:
+            yield
+
+    async def create(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
+        """Define the domain and make its disks."""
+        machine = spec.detail
+        if not isinstance(machine, Machine):
+            raise InvalidPod(
+                field=f"container {spec.name}",
+                problem="is no virtual machine",
+                fix="give the pod spec.virtualMachine, or a runtime of type container",
+            )
+        unit_id = domain_uuid(self._host.agent_id, self._runtime, sandbox_id, spec.name, spec.attempt)
+        async with self.alone(unit_id):
+            if await self._looks.find(unit_id) is not None and unit_id in self._records.units:
+                return unit_id
+            size = size_of(
+                spec.resources,
+                machine,
+                default_memory_bytes=self._settings.default_memory_bytes,
+                max_vcpus=self._settings.max_vcpus,
+            )
+            identity = identity_of(
+                sandbox,
+                spec,
+                agent_id=self._host.agent_id,
+                runtime=self._runtime,
+                sandbox_id=sandbox_id,
+                now_ns=now_ns(self._host),
+            )
+            disks = await self._make_disks(unit_id, spec, machine, sandbox)
+            plan = Plan(
+                uuid=unit_id,
+                name=domain_name(sandbox, unit_id),
+                title=f"{sandbox.namespace}/{sandbox.name}",
+                metadata=metadata_element(identity),
+                accelerator=await self._accelerator(),
+                size=size,
+                disks=disks,
+                log_path=identity.log_path,
+                firmware=machine.firmware,
+                watchdog=self._settings.watchdog,
+            )
+            await self._records.save_unit(unit_id, UnitRecord(spec=spec, resources=granted(size)))
+            await self._connection.use(_define, domain_xml(plan))
+            self._looks.learn(unit_id, identity)
+        if size.memory_is_default:
+            self._tell_default_memory(sandbox, size)
+        return unit_id
+
+    async def start(self, unit_id: UnitId) -> None:
+        """Boot it; a machine that is on stays as it is, one that ended boots again with its disk."""
+        async with self.alone(unit_id):
+            found = await self._looks.get(unit_id)
+            state = self._looks.state(unit_id, found)
+            if state in (UnitState.RUNNING, UnitState.HELD):
+                return
+            old = self._records.run_of(unit_id)
+            record = self._records.units.get(unit_id)
+            machine = record.spec.detail if record is not None else None
+            paused = isinstance(machine, Machine) and machine.power == "paused"
+            self._looks.starting.add(unit_id)
+            try:
+                if state is not UnitState.PARKED:
+                    await self._records.save_run(unit_id, Run(is_starting=True, restarts=old.restarts))
+                await self._connection.use(_create, unit_id, paused)
+                now = now_ns(self._host)
+                await self._records.save_run(
+                    unit_id,
+                    Run(
+                        started_at_ns=old.started_at_ns if state is UnitState.PARKED else now,
+                        since_ns=now,
+                        restarts=old.restarts,
+                    ),
+                )
+            except KubeletxError as error:
+                if not isinstance(error, TimedOut):
+                    await self._records.save_run(unit_id, old)
+                raise
+            finally:
+                self._looks.starting.discard(unit_id)
+
+    async def stop(self, unit_id: UnitId, grace_seconds: float) -> None:
+        """Ask the guest to shut down, wait, then power off. Works from every state."""
+        async with self.alone(unit_id):
+            found = await self._looks.find(unit_id)
+            if found is None:
+                return
+            state = self._looks.state(unit_id, found)
+            if state in (UnitState.CREATED, UnitState.EXITED):
+                return
+            if state is UnitState.PARKED:
+                await self._connection.use(_discard_saved, unit_id)
+            elif grace_seconds <= 0 or not await self._ask(unit_id, state, grace_seconds):
+                await self._connection.use(_destroy, unit_id)
+            found = await self._looks.find(unit_id)
+            if found is not None and self._looks.state(unit_id, found) is UnitState.EXITED:
+                await self._looks.settle(unit_id, found)
+
+    async def remove(self, unit_id: UnitId) -> None:
+        """Power off what still runs; domain, seed and records go. The pod's disk stays for its next attempt."""
+        async with self.alone(unit_id):
+            found = await self._looks.find(unit_id)
+            if found is None and unit_id not in self._records.units:
+                return
+            if found is not None:
+                await self._connection.use(_undefine, unit_id)
+                self._looks.forget(unit_id)
+            record = self._records.units.get(unit_id)
+            if found is not None and record is not None:
+                await self._remove_own_disk(found.identity, record.spec)
+            await self._records.forget_unit(unit_id)
+
+    async def _remove_own_disk(self, identity: Identity, spec: UnitSpec) -> None:
+        """The disk of a machine that does not keep it ends with the unit."""
+        machine = spec.detail
+        if isinstance(machine, Machine) and not machine.keep_disk:
+            path = overlay_path(pod_directory(self._records.directory, identity.uid), spec, machine)
+            await self._host.blocking(path.unlink, missing_ok=True)
+
+    async def _make_disks(
+        self, unit_id: UnitId, spec: UnitSpec, machine: Machine, sandbox: SandboxSpec
+    ) -> tuple[Disk, ...]:
+        volumes = volume_disks(spec, machine)
+        if machine.boot_volume is not None:
+            if not any(disk.boot for disk in volumes):
+                raise InvalidPod(
+                    field="spec.virtualMachine.bootVolume",
+                    problem=f"{machine.boot_volume} is none of the machine's volumeDevices",
+                    fix="name one of them",
+                )
+            return tuple(sorted(volumes, key=lambda disk: not disk.boot))
+        base = await self._find_base(spec, sandbox)
+        path = overlay_path(pod_directory(self._records.directory, sandbox.uid), spec, machine)
+        await self._host.blocking(make_overlay, path, base, machine.root_size_bytes)
+        root = Disk(
+            path=str(path),
+            format="qcow2",
+            serial=disk_serial("root"),
+            boot=True,
+            backing_path=base.path,
+            backing_format=base.format,
+        )
+        return (root, *volumes)
+
+    async def _ask(self, unit_id: UnitId, state: UnitState, grace_seconds: float) -> bool:
+        """Ask until it ended or the grace period is over; True when it ended."""
+        with self._stops.expect(unit_id) as ended:
+            if state is UnitState.HELD:
+                with contextlib.suppress(KubeletxError):  # a broken emulator cannot go on; it ends below
+                    await self._connection.use(_resume, unit_id)
+            try:
+                async with asyncio.timeout(grace_seconds):
+                    await self._press_until(unit_id, ended)
+            except (TimeoutError, Conflict, Internal):  # too late, or in no state to hear it
+                return False
+        return True
+
+    async def _press_until(self, unit_id: UnitId, ended: asyncio.Event) -> None:
+        pauses = iter(ASK_AGAIN_SECONDS)
+        pause = ASK_AGAIN_SECONDS[0]
+        through_agent = True
+        while True:
+            if await self._connection.use(_ask_to_shut_down, unit_id, through_agent):
+                return
+            through_agent = False
+            pause = next(pauses, pause)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await ended.wait()
+                    found = await self._looks.find(unit_id)
+                    if found is None or not self._looks.state(unit_id, found).is_alive:
+                        return
+                    ended.clear()
+
+    def _tell_default_memory(self, sandbox: SandboxSpec, size: Size) -> None:
+        ref = ObjectRef(kind="Pod", name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid)
+        amount = f"{size.memory_bytes / GIB:g} GiB"
+        message = f"The machine has no memory limit and got the default of {amount}"
+        self._host.events.record(ref, type="Normal", reason="DefaultMemory", message=message)
+
+
+def granted(size: Size) -> dict[str, int]:
+    """As `UnitStatus.resources` shows it."""
+    return {
+        "vcpus": size.vcpus,
+        "memory_bytes": size.memory_bytes,
+        "max_vcpus": size.max_vcpus,
+        "max_memory_bytes": size.max_memory_bytes,
+    }
+
+
+# --- on the host's threads ---
+
+
+def _define(handle: libvirt.virConnect, text: str) -> None:
+    handle.defineXMLFlags(text, 0)
+
+
+def _create(handle: libvirt.virConnect, uuid: str, paused: bool) -> None:
+    domain = handle.lookupByUUIDString(uuid)
+    flags = libvirt.VIR_DOMAIN_START_PAUSED if paused else 0
+    try:
+        domain.createWithFlags(flags)
+    except libvirt.libvirtError as error:
+        if code_of(error) != libvirt.VIR_ERR_OPERATION_INVALID or not domain.isActive():
+            raise
+
+
+def _resume(handle: libvirt.virConnect, uuid: str) -> None:
+    domain = handle.lookupByUUIDString(uuid)
+    state, _ = domain.state()
+    if state == libvirt.VIR_DOMAIN_PAUSED:
+        domain.resume()
+    elif state == libvirt.VIR_DOMAIN_PMSUSPENDED:
+        domain.pMWakeup()
+
+
+def _ask_to_shut_down(handle: libvirt.virConnect, uuid: str, through_agent: bool) -> bool:
+    """True: it is off already."""
+    domain = _find(handle, uuid)
+    if domain is None or not domain.isActive():
+        return True
+    if through_agent and _tell_agent(domain):
+        return False
+    try:
+        domain.shutdownFlags(libvirt.VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN)
+    except libvirt.libvirtError:
+        if domain.isActive():
+            raise
+        return True
+    return False
+
+
+def _tell_agent(domain: libvirt.virDomain) -> bool:
+    """Whether a guest agent took the word; it does not answer, so nobody waits for it."""
+    import libvirt_qemu
+
+    try:
+        libvirt_qemu.qemuAgentCommand(
+            domain, AGENT_SHUTDOWN, libvirt_qemu.VIR_DOMAIN_QEMU_AGENT_COMMAND_NOWAIT, 0
+        )
+    except libvirt.libvirtError:
+        return False
+    return True
+
+
+def _destroy(handle: libvirt.virConnect, uuid: str) -> None:
+    domain = _find(handle, uuid)
+    if domain is None:
+        return
+    try:
+        domain.destroyFlags(0)
+    except libvirt.libvirtError:
+        if domain.isActive():
+            raise
+
+
+def _discard_saved(handle: libvirt.virConnect, uuid: str) -> None:
+    domain = _find(handle, uuid)
+    if domain is not None and domain.hasManagedSaveImage(0):
+        domain.managedSaveRemove(0)
+
+
+_EVERYTHING = (
+    libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
+    | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
+    | libvirt.VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA
+    | libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
+)
+
+
+def _undefine(handle: libvirt.virConnect, uuid: str) -> None:
+    _destroy(handle, uuid)
+    domain = _find(handle, uuid)
+    if domain is None:
+        return
+    try:
+        domain.undefineFlags(_EVERYTHING)
+    except libvirt.libvirtError as error:
+        if code_of(error) != libvirt.VIR_ERR_NO_DOMAIN:
+            raise
+
+
+def _find(handle: libvirt.virConnect, uuid: str) -> libvirt.virDomain | None:
+    try:
+        return handle.lookupByUUIDString(uuid)
+    except libvirt.libvirtError as error:
+        if code_of(error) in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_INVALID_ARG):
+            return None
+        raise
