@@ -80,6 +80,7 @@ def _register(about: LoadedPlugin, plugin: object, kinds: KindTable) -> LoadedPl
             fix="make it a plain function: hooks only register",
         )
     names = tuple(kind.name for kind in own)
+    KindTable((*kinds, *own))  # raises before the first of them is taken over
     for kind in own:
         kinds.add(kind)
     if not names:
