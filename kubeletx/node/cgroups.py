@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import structlog
@@ -79,6 +79,8 @@ class PodCgroupManager:
         self._root = "/".join(part for part in root.split("/") if part)
         self._per_qos = per_qos
         self._burstable: dict[str, int] = {}
+        self._burstable_sum = 0
+        self._burstable_written: int | None = None
         self._lock = asyncio.Lock()
         self._prepared = False
 
@@ -87,6 +89,16 @@ class PodCgroupManager:
         async with self._lock:
             await self._blocking(self._prepare, allocatable)
             self._prepared = True
+
+    async def resume(self, pods: Iterable[Pod]) -> None:
+        """Count pods that run since before the agent's start. Until then their shares stay as they are."""
+        if not self._per_qos:
+            return
+        async with self._lock:
+            for pod in pods:
+                if qos_class(pod.spec) == BURSTABLE:
+                    self._count(pod.metadata.uid, self._limits_of(pod).cpu_shares or MIN_SHARES)
+            await self._write_burstable()
 
     async def create(self, pod: Pod) -> str:
         """Make the pod's cgroup with its limits; returns its path, the parent of its units."""
@@ -140,7 +152,7 @@ class PodCgroupManager:
         if self._per_qos:
             for qos in (BURSTABLE, BEST_EFFORT):
                 self._driver.create(self._join(_DIRECTORY[qos]))
-                self._driver.limit(self._join(_DIRECTORY[qos]), Resources(cpu_shares=MIN_SHARES))
+            self._driver.limit(self._join(_DIRECTORY[BEST_EFFORT]), Resources(cpu_shares=MIN_SHARES))
 
     def _create(self, path: str, limits: Resources) -> None:
         self._driver.create(path)
@@ -148,12 +160,21 @@ class PodCgroupManager:
 
     async def _share(self, uid: str, shares: int | None) -> None:
         async with self._lock:
-            before = self._burstable.pop(uid, None)
-            if shares is not None:
-                self._burstable[uid] = shares
-            if shares != before:
-                limits = Resources(cpu_shares=_shares(sum(self._burstable.values())))
-                await self._blocking(self._driver.limit, self._join(_DIRECTORY[BURSTABLE]), limits)
+            self._count(uid, shares)
+            await self._write_burstable()
+
+    def _count(self, uid: str, shares: int | None) -> None:
+        self._burstable_sum -= self._burstable.pop(uid, 0)
+        if shares is not None:
+            self._burstable[uid] = shares
+            self._burstable_sum += shares
+
+    async def _write_burstable(self) -> None:
+        together = _shares(self._burstable_sum)
+        if together != self._burstable_written:  # a write that failed is made up for by the next pod
+            path = self._join(_DIRECTORY[BURSTABLE])
+            await self._blocking(self._driver.limit, path, Resources(cpu_shares=together))
+            self._burstable_written = together
 
 
 class SystemdSlices:

@@ -77,6 +77,12 @@ class PodManager:
         for pods in self._queued.values():
             yield from pods.values()
 
+    def running(self) -> Iterator[Pod]:
+        """Pods that are bound and have not come to their end."""
+        for worker in self._workers.values():
+            if worker.facts.runtime is not None and not has_ended(worker.desired, worker.facts):
+                yield worker.desired.pod
+
     def find(self, namespace: str, name: str) -> PodWorker | None:
         """The worker of the living pod with this name."""
         uid = self._names.get((namespace, name))
