@@ -134,7 +134,8 @@ class Connection:
                 await self._clock.sleep(_QUICK_SECONDS)
 
     async def close(self) -> None:
-        """Disconnect, within a deadline; failures do not matter any more."""
+        """Disconnect, within a deadline; failures do not matter any more. `run` opens it anew."""
+        self._opened = False
         try:
             await self.gate.call("close", CallClass.PROBE, self._limits.open_seconds, self._runtime.close)
         except KubeletxError as error:

@@ -441,3 +441,12 @@ async def test_events_for_no_object_are_told_for_known_pods_only(bench: Bench) -
     await bench.clock.run_for(0.1)
     assert bench.listener.pods == [("one", A, bench.listener.pods[0][2])]
     assert isinstance(bench.listener.pods[0][2], RuntimeEvent)
+
+
+async def test_a_handle_that_is_run_again_opens_its_runtime_again(clock: FakeClock) -> None:
+    bench = Bench(FakeRuntime("one", clock=clock), clock)
+    for opened in (1, 2):
+        async with bench.running():
+            await bench.until(lambda: bench.handle.state.ready and bench.runtime.is_open)
+            assert bench.handle.opened == opened
+        assert not bench.runtime.is_open
