@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any, TypeVar, cast
 
 import structlog
@@ -61,7 +60,7 @@ class Connection:
         self._health = Health(state=RuntimeState(since=clock.now()))
         self._opened = False
         self._complained = False
-        self._lost_at: datetime | None = None
+        self._lost_at: float | None = None
         self._poked = asyncio.Event()
         self._capabilities: dict[type, object | None] = {}
         self.gate = CallGate(endpoint.name, limits, self._refusal)
@@ -178,8 +177,8 @@ class Connection:
 
     def _apply(self, outcome: RuntimeHealth | Silence) -> None:
         old = self.state
-        now = self._clock.now()
-        self._health = step(self._health, outcome, wall=now, mono=self._clock.monotonic())
+        wall, mono = self._clock.now(), self._clock.monotonic()
+        self._health = step(self._health, outcome, wall=wall, mono=mono)
         new = self.state
         if new == old:
             if not new.reachable:
@@ -189,14 +188,14 @@ class Connection:
             self.reachable.set()
         else:
             self.reachable.clear()
-        self._tell(old, new, now)
+        self._tell(old, new, mono)
         self._on_change()
 
     def _complain(self, state: RuntimeState) -> None:
         """The first words about an outage; later ones say nothing."""
         if not self._complained:
             self._complained = True
-            self._lost_at = self._lost_at or self._clock.now()
+            self._lost_at = self._clock.monotonic() if self._lost_at is None else self._lost_at
             log.warning(
                 "Lost runtime" if self.opened else "Did not reach runtime; retrying",
                 runtime=self._endpoint.name,
@@ -204,13 +203,13 @@ class Connection:
                 err=state.message,
             )
 
-    def _tell(self, old: RuntimeState, new: RuntimeState, now: datetime) -> None:
+    def _tell(self, old: RuntimeState, new: RuntimeState, mono: float) -> None:
         name = self._endpoint.name
         if not new.reachable:
             self._complain(new)
         elif not old.reachable:
             lost_at, self._lost_at, self._complained = self._lost_at, None, False
-            elapsed = {} if lost_at is None else {"elapsed_seconds": (now - lost_at).total_seconds()}
+            elapsed = {} if lost_at is None else {"elapsed_seconds": round(mono - lost_at, 3)}
             version = self.version.version if self.version else ""
             log.info("Reached runtime", runtime=name, kind=self._endpoint.kind, version=version, **elapsed)
         if (old.ready, old.network_ready) == (new.ready, new.network_ready):

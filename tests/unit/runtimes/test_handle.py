@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from kubeletx.api import (
     EventKind,
@@ -450,3 +451,15 @@ async def test_a_handle_that_is_run_again_opens_its_runtime_again(clock: FakeClo
             await bench.until(lambda: bench.handle.state.ready and bench.runtime.is_open)
             assert bench.handle.opened == opened
         assert not bench.runtime.is_open
+
+
+async def test_how_long_an_outage_was_does_not_depend_on_the_wall_clock(bench: Bench) -> None:
+    bench.runtime.backend.kill()
+    await bench.until(lambda: not bench.handle.state.reachable)
+    bench.clock.jump(-86_400)
+    await bench.clock.run_for(5)
+    with capture_logs() as lines:
+        bench.runtime.backend.revive()
+        await bench.until(lambda: bench.handle.state.reachable)
+    (line,) = [line for line in lines if line["event"] == "Reached runtime"]
+    assert 5 <= line["elapsed_seconds"] < 60
