@@ -7,6 +7,7 @@ with CriCalls(containerd.endpoint) as cri:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import grpc
@@ -57,11 +58,12 @@ class CriCalls:
         items = self.call("ListContainers", filter=pb.ContainerFilter(label_selector=selector)).containers
         return sorted(items, key=lambda one: int(one.created_at))
 
-    def remove_all(self) -> None:
-        """Stop and remove every sandbox with its containers."""
+    def remove_all(self, *, keep: Callable[[Any], bool] = lambda _one: False) -> None:
+        """Stop and remove every sandbox with its containers, except those that `keep` is true for."""
         for one in self.sandboxes():
-            self.call("StopPodSandbox", pod_sandbox_id=one.id)
-            self.call("RemovePodSandbox", pod_sandbox_id=one.id)
+            if not keep(one):
+                self.call("StopPodSandbox", pod_sandbox_id=one.id)
+                self.call("RemovePodSandbox", pod_sandbox_id=one.id)
 
     def remove_foreign_images(self) -> None:
         """Remove images that have a name of another registry too: a pod's status may show any of the names."""
