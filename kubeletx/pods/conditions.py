@@ -202,7 +202,7 @@ def _runtime_reachable(
         if find_condition(previous, names.RUNTIME_REACHABLE) is not None:
             yield PodCondition(type=names.RUNTIME_REACHABLE, status=TRUE)
         return
-    waits = [f"restart of {s.name}" for s in statuses if s.state.running is None and s.restart_count]
+    waits = [f"restart of {s.name}" for s in statuses if _is_to_restart(s, facts)]
     if desired.deletion is not None:
         waits = ["deletion"]
     message = outage.message if not waits else f"{outage.message}; waiting for it: {', '.join(waits)}"
@@ -213,6 +213,16 @@ def _runtime_reachable(
         message=message,
         last_transition_time=outage.since,
     )
+
+
+def _is_to_restart(status: ContainerStatus, facts: PodFacts) -> bool:
+    """Whether the container ended and was started before, or runs on although a probe has condemned it."""
+    if status.state.running is None:
+        return bool(status.restart_count)
+    probes, unit = facts.unit(status.name).probes, newest(facts, status.name)
+    if probes is None or unit is None or probes.unit_id != unit.id:
+        return False
+    return False in (probes.startup, probes.liveness)
 
 
 def _units_running(facts: PodFacts) -> Iterator[PodCondition]:

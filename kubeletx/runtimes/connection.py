@@ -188,6 +188,7 @@ class Connection:
             self.reachable.set()
         else:
             self.reachable.clear()
+            self.gate.give_up_queries()
         self._tell(old, new, mono)
         self._on_change()
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from survival import (
@@ -159,6 +160,69 @@ def test_no_call_to_a_hung_runtime_delays_the_other_and_few_are_made(
         else:
             agent.wait_for(f"hung-{number}", lambda pod: is_ready(pod) and reachable(pod))
     assert not logged(agent, "Action failed with a bug")
+
+
+def test_probes_go_on_where_they_can_and_what_is_decided_waits_and_says_so(
+    json_agent: PrivateAgent, manifests: Path, containerd_b: PrivateContainerd, tmp_path: Path
+) -> None:
+    """DECISIONS 24: commands neither pass nor fail, the network is asked, restarts and ends wait."""
+    agent, www = json_agent, tmp_path / "www"
+    www.mkdir()
+    for name in ("ready", "alive"):
+        (www / name).touch()
+    every = {"periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 5}
+
+    def put(name: str, **probes: Any) -> Path:
+        parts = {"volumeMounts": [{"name": "www", "mountPath": "/www"}], **probes}
+        spec = {"volumes": [{"name": "www", "hostPath": {"path": str(www)}}]}
+        command = ("sh", "-c", "trap 'exit 0' TERM; httpd -p 8080 -h /www; while :; do sleep 0.2; done")
+        manifest = pod_manifest(name, runtime="containerd-b", command=command, container=parts, spec=spec)
+        return put_manifest(manifests, manifest)
+
+    def get(path: str, **more: Any) -> dict[str, Any]:
+        return {"httpGet": {"path": path, "port": 8080}, **every, **more}
+
+    command = {"exec": {"command": ["true"]}, **every}
+    put("commands", readinessProbe=command, livenessProbe=command)
+    put("asked", readinessProbe=get("/ready"))
+    put("sick", livenessProbe=get("/alive", initialDelaySeconds=2))
+    leaving = put("leaving")
+    before = {name: agent.wait_for(name) for name in ("commands", "asked", "sick", "leaving")}
+    unhealthy = reasons(agent, "commands-lab").count("Unhealthy")
+    with outage(containerd_b, "hung"):
+        for name in before:
+            agent.wait_for(name, unreachable)
+        (www / "ready").unlink()
+        agent.wait_for("asked", lambda pod: condition(pod, "Ready") == "False")
+        (www / "ready").touch()
+        agent.wait_for("asked", lambda pod: condition(pod, "Ready") == "True")
+        (www / "alive").unlink()
+        agent.wait_for("sick", lambda pod: "waiting for it: restart of main" in outage_message(pod))
+        leaving.unlink()
+        agent.wait_for("leaving", lambda pod: "waiting for it: deletion" in outage_message(pod))
+        for name, old in before.items():
+            assert life(agent.wait_for(name, unreachable)) == life(old)
+    after = agent.wait_for("commands", reachable)
+    assert (is_ready(after), life(after)) == (True, life(before["commands"]))
+    assert ready_since(after) == ready_since(before["commands"])
+    assert reasons(agent, "commands-lab").count("Unhealthy") == unhealthy
+    agent.wait_gone("leaving")
+    agent.wait_for("sick", lambda pod: container(pod).restart_count == 1)
+    (www / "alive").touch()
+    agent.wait_for("sick")
+    assert life(agent.wait_for("asked", reachable)) == life(before["asked"])
+    assert [line["event"] for line in complaints(agent)] == ["Lost runtime"]
+
+
+def outage_message(pod: Pod) -> str:
+    """What the pod's condition says on its runtime."""
+    found = [one.message for one in pod.status.conditions if one.type == RUNTIME_REACHABLE]
+    return (found[0] if found else "") or ""
+
+
+def ready_since(pod: Pod) -> Any:
+    """When the pod's Ready condition changed."""
+    return next(one.last_transition_time for one in pod.status.conditions if one.type == "Ready")
 
 
 def test_an_agent_started_during_an_outage_keeps_the_pods_and_finds_them_again(

@@ -34,6 +34,7 @@ from kubeletx.testing.lab import (
     Lab,
     PrivateAgent,
     PrivateContainerd,
+    image_ref,
     is_ready,
     pod_manifest,
     put_manifest,
@@ -203,23 +204,40 @@ def test_readiness_changes_once_for_each_outage_with_its_reason(
     assert node_condition(agent, RUNTIMES_READY)[0] == "True"
 
 
+@pytest.mark.parametrize("how", ["killed", "hung"])
 def test_commands_that_need_a_lost_runtime_fail_at_once_and_logs_can_still_be_read(
-    agent: PrivateAgent, manifests: Path, containerd_b: PrivateContainerd
+    agent: PrivateAgent, manifests: Path, containerd_b: PrivateContainerd, how: str
 ) -> None:
     script = "echo hello; trap 'exit 0' TERM; while :; do sleep 0.1; done"
     put_manifest(manifests, pod_manifest("there", runtime="containerd-b", command=["sh", "-c", script]))
     agent.wait_for("there")
     until(lambda: "hello" in agent.cli("logs", "there-lab").stdout, "the log")
-    containerd_b.kill()
+    containerd_b.kill() if how == "killed" else containerd_b.pause()
+    fails(agent, "exec", "there-lab", "--", "true", seconds=60)  # before anybody has noticed
     until(lambda: node_condition(agent, RUNTIMES_READY)[0] == "False", "the outage is told")
-    failed = agent.cli("exec", "there-lab", "--", "true", timeout_seconds=20)
-    assert failed.returncode != 0
-    assert "containerd-b" in failed.stderr
-    assert "Traceback" not in failed.stderr
+    fails(agent, "exec", "there-lab", "--", "true")
+    fails(agent, "attach", "there-lab")
+    fails(agent, "image", "pull", image_ref("web"), "--runtime", "containerd-b")
     assert "hello" in agent.cli("logs", "there-lab").stdout
-    for command in (("get", "pods"), ("get", "runtimes"), ("get", "node"), ("describe", "pod", "there-lab")):
+    for command in (
+        ("get", "pods"),
+        ("get", "runtimes"),
+        ("get", "node"),
+        ("get", "images"),
+        ("describe", "pod", "there-lab"),
+        ("top", "pods"),
+        ("top", "runtimes"),
+    ):
         shown = agent.cli(*command, timeout_seconds=20)
         assert shown.returncode == 0, shown.stderr
-    containerd_b.start_daemon()
+    containerd_b.start_daemon() if how == "killed" else containerd_b.resume()
     until(lambda: node_condition(agent, RUNTIMES_READY)[0] == "True", "its end is told")
     assert agent.cli("exec", "there-lab", "--", "true").returncode == 0
+
+
+def fails(agent: PrivateAgent, *arguments: str, seconds: float = 20) -> None:
+    """The command ends in time with words that name the lost runtime."""
+    failed = agent.cli(*arguments, timeout_seconds=seconds)
+    assert failed.returncode != 0, failed.stdout
+    assert "containerd-b" in failed.stderr
+    assert "Traceback" not in failed.stderr

@@ -362,6 +362,25 @@ async def test_a_hanging_runtime_is_an_outage_too(bench: Bench) -> None:
     await bench.until(lambda: bench.handle.state.ready)
 
 
+async def test_a_query_in_flight_ends_when_the_runtime_is_lost_and_a_change_does_not(
+    clock: FakeClock,
+) -> None:
+    limits = Limits(query_seconds=600, request_seconds=600, probe_seconds=0.2)
+    async with Bench(FakeRuntime("one", clock=clock), clock, limits).running() as bench:
+        await bench.until(lambda: bench.handle.is_listed)
+        stuck = bench.runtime.script("*", hang=True)
+        query = asyncio.create_task(bench.handle.ask("exec", bench.runtime.version))
+        change = asyncio.create_task(bench.handle.create_sandbox(sandbox_of("one", "a")))
+        await bench.until(lambda: not bench.handle.state.reachable)
+        with pytest.raises(Unavailable, match="runtime one"):
+            await query
+        assert not change.done()
+        assert bench.handle.counts["exec"].errors == 1
+        stuck.stop()
+        change.cancel()
+        await asyncio.gather(change, return_exceptions=True)
+
+
 async def test_one_late_probe_changes_nothing(bench: Bench) -> None:
     bench.runtime.script("health", error=Unavailable("slow"), times=1)
     await bench.clock.run_for(30)
