@@ -303,3 +303,10 @@ FEATURES: frozenset[str] = frozenset(
     }
 )
 """Every word that may stand in `Traits.refuses`."""
+
+
+def every_feature_but(*can: str) -> tuple[str, ...]:
+    """For `Traits.refuses`: all of `FEATURES` without those named, sorted. Raises ValueError for an unknown word."""
+    if unknown := set(can) - FEATURES:
+        raise ValueError(f"unknown feature {min(unknown)!r}: use one of {', '.join(sorted(FEATURES))}")
+    return tuple(sorted(FEATURES.difference(can)))
