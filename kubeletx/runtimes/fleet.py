@@ -31,7 +31,7 @@ _STEADY_SECONDS = 300.0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator configured. `settings`: by kind, decoded. `class_map`: runtime class to handler."""
+    """What the operator configured. `settings`: by kind, decoded. `class_map`: runtime class to NAME or NAME--HANDLER."""
 
     endpoints: tuple[Endpoint, ...] = ()
     settings: dict[str, Any] = {}
