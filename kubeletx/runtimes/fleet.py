@@ -7,7 +7,8 @@ Added runtimes, removals and cordons are lasting files (`DropIns`). Pods are not
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -63,6 +64,7 @@ class Fleet:
         self._handles: dict[RuntimeName, RuntimeHandle] = {}
         self._hosts: dict[RuntimeName, RuntimeHost] = {}
         self._tasks: dict[RuntimeName, asyncio.Task[None]] = {}
+        self._leaving: set[RuntimeName] = set()
         self._group: asyncio.TaskGroup | None = None
 
     @property
@@ -103,6 +105,19 @@ class Fleet:
             host.close()
 
     # --- changes at run time ---
+
+    def is_leaving(self, name: RuntimeName) -> bool:
+        """Whether it is being removed, so that no pod may be bound to it."""
+        return name in self._leaving
+
+    @contextlib.contextmanager
+    def leaving(self, handle: RuntimeHandle) -> Iterator[None]:
+        """While it is being removed."""
+        self._leaving.add(handle.name)
+        try:
+            yield
+        finally:
+            self._leaving.discard(handle.name)
 
     def add(self, endpoint: Endpoint) -> RuntimeHandle:
         """Add a runtime, lasting. Raises InvalidConfig, and Unavailable when it cannot be made lasting."""
@@ -152,8 +167,9 @@ class Fleet:
                 errors.append(_still_used(origin, handle.name))
                 wanted.pop(origin, None)
                 continue
-            await self._stop(handle)
-            self._drop(handle)
+            with self.leaving(handle):
+                await self._stop(handle)
+                self._drop(handle)
             self._listener.runtime_changed(handle.name)
         for endpoint in wanted.values():
             if endpoint.name in self._handles:

@@ -68,7 +68,6 @@ class RuntimeRegistry:
         self._bindings = bindings
         self._tombstones = tombstones
         self._listeners: list[RuntimeListener] = []
-        self._leaving: set[RuntimeName] = set()
         self._group: asyncio.TaskGroup | None = None
         self._fleet = Fleet(
             kinds=kinds,
@@ -217,7 +216,7 @@ class RuntimeRegistry:
     async def bind(self, binding: Binding) -> RuntimeHandle:
         """Write the pod's binding; on disk when this returns (rule 1)."""
         handle = self.get(binding.runtime)
-        if handle.name in self._leaving:
+        if self._fleet.is_leaving(handle.name):
             raise NotFound(f"runtime {handle.name!r} is being removed", reason=names.RUNTIME_NOT_FOUND)
         await self._bindings.bind(msgspec.structs.replace(binding, kind=handle.kind))
         return handle
@@ -290,8 +289,7 @@ class RuntimeRegistry:
         this name is added again.
         """
         handle = self.get(name)
-        self._leaving.add(handle.name)
-        try:
+        with self._fleet.leaving(handle):
             await self._bindings.wait_written(name)
             bound = self.bound_uids(name)
             if bound and not force:
@@ -305,8 +303,6 @@ class RuntimeRegistry:
                     await self.bury(uid)
 
             await self._fleet.remove(handle, bury_all)
-        finally:
-            self._leaving.discard(handle.name)
 
     def cordon(self, name: str, cordoned: bool = True) -> None:
         """Keep new pods off a runtime, lasting; or let them in again."""

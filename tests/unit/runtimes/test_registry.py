@@ -206,6 +206,20 @@ async def test_no_pod_is_bound_to_a_runtime_that_is_being_removed(two: World) ->
         assert not registry.bindings()
 
 
+async def test_no_pod_is_bound_to_a_runtime_whose_drop_in_is_gone(two: World) -> None:
+    directory = two.root / "runtimes.d"
+    directory.mkdir()
+    (directory / "x.yaml").write_text("name: x\nworkloadType: container\nurl: fake://x\n")
+    async with two.running() as registry:
+        (directory / "x.yaml").unlink()
+        reloading = asyncio.create_task(registry.reload_dropins())
+        await asyncio.sleep(0)
+        with pytest.raises(NotFound, match="runtime 'x'"):
+            await registry.bind(binding("a", "x"))
+        assert await reloading == ()
+        assert not registry.bindings()
+
+
 async def test_after_a_forced_removal_the_leftovers_go_when_the_runtime_returns(two: World) -> None:
     async with two.running() as registry:
         await registry.bind(binding("a", "one"))
