@@ -318,7 +318,10 @@ class PodManager:
             except Exception:
                 log.exception("Pod worker failed with a bug and starts again", pod=worker.desired.ref)
                 await self._services.clock.sleep(10)
-        self._end(worker)
+        try:
+            self._end(worker)
+        except Exception:
+            log.exception("Ending a pod failed with a bug", pod=worker.desired.ref)
 
     def _end(self, worker: PodWorker) -> None:
         uid, pod = worker.uid, worker.desired.pod
