@@ -168,6 +168,9 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 settings=settings,
                 class_map=config.runtimes.classes,
                 limits=call_limits(config),
+                cgroup_driver=(config.cgroups.driver or "")
+                if may_make_cgroups(config.cgroups, trees)
+                else None,
             ),
             parts=HostParts(
                 agent_id=agent_id,
@@ -205,7 +208,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
         stack.push_async_callback(stores.close)
         volumes = VolumePreparer(root_dir=config.root_dir, blocking=files, fields=context.fields())
         directories = PodDirectories(context)
-        cgroups = make_pod_cgroups(config, context, files, trees)
+        cgroups = make_pod_cgroups(config, context, files, trees, registry.cgroup_driver.use)
         probes = UnitProbes(registry, clock, events)
         stack.push_async_callback(probes.close)
         watcher = FileWatcher()

@@ -269,6 +269,9 @@ class Traits(Seen, frozen=True, kw_only=True):
     """True: the runtime calls CNI itself. False: it asks `Host.pod_network`, or has no pod network."""
     refuses: tuple[str, ...] = ()
     """Pod features it cannot do, by the names in `FEATURES`; a pod that needs one is rejected."""
+    cgroup_driver: str = ""
+    """``systemd`` or ``cgroupfs``: what it does with `SandboxSpec.cgroup_parent`. Empty: it does not tell, or has
+    no cgroups on this machine."""
     cpu_overhead_millicores: int = 0
     memory_overhead_bytes: int = 0
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 import structlog
@@ -65,15 +66,15 @@ class PodCgroupManager:
 
     def __init__(
         self,
-        driver: CgroupDriver,
+        driver: Callable[[], CgroupDriver],
         *,
         limits_of: Callable[[Pod], Resources],
         blocking: Blocking,
         root: str = "",
         per_qos: bool = True,
     ) -> None:
-        """`limits_of`: what a pod's own cgroup gets. `root`: the cgroup that kubepods is made in."""
-        self._driver = driver
+        """`driver` is asked once, when the first cgroup is made or removed. `limits_of`: what a pod's own cgroup gets. `root`: the cgroup that kubepods is made in."""
+        self._choose_driver = driver
         self._limits_of = limits_of
         self._blocking = blocking
         self._root = "/".join(part for part in root.split("/") if part)
@@ -83,6 +84,10 @@ class PodCgroupManager:
         self._burstable_written: int | None = None
         self._lock = asyncio.Lock()
         self._prepared = False
+
+    @cached_property
+    def _driver(self) -> CgroupDriver:
+        return self._choose_driver()
 
     async def prepare(self, allocatable: NodeResources | None = None) -> None:
         """Make the shared cgroups; `allocatable` limits all pods together (None: no limit)."""

@@ -39,7 +39,7 @@ _QUICK_SECONDS = 1.0
 
 
 class Connection:
-    """`on_change` is called after every change of `state`."""
+    """`on_change` is called after every change of `state`. `judge` may find reasons of the node's own."""
 
     def __init__(
         self,
@@ -50,7 +50,9 @@ class Connection:
         events: EventSink,
         limits: Limits,
         on_change: Callable[[], None],
+        judge: Callable[[RuntimeHealth, Traits], RuntimeHealth],
     ) -> None:
+        self._judge = judge
         self._endpoint = endpoint
         self._runtime = runtime
         self._clock = clock
@@ -132,6 +134,10 @@ class Connection:
             else:
                 await self._clock.sleep(_QUICK_SECONDS)
 
+    def judge(self, health: RuntimeHealth) -> RuntimeHealth:
+        """The runtime's own view with what stands against it on this node."""
+        return self._judge(health, self.traits) if self.traits is not None else health
+
     async def close(self) -> None:
         """Disconnect, within a deadline; failures do not matter any more. `run` opens it anew."""
         self._opened = False
@@ -167,9 +173,10 @@ class Connection:
 
     async def _probe(self) -> bool:
         try:
-            outcome: RuntimeHealth | Silence = await self.gate.call(
+            answer = await self.gate.call(
                 "health", CallClass.PROBE, self._limits.probe_seconds, self._runtime.health
             )
+            outcome: RuntimeHealth | Silence = self.judge(answer)
         except KubeletxError as error:
             outcome = _silence(error)
         self._apply(outcome)

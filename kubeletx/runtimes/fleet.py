@@ -17,6 +17,7 @@ import structlog
 
 from kubeletx.api import Endpoint, InvalidConfig, Runtime, RuntimeName, Unavailable
 
+from .cgroup_driver import NodeCgroupDriver
 from .dropins import DropIns
 from .endpoints import check_name
 from .handle import RuntimeHandle, RuntimeListener
@@ -38,6 +39,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Any] = {}
     class_map: dict[str, str] = {}
     limits: Limits = Limits()
+    cgroup_driver: str | None = None
+    """As configured; empty: not set; None: pods get no cgroups of their own."""
 
 
 class Fleet:
@@ -66,6 +69,7 @@ class Fleet:
         self._tasks: dict[RuntimeName, asyncio.Task[None]] = {}
         self._leaving: set[RuntimeName] = set()
         self._group: asyncio.TaskGroup | None = None
+        self.cgroup_driver = NodeCgroupDriver(plan.cgroup_driver, self._told_cgroup_drivers)
 
     @property
     def handles(self) -> Mapping[RuntimeName, RuntimeHandle]:
@@ -210,11 +214,15 @@ class Fleet:
             events=self._parts.events,
             listener=self._listener,
             limits=self._plan.limits,
+            judge=lambda health, traits: self.cgroup_driver.judge(health, traits.cgroup_driver),
         )
         handle.cordon(cordoned)
         self._handles[endpoint.name] = handle
         self._hosts[endpoint.name] = host
         return handle
+
+    def _told_cgroup_drivers(self) -> list[str]:
+        return [h.traits.cgroup_driver for h in self._handles.values() if h.traits is not None]
 
     def _make_lasting(self, endpoint: Endpoint) -> str:
         """Where it stands from now on: its own file, or the flag that it was removed from before."""

@@ -78,6 +78,8 @@ class RuntimeRegistry:
             beside=self._clear_leftovers,
         )
         self._handles = self._fleet.handles
+        self.cgroup_driver = self._fleet.cgroup_driver
+        """Which driver makes pods' cgroups: the runtimes decide it."""
 
     # --- start ---
 

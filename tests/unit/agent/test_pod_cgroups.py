@@ -46,7 +46,7 @@ async def no_thread(function: Any, /, *args: Any) -> Any:
 
 
 def made(config: AgentConfig, context: NodeContext, tree: Path) -> object | None:
-    return make_pod_cgroups(config, context, cast("Any", no_thread), CgroupTrees(tree))
+    return make_pod_cgroups(config, context, cast("Any", no_thread), CgroupTrees(tree), lambda: "cgroupfs")
 
 
 def test_whoever_may_make_cgroups_makes_them(tree: Path, context: NodeContext) -> None:
@@ -130,7 +130,7 @@ async def test_a_restart_of_the_agent_does_not_starve_burstable_pods(
         assembly,
         "make_pod_cgroups",
         lambda *_: PodCgroupManager(
-            driver, limits_of=lambda _pod: Resources(cpu_shares=300), blocking=no_thread
+            lambda: driver, limits_of=lambda _pod: Resources(cpu_shares=300), blocking=no_thread
         ),
     )
     burstable = Container(

@@ -65,7 +65,7 @@ class RecordingDriver:
 
 def manager(driver: RecordingDriver, **settings: Any) -> PodCgroupManager:
     return PodCgroupManager(
-        driver, limits_of=lambda _pod: Resources(cpu_shares=300), blocking=at_once, **settings
+        lambda: driver, limits_of=lambda _pod: Resources(cpu_shares=300), blocking=at_once, **settings
     )
 
 
