@@ -121,12 +121,14 @@ class PodManager:
     # --- PodSink ------------------------------------------------------------------------------------
 
     def update(self, source: str, pod: Pod) -> None:
-        """See `PodSink.update`."""
+        """See `PodSink.update`. A pod that is here already keeps its creation time: when it was first seen."""
+        worker = self._workers.get(pod.uid)
+        if worker is not None and not worker.desired.is_going:
+            pod = _created(pod, worker.desired.pod)
         desired = DesiredPod(uid=pod.uid, pod=pod, source=source, spec_hash=pod_hash(pod))
         was_unclaimed = desired.uid in self._unclaimed
         self._unclaimed.discard(desired.uid)
         self._orphans.discard(desired.uid)
-        worker = self._workers.get(desired.uid)
         if worker is not None:
             if worker.desired.is_going:
                 self._again[desired.uid] = (
@@ -383,3 +385,11 @@ class PodManager:
     async def wait_synced(self) -> None:
         """Return after the next source has delivered everything."""
         await self._synced_news.wait()
+
+
+def _created(pod: Pod, before: Pod) -> Pod:
+    """The pod with the creation time that is known of it. A source that reads files knows only the present."""
+    created = before.metadata.creation_timestamp
+    if created is None or created == pod.metadata.creation_timestamp:
+        return pod
+    return replace(pod, metadata=replace(pod.metadata, creation_timestamp=created))
