@@ -26,6 +26,7 @@ from kubeletx.runtimes.handle import RuntimeHandle
 from kubeletx.runtimes.selection import Chosen, Waits
 from kubeletx.runtimes.snapshots import PodSnapshot
 
+from .counters import static
 from .environment.labels import grace_seconds as own_grace_seconds
 from .facts import Deletion, DesiredPod, PodFacts
 from .progress import has_ended
@@ -82,6 +83,11 @@ class PodManager:
         for worker in self._workers.values():
             if worker.facts.runtime is not None and not has_ended(worker.desired, worker.facts):
                 yield worker.desired.pod
+
+    def desired(self) -> Iterator[DesiredPod]:
+        """Every pod that a source wants here, those that wait included."""
+        yield from (worker.desired for worker in self._workers.values())
+        yield from self.queued()
 
     def find(self, namespace: str, name: str) -> PodWorker | None:
         """The worker of the living pod with this name."""
@@ -343,7 +349,8 @@ class PodManager:
         if again is not None:
             self.update(again.source, again.pod)
         for desired in waiting.values():
-            self._services.counters.restarted_pods += desired.source == worker.desired.source
+            if desired.source == worker.desired.source:
+                self._services.counters.restarted_pods[static(desired.source)] += 1
             self.update(desired.source, desired.pod)
 
     def _delete(self, worker: PodWorker, grace_seconds: int | None, *, force: bool = False) -> None:

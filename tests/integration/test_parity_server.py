@@ -101,7 +101,7 @@ def test_metrics_have_the_kubelets_names(bench: Bench, ports: tuple[int, int]) -
         "kubelet_running_pods",
         'kubelet_running_containers{container_state="running"}',
         "kubelet_started_pods_total",
-        "kubelet_started_containers_total",
+        'kubelet_started_containers_total{container_type="container"}',
         "kubelet_pod_start_duration_seconds_count",
         'kubelet_runtime_operations_total{operation_type="start_unit",runtime="containerd-a"}',
     )

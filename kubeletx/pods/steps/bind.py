@@ -62,7 +62,7 @@ async def bind(step: StepContext) -> Change:
 def _reject(step: StepContext, reason: str, message: str) -> Change:
     log.info("Rejected pod", pod=step.desired.ref, pod_uid=step.uid, reason=reason, err=message)
     step.warning(reason, message)
-    step.services.counters.admission_rejections += 1
+    step.services.counters.admission_rejections[reason] += 1
     return changes.rejected(reason, message)
 
 
