@@ -17,9 +17,11 @@ from kubeletx.api import SandboxState, UnitState, names
 from kubeletx.kube.core import ContainerStatus, Pod, PodCondition, PodStatus
 
 from .facts import DesiredPod, PodFacts
+from .order import RESTART_ALL
 from .phase import FAILED, PENDING, SUCCEEDED
 from .plan_sandbox import SandboxNeed, sandbox_need
 from .progress import newest
+from .restart_all import outdated_units
 from .roles import init_units, is_sidecar, regular_units
 
 TRUE, FALSE = "True", "False"
@@ -42,6 +44,7 @@ OURS = frozenset(
         names.POD_SCHEDULED,
         names.RUNTIME_REACHABLE,
         names.UNITS_RUNNING,
+        names.ALL_CONTAINERS_RESTARTING,
         names.MANIFEST_VALID,
     }
 )
@@ -66,6 +69,7 @@ def build_conditions(
         PodCondition(type=names.POD_SCHEDULED, status=TRUE),
         *_runtime_reachable(desired, facts, previous, statuses),
         *_units_running(facts),
+        *_restarting_all(desired, facts),
         *_manifest_valid(desired),
     )
     generation = desired.pod.metadata.generation
@@ -233,6 +237,19 @@ def _units_running(facts: PodFacts) -> Iterator[PodCondition]:
     parked = any(unit.state is UnitState.PARKED for unit in facts.snapshot.units)
     reason = UNITS_PARKED if parked else UNITS_HELD
     yield PodCondition(type=names.UNITS_RUNNING, status=FALSE, reason=reason, message=resting)
+
+
+def _restarting_all(desired: DesiredPod, facts: PodFacts) -> Iterator[PodCondition]:
+    """Only there while a restart rule restarts all containers (L7)."""
+    outdated = outdated_units(desired, facts)
+    if outdated:
+        waits = ", ".join(container.name for container, _ in reversed(outdated))
+        yield PodCondition(
+            type=names.ALL_CONTAINERS_RESTARTING,
+            status=TRUE,
+            reason=RESTART_ALL,
+            message=f"still to be restarted: {waits}",
+        )
 
 
 def _resting(facts: PodFacts) -> str:

@@ -259,6 +259,30 @@ def test_container_restart_rules_decide_by_exit_code(bench: Bench) -> None:
     assert (pod.status.phase, terminated(pod).exit_code, status(pod).restart_count) == ("Failed", 7, 1)
 
 
+def test_a_rule_may_restart_all_containers_of_the_pod(bench: Bench) -> None:
+    rules = [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [88]}}]
+    mount = {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}
+    first = one_container("first", "echo x >> /v/runs", **mount)
+    script = "[ $(wc -l < /v/runs) -gt 1 ] && exec sleep 1000; exit 88"
+    main = one_container("main", script, restartPolicy="Never", restartPolicyRules=rules, **mount)
+    bench.put(
+        "anew",
+        spec={
+            **with_containers(main, one_container("beside", "exec sleep 1000")),
+            "initContainers": [first],
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "volumes": [{"name": "v", "emptyDir": {}}],
+        },
+    )
+    pod = bench.until(
+        "anew", lambda pod: all(is_running(pod, c) and restarts(pod, c) == 1 for c in ("main", "beside"))
+    )
+    assert pod.status.init_container_statuses[0].restart_count == 1
+    assert len(bench.sandboxes("anew")) == 1
+    assert "AllContainersRestarting" not in {one.type for one in pod.status.conditions}
+
+
 def test_a_pod_of_the_same_name_waits_until_the_old_one_has_ended(bench: Bench) -> None:
     port = {"ports": [{"containerPort": 8080, "hostPort": 28081}]}
     stubborn = on_term("sleep 1; exit 0")
