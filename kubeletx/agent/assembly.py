@@ -72,7 +72,7 @@ from .file_threads import FileThreads
 from .files import make_directory
 from .guard import Ours, check, collisions, find_kubelets, is_port_free
 from .identity import ensure_agent_id, lock_root
-from .plugins import load_plugins
+from .plugins import load_plugins, log_plugins
 from .pod_cgroups import check_cgroup_version, make_pod_cgroups, may_make_cgroups
 from .pulse import Pulse
 from .rooms import (
@@ -139,6 +139,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
         agent_id, was_here = ensure_agent_id(config.root_dir)
         make_directory(config.logs.pod_logs_dir, "--pod-logs-dir")
         plugins = load_plugins()
+        log_plugins(plugins)
         endpoints = read_endpoints(config, plugins.kinds)
         settings = plugins.kinds.decode_settings(config.runtimes.plugins)
         reporter = NodeReporter(node_plan(config), clock=clock)
