@@ -407,6 +407,19 @@ def test_the_shell_completes_commands_flags_and_names_of_pods(
     assert words(["get"], "--all") == ["--all-namespaces"]
     assert words(["--root-dir", str(tmp_path), "logs"], "w") == ["web-1"]
     assert words(["--root-dir", str(tmp_path / "none"), "logs"], "w") == []
+    root = ["--root-dir", str(tmp_path)]
+    agent.backend.runtimes = {"one": runtime()}
+    assert words(["get"], "") == ["pods", "runtimes", "node", "images", "events"]
+    assert words([*root, "get", "pods"], "") == ["db-1", "web-1"]
+    assert words([*root, "get"], "pod/w") == ["pod/web-1"]
+    assert words([*root, "-n", "other", "get", "pods"], "") == []
+    assert words([*root, "describe", "rt"], "") == ["one"]
+    assert words([*root, "delete", "pod", "db-1"], "w") == ["web-1"]
+    assert words(["delete"], "") == ["pods"]
+    assert words([*root, "logs", "web-1", "-c"], "") == ["web"]
+    assert words([*root, "runtime", "cordon"], "o") == ["one"]
+    assert words([*root, "image", "pull", "--runtime"], "") == ["one"]
+    assert words(["get", "pods", "-o"], "j") == ["json"]
 
 
 # --- no agent ---
