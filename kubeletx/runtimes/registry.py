@@ -295,9 +295,9 @@ class RuntimeRegistry:
             await self._bindings.wait_written(name)
             bound = self.bound_uids(name)
             if bound and not force:
+                pods = "1 pod is" if len(bound) == 1 else f"{len(bound)} pods are"
                 raise Conflict(
-                    f"{len(bound)} pods are on runtime {name!r}; drain it first (--drain), or end them by force "
-                    "(--force)"
+                    f"{pods} on runtime {name!r}; drain it first (--drain), or end by force (--force)"
                 )
 
             async def bury_all() -> None:
