@@ -77,7 +77,7 @@ class BenchLab(msgspec.Struct, kw_only=True):
         now = datetime.now(UTC)
         data = msgspec.json.encode(manifest(f"floor-{number}"))
         (pod,) = ManifestReader(node_name=NODE).read(
-            data, origin=f"floor-{number}", source="file", seen_at=now, created_at=now
+            data, origin=f"floor-{number}", source="file", seen_at=now
         )
         (container,) = pod.spec.containers
         (context.log_directory(pod) / container.name).mkdir(parents=True, exist_ok=True)

@@ -47,7 +47,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     """How much is measured. `tiny` sizes only show that a benchmark works."""
 
-    runs: int = 5
+    runs: int = 3
     single_runs: int = 11
     start_runs: int = 7
     pods: tuple[int, ...] = (30, 100)

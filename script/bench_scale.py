@@ -185,7 +185,6 @@ def make_pods(count: int) -> list[Pod]:
             origin=f"/manifests/p{number}.json",
             source="file",
             seen_at=moment,
-            created_at=moment,
         )[0]
         for number in range(count)
     ]

@@ -72,7 +72,7 @@ from .file_threads import FileThreads
 from .files import make_directory
 from .guard import Ours, check, collisions, find_kubelets, is_port_free
 from .identity import ensure_agent_id, lock_root
-from .plugins import load_plugins
+from .plugins import load_plugins, log_plugins
 from .pod_cgroups import check_cgroup_version, make_pod_cgroups, may_make_cgroups
 from .pulse import Pulse
 from .rooms import (
@@ -139,6 +139,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
         agent_id, was_here = ensure_agent_id(config.root_dir)
         make_directory(config.logs.pod_logs_dir, "--pod-logs-dir")
         plugins = load_plugins()
+        log_plugins(plugins)
         endpoints = read_endpoints(config, plugins.kinds)
         settings = plugins.kinds.decode_settings(config.runtimes.plugins)
         reporter = NodeReporter(node_plan(config), clock=clock)
@@ -168,6 +169,9 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 settings=settings,
                 class_map=config.runtimes.classes,
                 limits=call_limits(config),
+                cgroup_driver=(config.cgroups.driver or "")
+                if may_make_cgroups(config.cgroups, trees)
+                else None,
             ),
             parts=HostParts(
                 agent_id=agent_id,
@@ -205,7 +209,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
         stack.push_async_callback(stores.close)
         volumes = VolumePreparer(root_dir=config.root_dir, blocking=files, fields=context.fields())
         directories = PodDirectories(context)
-        cgroups = make_pod_cgroups(config, context, files, trees)
+        cgroups = make_pod_cgroups(config, context, files, trees, registry.cgroup_driver.use)
         probes = UnitProbes(registry, clock, events)
         stack.push_async_callback(probes.close)
         watcher = FileWatcher()

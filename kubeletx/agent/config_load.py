@@ -194,6 +194,8 @@ def _read_flags(flags: Mapping[str, Sequence[str]], values: _Values) -> None:
     for name, texts in flags.items():
         setting, origin = BY_FLAG[name], f"flag --{name}"
         if setting.path in ENDPOINT_KEYS:
+            if not any(text.strip() for text in texts):
+                values.refuse("", f"--{name}", "is empty", "leave the flag out, or write TYPE:NAME:URL")
             first = [EndpointText(text=text, origin=origin) for text in texts]
             values.endpoints[setting.path][:0] = first
             values.legacy.pop(setting.path, None)

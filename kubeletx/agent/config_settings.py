@@ -146,7 +146,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     # cgroups
     Setting("cgroups.per_qos", "cgroupsPerQOS", "cgroups-per-qos", Boolean(), "Group pods' cgroups by QoS class."),
     Setting("cgroups.driver", "cgroupDriver", "cgroup-driver", Choice(("cgroupfs", "systemd"), optional=True),
-            "Who makes pods' cgroups; say systemd if the runtimes use it. Default: cgroupfs."),
+            "Who makes pods' cgroups. Runtimes that tell decide it themselves, where they agree. Default: cgroupfs."),
     Setting("cgroups.root", "cgroupRoot", "cgroup-root", Text(), "The cgroup that pods' cgroups are made in."),
     Setting("cgroups.cpu_cfs_quota", "cpuCFSQuota", "cpu-cfs-quota", Boolean(), "Enforce CPU limits with a quota."),
     Setting("cgroups.cpu_cfs_quota_period_seconds", "cpuCFSQuotaPeriod", "cpu-cfs-quota-period",

@@ -16,14 +16,26 @@ log = structlog.get_logger(__name__)
 
 def read_endpoints(config: AgentConfig, kinds: KindTable) -> tuple[Endpoint, ...]:
     """The endpoints of flags and configuration, in order. Raises InvalidConfig naming each wrong item."""
-    texts = config.runtimes.endpoints
     images = tuple(one.text for one in config.runtimes.image_endpoints)
-    if texts:
-        origin = ", ".join(dict.fromkeys(one.origin for one in texts))
-        return parse_endpoints([one.text for one in texts], images, kinds, origin)
+    if config.runtimes.endpoints:
+        return _read_texts(config, kinds)
     if any(config.runtimes_directory.glob("*.*")):
         return parse_endpoints([], images, kinds)
     found = discover()
     first = next((one for one in found if one.listens), found[0])
     log.info("Took the first well-known CRI socket", endpoint=first.item, found=describe(found))
     return parse_endpoints([first.item], images, kinds, "discovered")
+
+
+def check_plugins_part(config: AgentConfig, kinds: KindTable) -> None:
+    """What only plugins can judge: endpoints and settings of kinds. Raises InvalidConfig naming each wrong item."""
+    if config.runtimes.endpoints:
+        _read_texts(config, kinds)
+    kinds.decode_settings(config.runtimes.plugins)
+
+
+def _read_texts(config: AgentConfig, kinds: KindTable) -> tuple[Endpoint, ...]:
+    texts = config.runtimes.endpoints
+    images = tuple(one.text for one in config.runtimes.image_endpoints)
+    origin = ", ".join(dict.fromkeys(one.origin for one in texts))
+    return parse_endpoints([one.text for one in texts], images, kinds, origin)

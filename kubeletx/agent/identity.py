@@ -27,9 +27,7 @@ def ensure_agent_id(root_dir: Path) -> tuple[str, bool]:
     try:
         text = path.read_text().strip()
     except FileNotFoundError:
-        text = str(uuid.uuid4())
-        write_file(path, f"{text}\n".encode(), 0o644)
-        return text, False
+        return _new_agent_id(path), False
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidConfig(
             obj=str(path),
@@ -47,6 +45,19 @@ def ensure_agent_id(root_dir: Path) -> tuple[str, bool]:
             fix="restore the file: without it this node's running pods are not recognised as ours",
         ) from None
     return text, True
+
+
+def _new_agent_id(path: Path) -> str:
+    text = str(uuid.uuid4())
+    try:
+        write_file(path, f"{text}\n".encode(), 0o644)
+    except OSError as error:
+        raise InvalidConfig(
+            field="--root-dir",
+            problem=f"cannot use {path.parent}: {error.strerror}",
+            fix="free space there or make it writable: without its id this agent cannot mark its pods",
+        ) from error
+    return text
 
 
 def lock_root(root_dir: Path) -> int:

@@ -72,6 +72,7 @@ async def _run(parts: Assembly, began: float) -> None:
             await parts.cgroups.prepare(parts.allocatable)
         await _wait_listed(parts)
         found = await parts.manager.recover()
+        await _resume_cgroups(parts)
         ready = asyncio.Event()
         group.create_task(parts.manager.run(ready=ready), name="pods")
         await ready.wait()
@@ -92,6 +93,16 @@ async def _run(parts: Assembly, began: float) -> None:
             await asyncio.Event().wait()
         finally:
             await parts.stop_servers()
+
+
+async def _resume_cgroups(parts: Assembly) -> None:
+    """Pods that run already keep their share of the processors."""
+    if parts.cgroups is None:
+        return
+    try:
+        await parts.cgroups.resume(parts.manager.running())
+    except KubeletxError as error:
+        log.warning("Failed to set the shares of running pods", err=str(error))
 
 
 async def _wait_listed(parts: Assembly) -> None:

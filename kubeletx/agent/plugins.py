@@ -40,12 +40,16 @@ def load_plugins(found: Iterable[EntryPoint] | None = None) -> Plugins:
     points = entry_points(group=ENTRY_POINT_GROUP) if found is None else found
     kinds = KindTable()
     loaded = [_load(point, kinds) for point in sorted(points, key=lambda p: p.name)]
-    for plugin in loaded:
+    return Plugins(loaded=tuple(loaded), kinds=kinds)
+
+
+def log_plugins(plugins: Plugins) -> None:
+    """One line for each plugin."""
+    for plugin in plugins.loaded:
         report = log.warning if plugin.state == "failed" else log.debug
         report(
             "Loaded plugin", plugin=plugin.name, version=plugin.version, state=plugin.state, err=plugin.reason
         )
-    return Plugins(loaded=tuple(loaded), kinds=kinds)
 
 
 def _load(point: EntryPoint, kinds: KindTable) -> LoadedPlugin:
@@ -80,6 +84,7 @@ def _register(about: LoadedPlugin, plugin: object, kinds: KindTable) -> LoadedPl
             fix="make it a plain function: hooks only register",
         )
     names = tuple(kind.name for kind in own)
+    KindTable((*kinds, *own))  # raises before the first of them is taken over
     for kind in own:
         kinds.add(kind)
     if not names:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import structlog
 
 from kubeletx.api import EventSink, InvalidConfig, ObjectRef
@@ -37,11 +39,11 @@ def may_make_cgroups(settings: CgroupSettings, trees: CgroupTrees) -> bool:
 
 
 def make_pod_cgroups(
-    config: AgentConfig, context: NodeContext, files: Blocking, trees: CgroupTrees
+    config: AgentConfig, context: NodeContext, files: Blocking, trees: CgroupTrees, driver: Callable[[], str]
 ) -> PodCgroupManager | None:
     """Who makes cgroups for pods; None: nobody, by configuration or because this user may not.
 
-    Raises InvalidConfig when they were asked for in so many words and cannot be made.
+    `driver` is asked when the first cgroup is due: the runtimes decide it.     Raises InvalidConfig when they were asked for in so many words and cannot be made.
     """
     settings = config.cgroups
     if not settings.per_qos:
@@ -54,7 +56,7 @@ def make_pod_cgroups(
         log.warning("Pods get no cgroups of their own", err=problem)
         return None
     return PodCgroupManager(
-        make_driver(context.cgroup_driver, trees),
+        lambda: make_driver(driver(), trees),
         limits_of=lambda pod: pod_cgroup_resources(pod, context),
         blocking=files,
         root=settings.root,

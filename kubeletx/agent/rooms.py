@@ -109,7 +109,6 @@ def node_context(
         allocatable=_amounts(reporter.allocatable),
         memory_capacity_bytes=reporter.capacity.memory_bytes,
         cgroup_version=cgroup_version,
-        cgroup_driver=config.cgroups.driver or "cgroupfs",
         cgroup_root=config.cgroups.root,
         cpu_cfs_quota=config.cgroups.cpu_cfs_quota,
         cpu_cfs_quota_period_us=round(config.cgroups.cpu_cfs_quota_period_seconds * 1_000_000),

@@ -4,6 +4,7 @@ A plugin author needs this one import; `docs/plugin-authors.md` goes through it 
 """
 
 from . import names
+from .base import BaseRuntime, matching, stop_with_grace
 from .errors import (
     AlreadyExists,
     Conflict,
@@ -17,6 +18,7 @@ from .errors import (
     Unavailable,
     Unsupported,
 )
+from .following import UnitFollower
 from .hookspecs import ENTRY_POINT_GROUP, RegisterRuntime, hookimpl, hookspec
 from .host import Clock, Endpoint, EventSink, Host, ObjectRef, PodAddress, PodNetwork, RuntimeFactory
 from .identity import CONTAINER, VM, PodUid, RuntimeName, SandboxId, StoreId, UnitId
@@ -45,6 +47,7 @@ from .observed import (
     UnitStats,
     UnitStatus,
     UnitSummary,
+    every_feature_but,
 )
 from .runtime import (
     CAPABILITIES,
@@ -67,6 +70,7 @@ from .runtime import (
     SupportsStandby,
     SupportsStats,
 )
+from .specfiles import SandboxRecord, SpecFiles, UnitRecord
 from .specs import (
     Capabilities,
     CloudInit,
@@ -104,6 +108,7 @@ __all__ = [
     "FEATURES",
     "VM",
     "AlreadyExists",
+    "BaseRuntime",
     "Capabilities",
     "Channel",
     "Clock",
@@ -159,6 +164,7 @@ __all__ = [
     "RuntimeVersion",
     "SELinuxOptions",
     "SandboxId",
+    "SandboxRecord",
     "SandboxSecurity",
     "SandboxSpec",
     "SandboxState",
@@ -168,6 +174,7 @@ __all__ = [
     "Session",
     "SnapshotStatus",
     "SourceKind",
+    "SpecFiles",
     "StoreId",
     "StoreInfo",
     "StreamRequest",
@@ -192,14 +199,19 @@ __all__ = [
     "TimedOut",
     "Traits",
     "Unavailable",
+    "UnitFollower",
     "UnitId",
+    "UnitRecord",
     "UnitSpec",
     "UnitState",
     "UnitStats",
     "UnitStatus",
     "UnitSummary",
     "Unsupported",
+    "every_feature_but",
     "hookimpl",
     "hookspec",
+    "matching",
     "names",
+    "stop_with_grace",
 ]

@@ -34,6 +34,9 @@ CONTAINER_PRESTOP: Final = "io.kubernetes.container.preStopHandler"
 CONTAINER_PORTS: Final = "io.kubernetes.container.ports"
 POD_GRACE_PERIOD: Final = "io.kubernetes.pod.terminationGracePeriod"
 
+# --- annotations on units (ours) ---
+RESTART_GENERATION: Final = "kubeletx.io/restart-generation"
+
 # --- annotations on pods (kubelet's) ---
 CONFIG_SOURCE: Final = "kubernetes.io/config.source"
 CONFIG_SEEN: Final = "kubernetes.io/config.seen"
@@ -45,6 +48,7 @@ RUNTIME_SERVICE_NAME: Final = "kubeletx.io/runtime-service-name"
 BOUND_RUNTIME: Final = "kubeletx.io/bound-runtime"
 
 # --- pod conditions ---
+ALL_CONTAINERS_RESTARTING: Final = "AllContainersRestarting"
 POD_READY_TO_START: Final = "PodReadyToStartContainers"
 POD_INITIALIZED: Final = "Initialized"
 POD_READY: Final = "Ready"
@@ -65,6 +69,7 @@ RUNTIMES_READY: Final = "RuntimesReady"
 RUNTIME_NOT_FOUND: Final = "RuntimeNotFound"
 RUNTIME_CORDONED: Final = "RuntimeCordoned"
 RUNTIME_NOT_READY: Final = "RuntimeNotReady"
+BINDING_NOT_WRITTEN: Final = "BindingNotWritten"
 RUNTIME_MISMATCH: Final = "RuntimeMismatch"
 RUNTIME_UNSUPPORTED: Final = "RuntimeUnsupported"
 STRICT_GROUPS_UNSUPPORTED: Final = "SupplementalGroupsPolicyNotSupported"

@@ -305,6 +305,9 @@ class Traits(Seen, frozen=True, kw_only=True):
     """True: the runtime calls CNI itself. False: it asks `Host.pod_network`, or has no pod network."""
     refuses: tuple[str, ...] = ()
     """Pod features it cannot do, by the names in `FEATURES`; a pod that needs one is rejected."""
+    cgroup_driver: str = ""
+    """``systemd`` or ``cgroupfs``: what it does with `SandboxSpec.cgroup_parent`. Empty: it does not tell, or has
+    no cgroups on this machine."""
     cpu_overhead_millicores: int = 0
     memory_overhead_bytes: int = 0
 
@@ -342,3 +345,10 @@ FEATURES: frozenset[str] = frozenset(
     }
 )
 """Every word that may stand in `Traits.refuses`."""
+
+
+def every_feature_but(*can: str) -> tuple[str, ...]:
+    """For `Traits.refuses`: all of `FEATURES` without those named, sorted. Raises ValueError for an unknown word."""
+    if unknown := set(can) - FEATURES:
+        raise ValueError(f"unknown feature {min(unknown)!r}: use one of {', '.join(sorted(FEATURES))}")
+    return tuple(sorted(FEATURES.difference(can)))

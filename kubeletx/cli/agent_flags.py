@@ -64,4 +64,4 @@ def explain_unknown(option: str) -> str:
     if name in REFUSED_FLAGS:
         return f"--{name} is a flag of the kubelet that kubeletx does not have: {REFUSED_FLAGS[name]}"
     known = [*BY_FLAG, "root-dir", "config", "config-dir", "namespace", "version", "help"]
-    return f"unknown flag --{name}{did_you_mean(name, known)}"
+    return f"unknown flag --{name}{did_you_mean(f'--{name}', [f'--{one}' for one in known])}"

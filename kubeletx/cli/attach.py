@@ -8,13 +8,21 @@ from kubeletx.kube.core import Pod
 
 from .booleans import boolean, command
 from .client import AgentClient, pod_path
-from .common import complete_pods, namespace_option, split_pod, with_agent
+from .common import namespace_option, split_pod, with_agent
+from .completing import complete_containers, complete_pods
 from .remote import choose_container, run_in
 
 
 @command(short_help="Join the streams of a running container.")
 @click.argument("pod", shell_complete=complete_pods)
-@click.option("-c", "--container", default="", metavar="NAME", help="Container; the first one by default.")
+@click.option(
+    "-c",
+    "--container",
+    default="",
+    metavar="NAME",
+    shell_complete=complete_containers,
+    help="Container; the first one by default.",
+)
 @boolean("-i", "--stdin", help="Pass standard input on.")
 @boolean("-t", "--tty", help="Standard input is a terminal.")
 @namespace_option

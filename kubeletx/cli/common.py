@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from .client import AgentClient
-from .settings import DEFAULT_ROOT, Invocation
+from .settings import Invocation
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -76,17 +76,3 @@ def split_pod(argument: str) -> str:
     if kind not in ("pod", "pods", "po"):
         raise click.UsageError(f"{argument!r} is not a pod; write NAME or pod/NAME")
     return name
-
-
-def complete_pods(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Names of pods for the shell's completion; none when no agent answers."""
-    from kubeletx.api import KubeletxError
-    from kubeletx.kube.core import PodList
-
-    given: Path | None = ctx.params.get("own_root_dir") or ctx.find_root().params.get("root_dir")
-    namespace = ctx.params.get("namespace") or DEFAULT_NAMESPACE
-    try:
-        pods = AgentClient((given or DEFAULT_ROOT) / "kubeletx.sock").get("/v1/pods", PodList).items
-    except KubeletxError:
-        return []
-    return [pod.name for pod in pods if pod.namespace == namespace and pod.name.startswith(incomplete)]

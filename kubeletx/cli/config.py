@@ -42,7 +42,7 @@ def view(invocation: Invocation, root_dir: Path | None, changed: bool, output: s
     """Show the settings of the running agent and where each came from.
 
     With agent flags before 'config', no agent is asked: the settings of an agent started with these flags
-    are shown, which also checks a configuration file.
+    are shown, which also checks endpoints and a configuration file.
     """
     if root_dir is not None:
         invocation = invocation._replace(root_dir=root_dir)
@@ -61,8 +61,12 @@ def _of_agent(invocation: Invocation) -> Sequence[ConfigValue]:
 
 def _of_flags(invocation: Invocation) -> Sequence[ConfigValue]:
     from kubeletx.agent.config_view import effective_values
+    from kubeletx.agent.endpoints import check_plugins_part
+    from kubeletx.agent.plugins import load_plugins
 
-    return effective_values(invocation.load())
+    config = invocation.load()
+    check_plugins_part(config, load_plugins().kinds)
+    return effective_values(config)
 
 
 def as_document(values: Sequence[ConfigValue]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from kubeletx.server.views import DeleteOptions
 from .booleans import boolean, command
 from .client import AgentClient, Line, pod_path
 from .common import DEFAULT_NAMESPACE, namespace_option, with_agent
+from .completing import complete_kinds
 from .exit_codes import ExitCode
 from .group import show
 from .kinds import kinds_and_names
@@ -23,7 +24,7 @@ from .selectors import parse_selector, select
 
 
 @command(short_help="Delete pods.")
-@click.argument("words", nargs=-1, metavar="pod NAME...")
+@click.argument("words", nargs=-1, metavar="pod NAME...", shell_complete=complete_kinds("pods"))
 @click.option(
     "-f", "--filename", "files", multiple=True, metavar="FILE", help="Delete the pods of this file."
 )

@@ -17,6 +17,7 @@ from kubeletx.server.views import RuntimeDetail, RuntimeView
 from .booleans import boolean, command
 from .client import AgentClient, pod_path
 from .common import DEFAULT_NAMESPACE, namespace_option, now, with_agent
+from .completing import complete_kinds
 from .exit_codes import ExitCode
 from .kinds import kinds_and_names
 from .printers import print_object
@@ -28,8 +29,8 @@ class _Runtimes(msgspec.Struct, frozen=True):
 
 
 @command(short_help="Show everything about a pod, the node or a runtime.")
-@click.argument("kind")
-@click.argument("names", nargs=-1)
+@click.argument("kind", shell_complete=complete_kinds("pods", "runtimes", "node"))
+@click.argument("names", nargs=-1, shell_complete=complete_kinds())
 @click.option("-l", "--selector", default="", metavar="SELECTOR", help="Pods with these labels.")
 @namespace_option
 @boolean("-A", "--all-namespaces", help="All namespaces.")

@@ -12,6 +12,7 @@ from kubeletx.api import NotFound
 from .booleans import boolean, command
 from .client import AgentClient
 from .common import namespace_option, now, output_option, with_agent
+from .completing import complete_kinds
 from .exit_codes import ExitCode
 from .group import did_you_mean
 from .kinds import Kind, kind_of, kinds_and_names
@@ -50,8 +51,8 @@ class Query(NamedTuple):
 
 
 @command(short_help="Show pods, runtimes, the node, images or events.")
-@click.argument("kind")
-@click.argument("names", nargs=-1)
+@click.argument("kind", shell_complete=complete_kinds("pods", "runtimes", "node", "images", "events"))
+@click.argument("names", nargs=-1, shell_complete=complete_kinds())
 @output_option(*FORMATS)
 @boolean("-w", "--watch", help="Go on and show what changes.")
 @boolean("--output-watch-events", help="With --watch: say whether it was added, modified or deleted.")

@@ -15,6 +15,7 @@ from kubeletx.server.views import PruneResult, PullUpdate
 from .booleans import Group, boolean
 from .client import AgentClient
 from .common import output_option, with_agent
+from .completing import complete_runtimes
 from .exit_codes import ExitCode
 from .printers import FORMATS, human_bytes
 
@@ -27,7 +28,9 @@ def image() -> None:
 
 
 def _runtime_option(text: str) -> Callable[[F], F]:
-    return click.option("--runtime", default=None, metavar="NAME", help=text)
+    return click.option(
+        "--runtime", default=None, metavar="NAME", shell_complete=complete_runtimes, help=text
+    )
 
 
 @image.command("list")

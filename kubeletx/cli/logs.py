@@ -11,7 +11,8 @@ from kubeletx.kube.core import Pod
 
 from .booleans import boolean, command
 from .client import AgentClient, Parameters, pod_path
-from .common import complete_pods, namespace_option, split_pod, with_agent
+from .common import namespace_option, split_pod, with_agent
+from .completing import complete_containers, complete_pods
 from .remote import choose_container
 
 
@@ -19,7 +20,13 @@ from .remote import choose_container
 @click.argument("pod", shell_complete=complete_pods)
 @click.argument("container", default="", required=False)
 @click.option(
-    "-c", "--container", "named", default="", metavar="NAME", help="Container; the first one by default."
+    "-c",
+    "--container",
+    "named",
+    default="",
+    metavar="NAME",
+    shell_complete=complete_containers,
+    help="Container; the first one by default.",
 )
 @boolean("-f", "--follow", help="Go on as the log grows.")
 @boolean("-p", "--previous", help="The container's life before the present one.")

@@ -11,7 +11,8 @@ from kubeletx.kube.core import Pod
 
 from .booleans import command
 from .client import AgentClient, pod_path
-from .common import complete_pods, namespace_option, split_pod, with_agent
+from .common import namespace_option, split_pod, with_agent
+from .completing import complete_pods
 
 
 class Forward(NamedTuple):

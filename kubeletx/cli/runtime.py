@@ -13,6 +13,7 @@ from kubeletx.server.views import Progress, RuntimeAddition, RuntimeView
 from .booleans import Group, boolean
 from .client import AgentClient
 from .common import output_option, with_agent
+from .completing import complete_runtimes
 from .exit_codes import ExitCode
 from .printers import FORMATS
 
@@ -39,7 +40,7 @@ def add(agent: AgentClient, endpoint: str, image_service_endpoint: str | None) -
 
 
 @runtime.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_runtimes)
 @boolean("--drain", help="Delete its pods with their grace first.")
 @boolean("--force", help="Do not wait for a runtime that does not answer.")
 @click.option(
@@ -62,7 +63,7 @@ def remove(agent: AgentClient, name: str, drain: bool, force: bool, timeout: str
 
 
 @runtime.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_runtimes)
 @with_agent
 def cordon(agent: AgentClient, names: tuple[str, ...]) -> int:
     """Keep new pods off runtimes; pods that are there stay."""
@@ -73,7 +74,7 @@ def cordon(agent: AgentClient, names: tuple[str, ...]) -> int:
 
 
 @runtime.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_runtimes)
 @with_agent
 def uncordon(agent: AgentClient, names: tuple[str, ...]) -> int:
     """Let new pods come again."""
@@ -84,7 +85,7 @@ def uncordon(agent: AgentClient, names: tuple[str, ...]) -> int:
 
 
 @runtime.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_runtimes)
 @output_option("json", "yaml")
 @with_agent
 def describe(agent: AgentClient, names: tuple[str, ...], output: str | None) -> int:

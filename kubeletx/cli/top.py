@@ -10,6 +10,7 @@ from kubeletx.server.views import PodUsage, Usage, UsageView
 from .booleans import boolean, command
 from .client import AgentClient
 from .common import namespace_option, with_agent
+from .completing import complete_kinds
 from .exit_codes import ExitCode
 from .kinds import kind_of
 from .printers import Column, Table, human_bytes, mebibytes, millicores
@@ -17,8 +18,8 @@ from .selectors import parse_selector, select
 
 
 @command(short_help="Show usage of pods, runtimes or the node.")
-@click.argument("kind")
-@click.argument("names", nargs=-1)
+@click.argument("kind", shell_complete=complete_kinds("pods", "runtimes", "node"))
+@click.argument("names", nargs=-1, shell_complete=complete_kinds())
 @namespace_option
 @boolean("-A", "--all-namespaces", help="All namespaces.")
 @click.option("-l", "--selector", default="", metavar="SELECTOR", help="Only pods with these labels.")

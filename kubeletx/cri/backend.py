@@ -84,7 +84,13 @@ def health_from_cri(answer: pb.StatusResponse, handlers: tuple[str, ...], wanted
 
 def traits_of(backend: Backend, *, remote: bool) -> Traits:
     """What any CRI server is, less what this one cannot do."""
-    return Traits(details=("process",), log_mode=LogMode.FILE, remote=remote, refuses=backend.refuses)
+    return Traits(
+        details=("process",),
+        log_mode=LogMode.FILE,
+        remote=remote,
+        refuses=backend.refuses,
+        cgroup_driver="" if remote else backend.cgroup_driver,
+    )
 
 
 def cgroup_parent(path: str, driver: str) -> str:

@@ -36,7 +36,7 @@ Metadata = tuple[tuple[str, str], ...]
 MAX_RECEIVE_BYTES = 16 << 20
 """As the kubelet; lists of large nodes pass the 4 MiB that gRPC allows by itself."""
 
-DEADLINE_SECONDS = 600.0
+DEADLINE_SECONDS = 86_400.0
 """The server-side deadline of calls whose caller has its own; longer than any request timeout in use."""
 
 OPTIONS: tuple[tuple[str, int | str], ...] = (

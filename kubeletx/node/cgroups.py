@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 import structlog
@@ -65,28 +66,44 @@ class PodCgroupManager:
 
     def __init__(
         self,
-        driver: CgroupDriver,
+        driver: Callable[[], CgroupDriver],
         *,
         limits_of: Callable[[Pod], Resources],
         blocking: Blocking,
         root: str = "",
         per_qos: bool = True,
     ) -> None:
-        """`limits_of`: what a pod's own cgroup gets. `root`: the cgroup that kubepods is made in."""
-        self._driver = driver
+        """`driver` is asked once, when the first cgroup is made or removed. `limits_of`: what a pod's own cgroup gets. `root`: the cgroup that kubepods is made in."""
+        self._choose_driver = driver
         self._limits_of = limits_of
         self._blocking = blocking
         self._root = "/".join(part for part in root.split("/") if part)
         self._per_qos = per_qos
         self._burstable: dict[str, int] = {}
+        self._burstable_sum = 0
+        self._burstable_written: int | None = None
         self._lock = asyncio.Lock()
         self._prepared = False
+
+    @cached_property
+    def _driver(self) -> CgroupDriver:
+        return self._choose_driver()
 
     async def prepare(self, allocatable: NodeResources | None = None) -> None:
         """Make the shared cgroups; `allocatable` limits all pods together (None: no limit)."""
         async with self._lock:
             await self._blocking(self._prepare, allocatable)
             self._prepared = True
+
+    async def resume(self, pods: Iterable[Pod]) -> None:
+        """Count pods that run since before the agent's start. Until then their shares stay as they are."""
+        if not self._per_qos:
+            return
+        async with self._lock:
+            for pod in pods:
+                if qos_class(pod.spec) == BURSTABLE:
+                    self._count(pod.metadata.uid, self._limits_of(pod).cpu_shares or MIN_SHARES)
+            await self._write_burstable()
 
     async def create(self, pod: Pod) -> str:
         """Make the pod's cgroup with its limits; returns its path, the parent of its units."""
@@ -140,7 +157,7 @@ class PodCgroupManager:
         if self._per_qos:
             for qos in (BURSTABLE, BEST_EFFORT):
                 self._driver.create(self._join(_DIRECTORY[qos]))
-                self._driver.limit(self._join(_DIRECTORY[qos]), Resources(cpu_shares=MIN_SHARES))
+            self._driver.limit(self._join(_DIRECTORY[BEST_EFFORT]), Resources(cpu_shares=MIN_SHARES))
 
     def _create(self, path: str, limits: Resources) -> None:
         self._driver.create(path)
@@ -148,12 +165,21 @@ class PodCgroupManager:
 
     async def _share(self, uid: str, shares: int | None) -> None:
         async with self._lock:
-            before = self._burstable.pop(uid, None)
-            if shares is not None:
-                self._burstable[uid] = shares
-            if shares != before:
-                limits = Resources(cpu_shares=_shares(sum(self._burstable.values())))
-                await self._blocking(self._driver.limit, self._join(_DIRECTORY[BURSTABLE]), limits)
+            self._count(uid, shares)
+            await self._write_burstable()
+
+    def _count(self, uid: str, shares: int | None) -> None:
+        self._burstable_sum -= self._burstable.pop(uid, 0)
+        if shares is not None:
+            self._burstable[uid] = shares
+            self._burstable_sum += shares
+
+    async def _write_burstable(self) -> None:
+        together = _shares(self._burstable_sum)
+        if together != self._burstable_written:  # a write that failed is made up for by the next pod
+            path = self._join(_DIRECTORY[BURSTABLE])
+            await self._blocking(self._driver.limit, path, Resources(cpu_shares=together))
+            self._burstable_written = together
 
 
 class SystemdSlices:

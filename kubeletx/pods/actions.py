@@ -68,6 +68,8 @@ class StartUnit(Action, frozen=True, kw_only=True):
     name: str
     attempt: int
     sandbox_id: SandboxId
+    generation: int = 0
+    """See `restart_all`."""
     subject: ClassVar[str] = "unit"
 
 

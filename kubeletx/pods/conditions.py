@@ -17,9 +17,11 @@ from kubeletx.api import SandboxState, UnitState, names
 from kubeletx.kube.core import ContainerStatus, Pod, PodCondition, PodStatus
 
 from .facts import DesiredPod, PodFacts
+from .order import RESTART_ALL
 from .phase import FAILED, PENDING, SUCCEEDED
 from .plan_sandbox import SandboxNeed, sandbox_need
 from .progress import newest
+from .restart_all import outdated_units
 from .roles import init_units, is_sidecar, regular_units
 
 TRUE, FALSE = "True", "False"
@@ -42,6 +44,7 @@ OURS = frozenset(
         names.POD_SCHEDULED,
         names.RUNTIME_REACHABLE,
         names.UNITS_RUNNING,
+        names.ALL_CONTAINERS_RESTARTING,
         names.MANIFEST_VALID,
     }
 )
@@ -66,6 +69,7 @@ def build_conditions(
         PodCondition(type=names.POD_SCHEDULED, status=TRUE),
         *_runtime_reachable(desired, facts, previous, statuses),
         *_units_running(facts),
+        *_restarting_all(desired, facts),
         *_manifest_valid(desired),
     )
     generation = desired.pod.metadata.generation
@@ -202,7 +206,7 @@ def _runtime_reachable(
         if find_condition(previous, names.RUNTIME_REACHABLE) is not None:
             yield PodCondition(type=names.RUNTIME_REACHABLE, status=TRUE)
         return
-    waits = [f"restart of {s.name}" for s in statuses if s.state.running is None and s.restart_count]
+    waits = [f"restart of {s.name}" for s in statuses if _is_to_restart(s, facts)]
     if desired.deletion is not None:
         waits = ["deletion"]
     message = outage.message if not waits else f"{outage.message}; waiting for it: {', '.join(waits)}"
@@ -215,6 +219,16 @@ def _runtime_reachable(
     )
 
 
+def _is_to_restart(status: ContainerStatus, facts: PodFacts) -> bool:
+    """Whether the container ended and was started before, or runs on although a probe has condemned it."""
+    if status.state.running is None:
+        return bool(status.restart_count)
+    probes, unit = facts.unit(status.name).probes, newest(facts, status.name)
+    if probes is None or unit is None or probes.unit_id != unit.id:
+        return False
+    return False in (probes.startup, probes.liveness)
+
+
 def _units_running(facts: PodFacts) -> Iterator[PodCondition]:
     """Only there while a unit is held or parked: the API has no word for that state."""
     resting = _resting(facts)
@@ -223,6 +237,19 @@ def _units_running(facts: PodFacts) -> Iterator[PodCondition]:
     parked = any(unit.state is UnitState.PARKED for unit in facts.snapshot.units)
     reason = UNITS_PARKED if parked else UNITS_HELD
     yield PodCondition(type=names.UNITS_RUNNING, status=FALSE, reason=reason, message=resting)
+
+
+def _restarting_all(desired: DesiredPod, facts: PodFacts) -> Iterator[PodCondition]:
+    """Only there while a restart rule restarts all containers (L7)."""
+    outdated = outdated_units(desired, facts)
+    if outdated:
+        waits = ", ".join(container.name for container, _ in reversed(outdated))
+        yield PodCondition(
+            type=names.ALL_CONTAINERS_RESTARTING,
+            status=TRUE,
+            reason=RESTART_ALL,
+            message=f"still to be restarted: {waits}",
+        )
 
 
 def _resting(facts: PodFacts) -> str:

@@ -7,9 +7,14 @@ kubelet's metrics without their prefix; `kubeletx.agent.backend.about` gives the
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from dataclasses import dataclass, field
 
 from kubeletx.api import PodUid
+from kubeletx.kube.core import Pod
+
+from .roles import ephemeral_units, init_units
+from .sources import API
 
 QUICK: tuple[float, ...] = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 START: tuple[float, ...] = (
@@ -43,14 +48,16 @@ class Counters:
     started_pods: int = 0
     """Sandboxes that were asked for."""
     started_pods_errors: int = 0
-    started_containers: int = 0
-    """Units that were asked for."""
-    started_containers_errors: int = 0
-    restarted_pods: int = 0
-    """Pods that took the place of one of the same name, because their source changed it."""
+    started_containers: Counter[str] = field(default_factory=Counter)
+    """Units that were asked for, by container type (`container_type`)."""
+    started_containers_errors: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Those that could not be made or started, by container type and reason."""
+    restarted_pods: Counter[str] = field(default_factory=Counter)
+    """Pods that took the place of one of the same name, because their source changed it, by `static`."""
     orphaned_runtime_pods: int = 0
     """Pods found on a runtime without a binding."""
-    admission_rejections: int = 0
+    admission_rejections: Counter[str] = field(default_factory=Counter)
+    """By reason."""
     pod_start: Durations = field(default_factory=lambda: Durations(START))
     pod_worker: Durations = field(default_factory=lambda: Durations(QUICK))
     pod_worker_start: Durations = field(default_factory=lambda: Durations(QUICK))
@@ -79,3 +86,17 @@ class Counters:
         """It needs no count any more."""
         self._seen.pop(uid, None)
         self._waiting.discard(uid)
+
+
+def container_type(pod: Pod, name: str) -> str:
+    """The kubelet's label: container, init_container or ephemeral_container."""
+    if any(unit.name == name for unit in init_units(pod)):
+        return "init_container"
+    if any(unit.name == name for unit in ephemeral_units(pod)):
+        return "ephemeral_container"
+    return "container"
+
+
+def static(source: str) -> str:
+    """The kubelet's label: true unless the pod is from the API server."""
+    return "true" if source != API else ""

@@ -43,7 +43,7 @@ class UnitImages:
             store = await self._stores.of(handle)
             if not isinstance(container, VirtualMachine):  # a machine's image may be a URL or a path
                 parse(spec.requested, f"image of container {name}")
-            present = await store.find(spec, via=handle)
+            present = await store.find_shared(spec, via=handle)
         except Unsupported:
             return changes.image_present(name, ImageStatus(id="", ref=""))
         except KubeletxError as error:

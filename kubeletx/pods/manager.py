@@ -26,6 +26,7 @@ from kubeletx.runtimes.handle import RuntimeHandle
 from kubeletx.runtimes.selection import Chosen, Waits
 from kubeletx.runtimes.snapshots import PodSnapshot
 
+from .counters import static
 from .environment.labels import grace_seconds as own_grace_seconds
 from .facts import Deletion, DesiredPod, PodFacts
 from .progress import has_ended
@@ -77,6 +78,17 @@ class PodManager:
         for pods in self._queued.values():
             yield from pods.values()
 
+    def running(self) -> Iterator[Pod]:
+        """Pods that are bound and have not come to their end."""
+        for worker in self._workers.values():
+            if worker.facts.runtime is not None and not has_ended(worker.desired, worker.facts):
+                yield worker.desired.pod
+
+    def desired(self) -> Iterator[DesiredPod]:
+        """Every pod that a source wants here, those that wait included."""
+        yield from (worker.desired for worker in self._workers.values())
+        yield from self.queued()
+
     def find(self, namespace: str, name: str) -> PodWorker | None:
         """The worker of the living pod with this name."""
         uid = self._names.get((namespace, name))
@@ -115,12 +127,14 @@ class PodManager:
     # --- PodSink ------------------------------------------------------------------------------------
 
     def update(self, source: str, pod: Pod) -> None:
-        """See `PodSink.update`."""
+        """See `PodSink.update`. A pod that is here already keeps its creation time: when it was first seen."""
+        worker = self._workers.get(pod.uid)
+        if worker is not None and not worker.desired.is_going:
+            pod = _created(pod, worker.desired.pod)
         desired = DesiredPod(uid=pod.uid, pod=pod, source=source, spec_hash=pod_hash(pod))
         was_unclaimed = desired.uid in self._unclaimed
         self._unclaimed.discard(desired.uid)
         self._orphans.discard(desired.uid)
-        worker = self._workers.get(desired.uid)
         if worker is not None:
             if worker.desired.is_going:
                 self._again[desired.uid] = (
@@ -312,7 +326,10 @@ class PodManager:
             except Exception:
                 log.exception("Pod worker failed with a bug and starts again", pod=worker.desired.ref)
                 await self._services.clock.sleep(10)
-        self._end(worker)
+        try:
+            self._end(worker)
+        except Exception:
+            log.exception("Ending a pod failed with a bug", pod=worker.desired.ref)
 
     def _end(self, worker: PodWorker) -> None:
         uid, pod = worker.uid, worker.desired.pod
@@ -332,7 +349,8 @@ class PodManager:
         if again is not None:
             self.update(again.source, again.pod)
         for desired in waiting.values():
-            self._services.counters.restarted_pods += desired.source == worker.desired.source
+            if desired.source == worker.desired.source:
+                self._services.counters.restarted_pods[static(desired.source)] += 1
             self.update(desired.source, desired.pod)
 
     def _delete(self, worker: PodWorker, grace_seconds: int | None, *, force: bool = False) -> None:
@@ -374,3 +392,11 @@ class PodManager:
     async def wait_synced(self) -> None:
         """Return after the next source has delivered everything."""
         await self._synced_news.wait()
+
+
+def _created(pod: Pod, before: Pod) -> Pod:
+    """The pod with the creation time that is known of it. A source that reads files knows only the present."""
+    created = before.metadata.creation_timestamp
+    if created is None or created == pod.metadata.creation_timestamp:
+        return pod
+    return replace(pod, metadata=replace(pod.metadata, creation_timestamp=created))

@@ -8,13 +8,13 @@ Source: kubelet, component-helpers and kuberuntime's computePodActions; KEP-5307
 
 from __future__ import annotations
 
-from kubeletx.kube.core import Container, ContainerRestartRuleOnExitCodes
+from kubeletx.kube.core import Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes
 
 ALWAYS, ON_FAILURE, NEVER = "Always", "OnFailure", "Never"
 LOST_EXIT_CODE = 137
 """Exit code of a container that ran and cannot be found any more."""
 
-_RESTARTING = ("Restart", "RestartAllContainers")
+RESTART, RESTART_ALL = "Restart", "RestartAllContainers"
 
 
 def restart_policy_of(container: Container, pod_policy: str | None) -> str:
@@ -37,13 +37,20 @@ def should_restart(
     """
     if is_init and exit_code == 0 and not killed:
         return False
-    for rule in container.restart_policy_rules:
-        if rule.action in _RESTARTING and _matches(rule.exit_codes, exit_code):
-            return True
+    if rule_for(container, exit_code) is not None:
+        return True
     policy = restart_policy_of(container, pod_policy)
     if policy == ON_FAILURE:
         return killed or exit_code != 0
     return policy != NEVER
+
+
+def rule_for(container: Container, exit_code: int) -> ContainerRestartRule | None:
+    """The container's first rule that matches the exit code."""
+    for rule in container.restart_policy_rules:
+        if rule.action in (RESTART, RESTART_ALL) and _matches(rule.exit_codes, exit_code):
+            return rule
+    return None
 
 
 def _matches(codes: ContainerRestartRuleOnExitCodes | None, exit_code: int) -> bool:

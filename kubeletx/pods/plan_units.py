@@ -12,8 +12,10 @@ from kubeletx.kube.hashes import container_hash
 from .actions import RemoveSandbox, RemoveUnit, RunPostStart, StartUnit, StopUnit
 from .facts import DesiredPod, HookState, Now, PodFacts
 from .gc import dead_objects
+from .order import RESTART_ALL
 from .plan_sandbox import current_sandbox
 from .progress import due_units, newest, was_cut_off
+from .restart_all import due_generation, outdated_units
 from .roles import init_units, is_sidecar, regular_units
 
 if TYPE_CHECKING:
@@ -29,12 +31,15 @@ def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
     """Plan for the current sandbox, which is ready."""
     sandbox = current_sandbox(facts)
     assert sandbox is not None
+    if _restarts_all(desired, facts, draft):
+        return
     for container in (*(c for c in init_units(desired.pod) if is_sidecar(c)), *regular_units(desired.pod)):
         unit = newest(facts, container.name)
         if unit is not None and unit.sandbox_id == sandbox.id:
             _tend(container, unit, facts, draft)
     assert facts.snapshot is not None
     _remove_cut_off(facts, draft)
+    generation = due_generation(desired, facts)
     held = _held_back(desired, facts, draft)
     for due in due_units(desired, facts, draft.now, fresh=False):
         if due.at is not None:
@@ -47,8 +52,18 @@ def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
             return
         known = facts.unit(due.name)
         if facts.volumes.ready and known.image is not None and draft.is_due(known.failure):
-            draft.do(StartUnit(name=due.name, attempt=due.attempt, sandbox_id=sandbox.id))
+            draft.do(
+                StartUnit(name=due.name, attempt=due.attempt, sandbox_id=sandbox.id, generation=generation)
+            )
     _tidy(facts, draft)
+
+
+def _restarts_all(desired: DesiredPod, facts: PodFacts, draft: Draft) -> bool:
+    """Stop what still lives of an earlier generation; whether anything does (L7)."""
+    alive = [(c, unit) for c, unit in outdated_units(desired, facts) if unit.state.is_alive]
+    for container, unit in alive:
+        _kill(container, unit, facts, draft, RESTART_ALL, "will be restarted with all containers of the pod")
+    return bool(alive)
 
 
 def _held_back(desired: DesiredPod, facts: PodFacts, draft: Draft) -> frozenset[str]:

@@ -19,9 +19,11 @@ from kubeletx.kube.core import Container, ContainerStatus, PodStatus
 from kubeletx.runtimes.snapshots import PodSnapshot
 
 from .backoff import restart_at
+from .exits import exit_code_of, stored_exit_code
 from .facts import DesiredPod, HookState, Now, PodFacts
 from .order import LOST_EXIT_CODE, should_restart
 from .plan_sandbox import current_sandbox
+from .restart_all import due_generation, generation_of, is_outdated, outdated_units
 from .roles import ephemeral_units, init_units, is_sidecar, regular_units
 
 _HOOK_OPEN = (HookState.PENDING, HookState.RUNNING, HookState.FAILED)
@@ -82,30 +84,11 @@ def was_cut_off(snapshot: PodSnapshot, unit: UnitSummary) -> bool:
     return unit.state is UnitState.EXITED and status is not None and status.reason == START_CUT_OFF
 
 
-def exit_code_of(facts: PodFacts, unit: UnitSummary) -> int | None:
-    """The exit code of an ended unit, from the last look or from the stored status; None: not known yet."""
-    status = facts.snapshot.status_of(unit.id) if facts.snapshot is not None else None
-    if status is not None and status.exit_code is not None:
-        return status.exit_code
-    return _stored_exit_code(facts, unit.name, str(unit.id))
-
-
-def _stored_exit_code(facts: PodFacts, name: str, unit_id: str | None) -> int | None:
-    previous = facts.previous_status
-    if previous is None:
-        return None
-    for status in (*previous.init_container_statuses, *previous.container_statuses):
-        ended = status.state.terminated if status.name == name and status.state is not None else None
-        if ended is not None and (unit_id is None or (ended.container_id or "").endswith(unit_id)):
-            return ended.exit_code
-    return None
-
-
 def _final_exit_code(facts: PodFacts, name: str) -> int | None:
     """The exit code of a container whose newest unit ended, or which the runtime has forgotten."""
     unit = newest(facts, name)
     if unit is None:
-        code = _stored_exit_code(facts, name, None)
+        code = stored_exit_code(facts, name, None)
         return LOST_EXIT_CODE if code is None and _was_running(facts, name) else code
     return exit_code_of(facts, unit) if unit.state is UnitState.EXITED else None
 
@@ -140,7 +123,9 @@ def _has_run(status: ContainerStatus) -> bool:
 
 def _ended_for_good(desired: DesiredPod, facts: PodFacts, container: Container) -> bool:
     code = _final_exit_code(facts, container.name)
-    return code is not None and not _runs_again(desired, facts, container, code)
+    if code is None or is_outdated(desired, facts, newest(facts, container.name)):
+        return False
+    return not _runs_again(desired, facts, container, code)
 
 
 def _runs_again(desired: DesiredPod, facts: PodFacts, container: Container, code: int) -> bool:
@@ -192,6 +177,8 @@ def due_units(desired: DesiredPod, facts: PodFacts, now: Now, *, fresh: bool) ->
     sandbox_id = sandbox.id if sandbox is not None else None
     initialized = sandbox_id is not None and _any_regular_in(desired, facts, sandbox_id)
     yield from _due_ephemeral(desired, facts, sandbox_id)
+    if not fresh and any(unit.state.is_alive for _, unit in outdated_units(desired, facts)):
+        return  # all end before any starts again
     for container in init_units(desired.pod):
         due, passed = _init_step(desired, facts, now, container, sandbox_id, initialized)
         if due is not None:
@@ -207,7 +194,11 @@ def due_units(desired: DesiredPod, facts: PodFacts, now: Now, *, fresh: bool) ->
 def _any_regular_in(desired: DesiredPod, facts: PodFacts, sandbox_id: SandboxId) -> bool:
     names = {c.name for c in regular_units(desired.pod)}
     assert facts.snapshot is not None
-    return any(u.sandbox_id == sandbox_id and u.name in names for u in facts.snapshot.units)
+    due = due_generation(desired, facts)
+    return any(
+        unit.sandbox_id == sandbox_id and unit.name in names and generation_of(unit) >= due
+        for unit in facts.snapshot.units
+    )
 
 
 def _init_step(
@@ -220,7 +211,7 @@ def _init_step(
 ) -> tuple[Due | None, bool]:
     """(what to start, whether the next container may go on)."""
     unit = newest(facts, container.name)
-    here = unit is not None and unit.sandbox_id == sandbox_id
+    here = unit is not None and unit.sandbox_id == sandbox_id and not is_outdated(desired, facts, unit)
     if is_sidecar(container):
         due = _due(desired, facts, now, container, sandbox_id)
         started = here and unit is not None and is_started(facts, container, unit)
@@ -268,9 +259,10 @@ def _due(
     if code is None:
         return None
     in_new_sandbox = unit.sandbox_id != sandbox_id
-    if not _runs_again(desired, facts, container, code) and not (
-        in_new_sandbox and _is_init(desired, container.name)
-    ):
+    starts_anew = (in_new_sandbox and _is_init(desired, container.name)) or (
+        not in_new_sandbox and is_outdated(desired, facts, unit)
+    )
+    if not starts_anew and not _runs_again(desired, facts, container, code):
         return None
     exited_at = known.exited_at if known.exited_at is not None else now.mono
     return Due(

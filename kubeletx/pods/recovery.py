@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from kubeletx.api import PodUid, RuntimeName
 from kubeletx.api.names import POD_GRACE_SECONDS, POD_NAME, POD_NAMESPACE, POD_SOURCE, POD_SPEC_HASH
@@ -21,6 +22,7 @@ from kubeletx.runtimes.snapshots import PodSnapshot
 
 from .facts import DesiredPod
 from .records import PodRecord
+from .status_frame import at_ns
 
 UNKNOWN_SOURCE = "unknown"
 FOUND_WITHOUT_HISTORY = "found again on its runtime after the database was lost"
@@ -59,7 +61,7 @@ def find_again(registry: RuntimeRegistry, records: Mapping[PodUid, PodRecord]) -
         else:
             handle = registry.find(binding.runtime)
             snapshot = handle.snapshot(binding.uid) if handle is not None else None
-            desired = orphan_pod(binding.uid, snapshot) or _from_binding(binding)
+            desired = _created(orphan_pod(binding.uid, snapshot) or _from_binding(binding), binding)
         found.append(
             Found(
                 desired=desired,
@@ -84,6 +86,7 @@ def orphan_pod(uid: PodUid, snapshot: PodSnapshot | None) -> DesiredPod | None:
             name=sandbox.labels.get(POD_NAME, sandbox.name),
             namespace=sandbox.labels.get(POD_NAMESPACE, sandbox.namespace),
             uid=uid,
+            creation_timestamp=at_ns(sandbox.created_at_ns),
         ),
         spec=PodSpec(
             termination_grace_period_seconds=int(grace) if grace.isdigit() else None,
@@ -96,6 +99,14 @@ def orphan_pod(uid: PodUid, snapshot: PodSnapshot | None) -> DesiredPod | None:
         source=notes.get(POD_SOURCE, UNKNOWN_SOURCE),
         spec_hash=notes.get(POD_SPEC_HASH, ""),
     )
+
+
+def _created(desired: DesiredPod, binding: Binding) -> DesiredPod:
+    """Created when it was bound, or with its sandbox, if the binding was written anew after a loss."""
+    known = desired.pod.metadata.creation_timestamp
+    created = min(known, binding.bound_at) if known is not None else binding.bound_at
+    metadata = replace(desired.pod.metadata, creation_timestamp=created)
+    return replace(desired, pod=replace(desired.pod, metadata=metadata))
 
 
 def _from_binding(binding: Binding) -> DesiredPod:

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from kubeletx.api import IdMapping, PodUid, SandboxSpec, UnitId, UnitSpec, UnitState
+from kubeletx.api.names import RESTART_GENERATION
 from kubeletx.kube.core import Container, EphemeralContainer, Pod, VirtualMachine
 from kubeletx.runtimes.handle import RuntimeHandle
 from kubeletx.runtimes.selection import HANDLER_MARK
 from kubeletx.volumes.prepared import PreparedVolumes
 
+from .actions import StartUnit
 from .environment import PodWarning, build_sandbox_spec, compose_unit, sandbox_warnings
 from .facts import DesiredPod, PodFacts
 from .roles import spec_of
@@ -61,19 +65,18 @@ class SpecBuilder:
         self._sandboxes[desired.uid] = (key, spec)
         return spec
 
-    async def unit(
-        self, pod: Pod, facts: PodFacts, handle: RuntimeHandle, name: str, attempt: int
-    ) -> UnitSpec:
+    async def unit(self, pod: Pod, facts: PodFacts, handle: RuntimeHandle, action: StartUnit) -> UnitSpec:
         """The unit to ask for, with everything of the node that it gets."""
+        name = action.name
         container = spec_of(pod, name)
         image = facts.unit(name).image
-        return await compose_unit(
+        spec = await compose_unit(
             pod,
             _as_container(container),
             self._parts.node,
             volumes=self._parts.volumes,
             prepared=await self._volumes_of(pod),
-            attempt=attempt,
+            attempt=action.attempt,
             image=image if image is not None and image.ref else None,
             runtime_name=handle.name,
             traits=handle.traits,
@@ -81,6 +84,10 @@ class SpecBuilder:
             target_unit=_target_unit(container, facts),
             user_mappings=await self._user_mappings(pod),
         )
+        if not action.generation:
+            return spec
+        marked = {**spec.annotations, RESTART_GENERATION: str(action.generation)}
+        return replace(spec, annotations=marked)
 
     def warnings(self, pod: Pod) -> tuple[PodWarning, ...]:
         """What the pod's author should know about its name servers."""

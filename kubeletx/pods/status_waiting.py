@@ -6,12 +6,15 @@ from kubeletx.api import UnitState, UnitSummary
 from kubeletx.kube.core import Container, ContainerStateWaiting
 
 from .backoff import duration_text, restart_at
+from .exits import exit_code_of
 from .facts import Failure, UnitFacts
 from .order import should_restart
-from .progress import exit_code_of
+from .progress import newest
+from .restart_all import is_outdated
 from .roles import init_units, is_sidecar
 from .status_frame import Frame
 
+RESTARTING_ALL = "RestartingAllContainers"
 CRASH_LOOP = "CrashLoopBackOff"
 IMAGE_BACKOFF = "ImagePullBackOff"
 PULL_REASONS = ("ErrImagePull", "RegistryUnavailable", "SignatureValidationFailed")
@@ -23,7 +26,7 @@ def runs_again(frame: Frame, container: Container, unit: UnitSummary, is_init: b
     """Whether the container, whose newest unit does not live, is to be started again."""
     if not frame.will_run:
         return False
-    if unit.state is not UnitState.EXITED:
+    if unit.state is not UnitState.EXITED or is_outdated(frame.desired, frame.facts, unit):
         return True
     code = exit_code_of(frame.facts, unit)
     if code is None:
@@ -46,6 +49,8 @@ def waiting_reason(frame: Frame, container: Container) -> ContainerStateWaiting 
     crash = _crash_loop(frame, container, known)
     if crash is not None:
         return crash
+    if is_outdated(frame.desired, frame.facts, newest(frame.facts, container.name)):
+        return ContainerStateWaiting(reason=RESTARTING_ALL, message="all containers of the pod are restarted")
     if known.failure is not None:
         return failure_waiting(known.failure)
     if known.image_failure is not None:

@@ -72,13 +72,24 @@ class CallGate:
             CallClass.QUERY: Turns(limits.querying),
         }
         self.counts: dict[str, CallCount] = {}
+        self._waiting: set[asyncio.Timeout] = set()
+
+    def give_up_queries(self) -> None:
+        """The runtime is lost: callers that wait for an answer get the refusal now, not at their deadline.
+
+        Calls that change something run on: what they did is found out later.
+        """
+        now = asyncio.get_running_loop().time()
+        for deadline in self._waiting:
+            if not deadline.expired():
+                deadline.reschedule(now)
 
     async def call(
         self, method: str, call_class: CallClass, seconds: float, start: Callable[[], Awaitable[T]]
     ) -> T:
         """Make the call. Raises only KubeletxError, and CancelledError when the caller is cancelled."""
         if call_class is CallClass.PROBE:
-            return await self._timed(method, seconds, seconds, start)
+            return await self._timed(method, call_class, seconds, seconds, start)
         if (refusal := self._refusal()) is not None:
             raise refusal
         turns = self._turns[call_class]
@@ -96,11 +107,19 @@ class CallGate:
         try:
             if (refusal := self._refusal()) is not None:
                 raise refusal
-            return await self._timed(method, seconds, seconds - (time.monotonic() - began), start)
+            left = seconds - (time.monotonic() - began)
+            return await self._timed(method, call_class, seconds, left, start)
         finally:
             turns.give_back()
 
-    async def _timed(self, method: str, seconds: float, left: float, start: Callable[[], Awaitable[T]]) -> T:
+    async def _timed(
+        self,
+        method: str,
+        call_class: CallClass,
+        seconds: float,
+        left: float,
+        start: Callable[[], Awaitable[T]],
+    ) -> T:
         count = self.counts.get(method)
         if count is None:
             count = self.counts[method] = CallCount()
@@ -108,13 +127,21 @@ class CallGate:
         began = time.perf_counter()
         try:
             async with asyncio.timeout(left) as deadline:
-                return await start()
+                if call_class is not CallClass.QUERY:
+                    return await start()
+                self._waiting.add(deadline)
+                try:
+                    return await start()
+                finally:
+                    self._waiting.discard(deadline)
         except KubeletxError:
             count.errors += 1
             raise
         except TimeoutError as error:
             count.errors += 1
             if deadline.expired():
+                if call_class is CallClass.QUERY and (refusal := self._refusal()) is not None:
+                    raise refusal from error
                 raise TimedOut(
                     f"runtime {self._name}: {method} did not return within {seconds:g} s"
                 ) from error

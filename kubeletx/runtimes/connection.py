@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any, TypeVar, cast
 
 import structlog
@@ -40,7 +39,7 @@ _QUICK_SECONDS = 1.0
 
 
 class Connection:
-    """`on_change` is called after every change of `state`."""
+    """`on_change` is called after every change of `state`. `judge` may find reasons of the node's own."""
 
     def __init__(
         self,
@@ -51,7 +50,9 @@ class Connection:
         events: EventSink,
         limits: Limits,
         on_change: Callable[[], None],
+        judge: Callable[[RuntimeHealth, Traits], RuntimeHealth],
     ) -> None:
+        self._judge = judge
         self._endpoint = endpoint
         self._runtime = runtime
         self._clock = clock
@@ -61,7 +62,7 @@ class Connection:
         self._health = Health(state=RuntimeState(since=clock.now()))
         self._opened = False
         self._complained = False
-        self._lost_at: datetime | None = None
+        self._lost_at: float | None = None
         self._poked = asyncio.Event()
         self._capabilities: dict[type, object | None] = {}
         self.gate = CallGate(endpoint.name, limits, self._refusal)
@@ -133,8 +134,13 @@ class Connection:
             else:
                 await self._clock.sleep(_QUICK_SECONDS)
 
+    def judge(self, health: RuntimeHealth) -> RuntimeHealth:
+        """The runtime's own view with what stands against it on this node."""
+        return self._judge(health, self.traits) if self.traits is not None else health
+
     async def close(self) -> None:
-        """Disconnect, within a deadline; failures do not matter any more."""
+        """Disconnect, within a deadline; failures do not matter any more. `run` opens it anew."""
+        self._opened = False
         try:
             await self.gate.call("close", CallClass.PROBE, self._limits.open_seconds, self._runtime.close)
         except KubeletxError as error:
@@ -167,9 +173,10 @@ class Connection:
 
     async def _probe(self) -> bool:
         try:
-            outcome: RuntimeHealth | Silence = await self.gate.call(
+            answer = await self.gate.call(
                 "health", CallClass.PROBE, self._limits.probe_seconds, self._runtime.health
             )
+            outcome: RuntimeHealth | Silence = self.judge(answer)
         except KubeletxError as error:
             outcome = _silence(error)
         self._apply(outcome)
@@ -177,8 +184,8 @@ class Connection:
 
     def _apply(self, outcome: RuntimeHealth | Silence) -> None:
         old = self.state
-        now = self._clock.now()
-        self._health = step(self._health, outcome, wall=now, mono=self._clock.monotonic())
+        wall, mono = self._clock.now(), self._clock.monotonic()
+        self._health = step(self._health, outcome, wall=wall, mono=mono)
         new = self.state
         if new == old:
             if not new.reachable:
@@ -188,14 +195,15 @@ class Connection:
             self.reachable.set()
         else:
             self.reachable.clear()
-        self._tell(old, new, now)
+            self.gate.give_up_queries()
+        self._tell(old, new, mono)
         self._on_change()
 
     def _complain(self, state: RuntimeState) -> None:
         """The first words about an outage; later ones say nothing."""
         if not self._complained:
             self._complained = True
-            self._lost_at = self._lost_at or self._clock.now()
+            self._lost_at = self._clock.monotonic() if self._lost_at is None else self._lost_at
             log.warning(
                 "Lost runtime" if self.opened else "Did not reach runtime; retrying",
                 runtime=self._endpoint.name,
@@ -203,13 +211,13 @@ class Connection:
                 err=state.message,
             )
 
-    def _tell(self, old: RuntimeState, new: RuntimeState, now: datetime) -> None:
+    def _tell(self, old: RuntimeState, new: RuntimeState, mono: float) -> None:
         name = self._endpoint.name
         if not new.reachable:
             self._complain(new)
         elif not old.reachable:
             lost_at, self._lost_at, self._complained = self._lost_at, None, False
-            elapsed = {} if lost_at is None else {"elapsed_seconds": (now - lost_at).total_seconds()}
+            elapsed = {} if lost_at is None else {"elapsed_seconds": round(mono - lost_at, 3)}
             version = self.version.version if self.version else ""
             log.info("Reached runtime", runtime=name, kind=self._endpoint.kind, version=version, **elapsed)
         if (old.ready, old.network_ready) == (new.ready, new.network_ready):

@@ -75,10 +75,14 @@ class EventFilter:
 
     @contextlib.contextmanager
     def acting(self, object_ids: Iterable[str], *kinds: EventKind) -> Iterator[None]:
-        """A call of ours is under way that causes these events."""
+        """A call of ours is under way that causes these events.
+
+        A shorter stop may overtake a longer one: what the first held is the second's to judge.
+        """
         ids = tuple(object_ids)
         for object_id in ids:
-            self._acting[object_id] = (kinds, [])
+            _, held = self._acting.get(object_id, _NOTHING)
+            self._acting[object_id] = (kinds, list(held))
         try:
             yield
         except BaseException:

@@ -7,7 +7,8 @@ Added runtimes, removals and cordons are lasting files (`DropIns`). Pods are not
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +17,7 @@ import structlog
 
 from kubeletx.api import Endpoint, InvalidConfig, Runtime, RuntimeName, Unavailable
 
+from .cgroup_driver import NodeCgroupDriver
 from .dropins import DropIns
 from .endpoints import check_name
 from .handle import RuntimeHandle, RuntimeListener
@@ -31,12 +33,14 @@ _STEADY_SECONDS = 300.0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator configured. `settings`: by kind, decoded. `class_map`: runtime class to handler."""
+    """What the operator configured. `settings`: by kind, decoded. `class_map`: runtime class to NAME or NAME--HANDLER."""
 
     endpoints: tuple[Endpoint, ...] = ()
     settings: dict[str, Any] = {}
     class_map: dict[str, str] = {}
     limits: Limits = Limits()
+    cgroup_driver: str | None = None
+    """As configured; empty: not set; None: pods get no cgroups of their own."""
 
 
 class Fleet:
@@ -63,7 +67,9 @@ class Fleet:
         self._handles: dict[RuntimeName, RuntimeHandle] = {}
         self._hosts: dict[RuntimeName, RuntimeHost] = {}
         self._tasks: dict[RuntimeName, asyncio.Task[None]] = {}
+        self._leaving: set[RuntimeName] = set()
         self._group: asyncio.TaskGroup | None = None
+        self.cgroup_driver = NodeCgroupDriver(plan.cgroup_driver, self._told_cgroup_drivers)
 
     @property
     def handles(self) -> Mapping[RuntimeName, RuntimeHandle]:
@@ -103,6 +109,19 @@ class Fleet:
             host.close()
 
     # --- changes at run time ---
+
+    def is_leaving(self, name: RuntimeName) -> bool:
+        """Whether it is being removed, so that no pod may be bound to it."""
+        return name in self._leaving
+
+    @contextlib.contextmanager
+    def leaving(self, handle: RuntimeHandle) -> Iterator[None]:
+        """While it is being removed."""
+        self._leaving.add(handle.name)
+        try:
+            yield
+        finally:
+            self._leaving.discard(handle.name)
 
     def add(self, endpoint: Endpoint) -> RuntimeHandle:
         """Add a runtime, lasting. Raises InvalidConfig, and Unavailable when it cannot be made lasting."""
@@ -152,8 +171,9 @@ class Fleet:
                 errors.append(_still_used(origin, handle.name))
                 wanted.pop(origin, None)
                 continue
-            await self._stop(handle)
-            self._drop(handle)
+            with self.leaving(handle):
+                await self._stop(handle)
+                self._drop(handle)
             self._listener.runtime_changed(handle.name)
         for endpoint in wanted.values():
             if endpoint.name in self._handles:
@@ -194,11 +214,15 @@ class Fleet:
             events=self._parts.events,
             listener=self._listener,
             limits=self._plan.limits,
+            judge=lambda health, traits: self.cgroup_driver.judge(health, traits.cgroup_driver),
         )
         handle.cordon(cordoned)
         self._handles[endpoint.name] = handle
         self._hosts[endpoint.name] = host
         return handle
+
+    def _told_cgroup_drivers(self) -> list[str]:
+        return [h.traits.cgroup_driver for h in self._handles.values() if h.traits is not None]
 
     def _make_lasting(self, endpoint: Endpoint) -> str:
         """Where it stands from now on: its own file, or the flag that it was removed from before."""

@@ -83,7 +83,9 @@ class RuntimeHandle:
         events: EventSink,
         listener: RuntimeListener,
         limits: Limits | None = None,
+        judge: Callable[[RuntimeHealth, Traits], RuntimeHealth] | None = None,
     ) -> None:
+        """`judge`: what stands against its health on this node; None: nothing."""
         limits = limits or Limits()
         self.endpoint = endpoint
         self._runtime = runtime
@@ -107,6 +109,7 @@ class RuntimeHandle:
             events=events,
             limits=limits,
             on_change=self._changed,
+            judge=judge or _as_told,
         )
         self._watch = Watch(
             name=endpoint.name,
@@ -289,7 +292,7 @@ class RuntimeHandle:
 
     async def health(self) -> RuntimeHealth:
         """As `Runtime.health`, asked now; `state` has the last answer with hysteresis."""
-        return await self._query("health", self._runtime.health)
+        return self._connection.judge(await self._query("health", self._runtime.health))
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
         """As `Runtime.list_sandboxes`: whatever matches, other agents' included."""
@@ -401,3 +404,7 @@ class RuntimeHandle:
         except Exception as error:
             log.exception("Failed to take over a list", runtime=self.name)
             raise Unavailable(f"runtime {self.name}: {error}") from error
+
+
+def _as_told(health: RuntimeHealth, _traits: Traits) -> RuntimeHealth:
+    return health

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from kubeletx.api import (
     Clock,
@@ -20,6 +20,7 @@ from kubeletx.api import (
     UnitId,
     UnitStatus,
     UnitSummary,
+    matching,
     names,
 )
 
@@ -27,8 +28,6 @@ from .calls import CallCount
 from .eventfilter import EventFilter
 from .lastknown import SnapshotTable
 from .snapshots import PodSnapshot
-
-S = TypeVar("S", SandboxSummary, UnitSummary)
 
 
 class Queries(Protocol):
@@ -118,7 +117,8 @@ class Looks:
         sandboxes, units = await asyncio.gather(
             self._queries.list_sandboxes(match), self._queries.list_units(match)
         )
-        return _matching(sandboxes, match), _matching(units, match)
+        # A plugin that filters carelessly must not hand us foreign pods.
+        return matching(sandboxes, match), matching(units, match)
 
     async def _status_or_none(self, unit_id: UnitId) -> UnitStatus | None:
         try:
@@ -133,11 +133,6 @@ class Looks:
             return await self._queries.sandbox_status(sandbox_id)
         except NotFound:
             return None
-
-
-def _matching(listed: Sequence[S], match: Mapping[str, str]) -> Sequence[S]:
-    """Only what carries the labels: a plugin that filters carelessly must not hand us foreign pods."""
-    return [thing for thing in listed if match.items() <= thing.labels.items()]
 
 
 def _newer(unit: UnitSummary, status: UnitStatus | None) -> UnitSummary:

@@ -68,7 +68,6 @@ class RuntimeRegistry:
         self._bindings = bindings
         self._tombstones = tombstones
         self._listeners: list[RuntimeListener] = []
-        self._leaving: set[RuntimeName] = set()
         self._group: asyncio.TaskGroup | None = None
         self._fleet = Fleet(
             kinds=kinds,
@@ -79,6 +78,8 @@ class RuntimeRegistry:
             beside=self._clear_leftovers,
         )
         self._handles = self._fleet.handles
+        self.cgroup_driver = self._fleet.cgroup_driver
+        """Which driver makes pods' cgroups: the runtimes decide it."""
 
     # --- start ---
 
@@ -217,7 +218,7 @@ class RuntimeRegistry:
     async def bind(self, binding: Binding) -> RuntimeHandle:
         """Write the pod's binding; on disk when this returns (rule 1)."""
         handle = self.get(binding.runtime)
-        if handle.name in self._leaving:
+        if self._fleet.is_leaving(handle.name):
             raise NotFound(f"runtime {handle.name!r} is being removed", reason=names.RUNTIME_NOT_FOUND)
         await self._bindings.bind(msgspec.structs.replace(binding, kind=handle.kind))
         return handle
@@ -290,14 +291,13 @@ class RuntimeRegistry:
         this name is added again.
         """
         handle = self.get(name)
-        self._leaving.add(handle.name)
-        try:
+        with self._fleet.leaving(handle):
             await self._bindings.wait_written(name)
             bound = self.bound_uids(name)
             if bound and not force:
+                pods = "1 pod is" if len(bound) == 1 else f"{len(bound)} pods are"
                 raise Conflict(
-                    f"{len(bound)} pods are on runtime {name!r}; drain it first (--drain), or end them by force "
-                    "(--force)"
+                    f"{pods} on runtime {name!r}; drain it first (--drain), or end by force (--force)"
                 )
 
             async def bury_all() -> None:
@@ -305,8 +305,6 @@ class RuntimeRegistry:
                     await self.bury(uid)
 
             await self._fleet.remove(handle, bury_all)
-        finally:
-            self._leaving.discard(handle.name)
 
     def cordon(self, name: str, cordoned: bool = True) -> None:
         """Keep new pods off a runtime, lasting; or let them in again."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from kubeletx import __version__
 
-from .views import HistogramView, MetricsView, OperationView
+from .views import CountView, HistogramView, MetricsView, OperationView
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
@@ -22,11 +22,19 @@ if TYPE_CHECKING:
 _COUNTERS: Final = {
     "kubelet_started_pods_total": "Sandboxes that were asked for.",
     "kubelet_started_pods_errors_total": "Sandboxes that could not be made.",
-    "kubelet_started_containers_total": "Containers that were asked for.",
-    "kubelet_started_containers_errors_total": "Containers that could not be made or started.",
-    "kubelet_restarted_pods_total": "Pods that took the place of one of the same name after a change.",
     "kubelet_orphaned_runtime_pods_total": "Pods found on a runtime without a binding.",
-    "kubelet_admission_rejections_total": "Pods rejected at admission.",
+}
+_LABELLED: Final = {
+    "kubelet_started_containers": (("container_type",), "Containers that were asked for."),
+    "kubelet_started_containers_errors": (
+        ("container_type", "code"),
+        "Containers that could not be made or started.",
+    ),
+    "kubelet_restarted_pods": (
+        ("static",),
+        "Pods that took the place of one of the same name after a change.",
+    ),
+    "kubelet_admission_rejections": (("reason",), "Pods rejected at admission."),
 }
 _DURATIONS: Final = {
     "kubelet_pod_start_duration_seconds": "From the first sight of a pod to its running.",
@@ -67,6 +75,7 @@ class _Once:
         yield from _gauges(self._view)
         yield from _operations(self._view.operations)
         yield from _counted(self._view)
+        yield from _labelled(self._view.counts)
 
 
 def _gauges(view: MetricsView) -> Iterator[Metric]:
@@ -85,7 +94,10 @@ def _gauges(view: MetricsView) -> Iterator[Metric]:
     for state, number in sorted(view.running_containers.items()):
         containers.add_metric([state], number)
     yield containers
-    yield GaugeMetricFamily("kubelet_desired_pods", "Pods that sources want.", value=view.desired_pods)
+    desired = GaugeMetricFamily("kubelet_desired_pods", "Pods that sources want.", labels=["static"])
+    for label, number in sorted(view.desired_pods.items()):
+        desired.add_metric([label], number)
+    yield desired
     ready = GaugeMetricFamily("kubeletx_runtime_ready", "Whether the runtime is ready.", labels=["runtime"])
     for name, ok in view.runtimes_ready.items():
         ready.add_metric([name], int(ok))
@@ -114,6 +126,17 @@ def _operations(operations: tuple[OperationView, ...]) -> Iterator[Metric]:
     yield total
     yield errors
     yield durations
+
+
+def _labelled(counts: tuple[CountView, ...]) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily
+
+    for name, (labels, text) in _LABELLED.items():
+        family = CounterMetricFamily(name, text, labels=labels)
+        for one in counts:
+            if one.name == name:
+                family.add_metric([one.labels[label] for label in labels], one.value)
+        yield family
 
 
 def _counted(view: MetricsView) -> Iterator[Metric]:

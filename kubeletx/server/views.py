@@ -339,20 +339,29 @@ class OperationView(View, frozen=True, kw_only=True):
     durations: HistogramView | None = None
 
 
+class CountView(View, frozen=True, kw_only=True):
+    """One value of a counter with labels. `name`: without ``_total``."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
 class MetricsView(View, frozen=True, kw_only=True):
     """What the agent counted. Dictionaries go from a label's value to a number.
 
-    `running_containers`: container state (running, exited, created, unknown) to number. `desired_pods`
-    counts pods of all sources. `durations`: metric name (``kubelet_pod_start_duration_seconds``) to its
-    histogram. `counters`: metric name (``kubelet_started_pods_total``) to its value.
+    `running_containers`: container state (running, exited, created, unknown) to number. `durations`: metric name (``kubelet_pod_start_duration_seconds``) to its
+    histogram. `counters`: metric name (``kubelet_started_pods_total``) to its value; those with labels are in
+    `counts`. `desired_pods`: by the kubelet's label ``static``.
     """
 
     node_name: str
     running_pods: int = 0
     running_containers: dict[str, int] = {}
-    desired_pods: int = 0
+    desired_pods: dict[str, int] = {}
     operations: tuple[OperationView, ...] = ()
     runtimes_ready: dict[str, bool] = {}
     pods_by_runtime: dict[str, int] = {}
     durations: dict[str, HistogramView] = {}
     counters: dict[str, float] = {}
+    counts: tuple[CountView, ...] = ()

@@ -156,7 +156,8 @@ class AppliedSource:
 
     async def _delete(self, namespace: str, name: str, grace_seconds: int | None, force: bool) -> Pod:
         pod = self._existing(f"{namespace}/{name}")
-        await _change(applied_files.remove, applied_files.path_of(self._directory, namespace, name))
+        path = applied_files.path_of(self._directory, namespace, name)
+        await _change(f"remove {path}", applied_files.remove, path)
         del self._pods[pod.ref]
         self._sink.remove(APPLIED, pod.uid, grace_seconds, force)
         return pod
@@ -239,17 +240,18 @@ class AppliedSource:
 
     async def _save(self, written: Pod) -> None:
         path = applied_files.path_of(self._directory, written.namespace, written.name)
-        await _change(applied_files.save, path, written)
+        await _change(f"write {path}", applied_files.save, path, written)
         if str(path) in self._refused:
             self._refused.discard(str(path))
             self._sink.valid(APPLIED, str(path))
 
 
-async def _change(function: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+async def _change(what: str, function: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
     try:
         await asyncio.to_thread(function, *args, **kwargs)
     except OSError as err:
-        raise Unavailable(f"could not write {err.filename or 'the pod'}: {err.strerror}") from err
+        fix = "free space there or make it writable, then try again"
+        raise Unavailable(f"cannot {what}: {err.strerror}; {fix}") from err
 
 
 def _named(pod: Pod) -> Pod:

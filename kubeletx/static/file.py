@@ -16,7 +16,6 @@ import asyncio
 import os
 import stat
 from pathlib import Path
-from typing import Final
 
 import structlog
 
@@ -33,9 +32,6 @@ from .removals import Removals
 from .watch import PathWatch
 
 log = structlog.get_logger(__name__)
-
-_FILES_PER_TURN: Final = 16
-"""After so many files other tasks get their turn."""
 
 
 class FileSource:
@@ -188,11 +184,10 @@ class FileSource:
             self._postponed.clear()
 
     async def _look_at(self, paths: list[str]) -> None:
-        for number, path in enumerate(paths, start=1):
+        for path in paths:
             match await self._looking.look(path, self._removals):
                 case Outcome.GONE:
                     self._on_gone(path)
                 case Outcome.POSTPONED:
                     self._postponed.add(path)
-            if number % _FILES_PER_TURN == 0:
-                await asyncio.sleep(0)
+            await asyncio.sleep(0)  # the first pods start while the other files are read

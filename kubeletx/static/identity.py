@@ -33,9 +33,7 @@ def static_name(name: str, node_name: str) -> str:
     return f"{name}-{node_name.lower()}"
 
 
-def give_identity(
-    pod: Pod, uid: PodUid, *, source: str, node_name: str, seen_at: datetime, created_at: datetime
-) -> Pod:
+def give_identity(pod: Pod, uid: PodUid, *, source: str, node_name: str, seen_at: datetime) -> Pod:
     """The pod with its static identity. Pods from files also tolerate every NoExecute taint."""
     metadata = msgspec.structs.replace(
         pod.metadata,
@@ -43,7 +41,7 @@ def give_identity(
         name=static_name(pod.metadata.name, node_name),
         generate_name="",
         resource_version="",
-        creation_timestamp=created_at,
+        creation_timestamp=seen_at,
         deletion_timestamp=None,
         deletion_grace_period_seconds=None,
         annotations={

@@ -7,7 +7,6 @@ import enum
 import os
 import stat
 from collections.abc import Container, Iterable
-from datetime import UTC, datetime
 from typing import Final
 
 from kubeletx.api import Clock, InvalidPod
@@ -60,10 +59,10 @@ class Looking:
         try:
             content = read_manifest(path)
             signature = content.signature
-            pods = await self._parse(path, content.data, signature.mtime_ns)
+            pods = await self._parse(path, content.data)
         except InvalidPod as err:
             self._signatures[path] = signature
-            await self._refuse(path, err, signature.mtime_ns)
+            await self._refuse(path, err)
             return Outcome.SETTLED
         except OSError as err:
             return self._unreadable(path, err)
@@ -101,31 +100,21 @@ class Looking:
         self._claims.set_error(path, error)
         return Outcome.SETTLED
 
-    async def _refuse(self, path: str, error: InvalidPod, mtime_ns: int) -> None:
+    async def _refuse(self, path: str, error: InvalidPod) -> None:
         """Show the error; a file that was good before the agent started keeps its pods too."""
         if self._remembered is not None and not self._claims.has_pods(path):
             data = self._remembered.find(path)
             if data is not None:
                 try:
-                    self._claims.set_pods(path, await self._parse(path, data, mtime_ns))
+                    self._claims.set_pods(path, await self._parse(path, data))
                 except InvalidPod:
                     self._remembered.forget(path)
         self._claims.set_error(path, error)
 
-    async def _parse(self, path: str, data: bytes, mtime_ns: int) -> tuple[Pod, ...]:
+    async def _parse(self, path: str, data: bytes) -> tuple[Pod, ...]:
         now = self._clock.now()
 
         def read() -> tuple[Pod, ...]:
-            return self._reader.read(
-                data, origin=path, source=FILE, seen_at=now, created_at=_time(mtime_ns, now)
-            )
+            return self._reader.read(data, origin=path, source=FILE, seen_at=now)
 
         return read() if len(data) < _LARGE_BYTES else await asyncio.to_thread(read)
-
-
-def _time(mtime_ns: int, otherwise: datetime) -> datetime:
-    """The time of a file; file systems may hold times that no calendar has."""
-    try:
-        return datetime.fromtimestamp(mtime_ns // 10**9, UTC)
-    except (ValueError, OverflowError, OSError):
-        return otherwise

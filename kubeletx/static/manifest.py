@@ -38,12 +38,10 @@ class ManifestReader(msgspec.Struct, frozen=True, kw_only=True):
     node_name: str
     workload_types: Collection[str] | None = None
 
-    def read(
-        self, data: bytes, *, origin: str, source: str, seen_at: datetime, created_at: datetime
-    ) -> tuple[Pod, ...]:
+    def read(self, data: bytes, *, origin: str, source: str, seen_at: datetime) -> tuple[Pod, ...]:
         """The pods of a manifest in their order; none only for an empty list. Raises InvalidPod.
 
-        `source`: the pod source's name. `seen_at`: now; `created_at`: when the manifest was written.
+        `source`: the pod source's name. `seen_at`: now. Who knows the pod already keeps its earlier creation time.
         """
         written = load_pods(data, origin)
         pods = tuple(set_defaults(pod) for pod in written)
@@ -58,7 +56,6 @@ class ManifestReader(msgspec.Struct, frozen=True, kw_only=True):
                 source=source,
                 node_name=self.node_name,
                 seen_at=seen_at,
-                created_at=created_at,
             )
             for original, pod in zip(written, pods, strict=True)
         )

@@ -109,7 +109,7 @@ class UrlSource:
         now = self._clock.now()
         try:
             pods = await asyncio.to_thread(
-                self._reader.read, data, origin=self._origin, source=URL, seen_at=now, created_at=now
+                self._reader.read, data, origin=self._origin, source=URL, seen_at=now
             )
         except InvalidPod as err:
             self._claims.set_error(self._origin, err)

@@ -6,7 +6,9 @@ store's own thread. Alembic is imported only when a step is due.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import pkgutil
 import sqlite3
 import time
@@ -39,6 +41,7 @@ def connect(path: Path, tables: Sequence[MetaData]) -> Connection:
     """
     if path.exists() and not path.is_file():
         raise NotSound("it is not a regular file")
+    _make_private(path)
     connection = _new_engine(path).connect()
     try:
         _prepare(connection, path, tables)
@@ -49,6 +52,18 @@ def connect(path: Path, tables: Sequence[MetaData]) -> Connection:
             raise NotSound(str(getattr(error, "orig", error))) from error
         raise
     return connection
+
+
+def _make_private(path: Path) -> None:
+    """Have the files for this user alone, as they hold the environment of pods; new side files follow the first.
+
+    What stands in the way is told by SQLite itself. Only before the file is opened: closing it drops locks.
+    """
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    for suffix in ("", "-wal", "-shm"):
+        with contextlib.suppress(OSError):
+            path.with_name(path.name + suffix).chmod(0o600)
 
 
 def _prepare(connection: Connection, path: Path, tables: Sequence[MetaData]) -> None:

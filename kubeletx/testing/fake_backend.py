@@ -42,6 +42,7 @@ from ..api import (
     UnitState,
     UnitStatus,
     UnitSummary,
+    matching,
     names,
 )
 
@@ -234,7 +235,7 @@ class FakeBackend:
             found = [self.sandboxes[key] for key in ids if key in self.sandboxes]
         else:
             found = list(self.sandboxes.values())
-        return [one.summary for one in found if match.items() <= one.summary.labels.items()]
+        return matching((one.summary for one in found), match)
 
     def find_units(self, match: Mapping[str, str]) -> list[UnitSummary]:
         """As `find_sandboxes`, for units."""
@@ -243,7 +244,7 @@ class FakeBackend:
             found = [self.units[key] for key in ids if key in self.units]
         else:
             found = list(self.units.values())
-        return [one.summary for one in found if match.items() <= one.summary.labels.items()]
+        return matching((one.summary for one in found), match)
 
     def find_image(self, image: ImageSpec) -> ImageStatus | None:
         """The image by its store reference, id or tag."""

@@ -105,13 +105,13 @@ def usage(path: Path) -> Usage:
 
 
 def _mount_memory(request: SetUp, path: Path, size: int) -> None:
-    if find_mount(request.mounter.mounts(), path) is None:
+    if find_mount(request.mounter.mounts(path), path) is None:
         mode = group_mode(MODE, request.fs_group)
         mount_tmpfs(request.mounter, path, size_bytes=size, mode=mode, group=request.fs_group)
 
 
 def _mount_huge_pages(request: SetUp, path: Path, medium: str) -> None:
-    if find_mount(request.mounter.mounts(), path) is not None:
+    if find_mount(request.mounter.mounts(path), path) is not None:
         return
     size = _page_size(request, medium)
     if not (_HUGE_PAGE_DIRECTORY / f"hugepages-{size // 1024}kB").is_dir():

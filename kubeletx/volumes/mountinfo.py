@@ -31,9 +31,17 @@ def parse_mountinfo(text: str) -> tuple[MountPoint, ...]:
     return tuple(_parse_line(line) for line in text.splitlines() if line)
 
 
-def read_mountinfo() -> tuple[MountPoint, ...]:
-    """The mounts of this process, now."""
-    return parse_mountinfo(MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape"))
+def read_mountinfo(below: Path | None = None) -> tuple[MountPoint, ...]:
+    """The mounts of this process, now. `below`: at least those on it and under it.
+
+    A node with a thousand pods has many thousands of mounts, and each pod asks for its own few: the lines of
+    others are not taken apart.
+    """
+    text = MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape")
+    if below is not None:
+        wanted = f" {_escape(str(below))}"
+        text = "\n".join(line for line in text.splitlines() if wanted in line)
+    return parse_mountinfo(text)
 
 
 def mounts_below(mounts: Iterable[MountPoint], directory: Path) -> tuple[MountPoint, ...]:
@@ -64,6 +72,10 @@ def _parse_line(line: str) -> MountPoint:
         source=_unescape(words[dash + 2]),
         super_options=words[dash + 3],
     )
+
+
+def _escape(text: str) -> str:
+    return re.sub(r"[ \t\n\\]", lambda match: f"\\{ord(match[0]):03o}", text)
 
 
 def _unescape(text: str) -> str:

@@ -36,8 +36,8 @@ class Mounter(Protocol):
         """Unmount the topmost mount on `target`; succeeds if there is none. Raises OSError (EBUSY)."""
         ...
 
-    def mounts(self) -> tuple[MountPoint, ...]:
-        """Every mount, in mount order."""
+    def mounts(self, below: Path | None = None) -> tuple[MountPoint, ...]:
+        """Every mount, in mount order. `below`: at least those on it and under it."""
         ...
 
 
@@ -61,9 +61,9 @@ class LinuxMounter:
         if number not in {errno.EINVAL, errno.ENOENT}:  # not a mount point, or not there
             raise OSError(number, os.strerror(number), str(target))
 
-    def mounts(self) -> tuple[MountPoint, ...]:
-        """Every mount, in mount order."""
-        return read_mountinfo()
+    def mounts(self, below: Path | None = None) -> tuple[MountPoint, ...]:
+        """Every mount, in mount order. `below`: at least those on it and under it."""
+        return read_mountinfo(below)
 
 
 def mount_tmpfs(

@@ -132,7 +132,7 @@ def _mode(own: int | None, default: int | None) -> int:
 
 
 def _mount_memory(request: SetUp, path: Path) -> None:
-    if find_mount(request.mounter.mounts(), path) is None:
+    if find_mount(request.mounter.mounts(path), path) is None:
         size = memory_size(request.pod, EmptyDirVolumeSource(), request.fields.allocatable)
         mode = group_mode(VOLUME_MODE, request.fs_group)
         mount_tmpfs(request.mounter, path, size_bytes=size, mode=mode, group=request.fs_group)

@@ -78,7 +78,7 @@ def _make_missing(base: Path, sub_path: str) -> None:
 
 def _bind(fd: int, place: Path, mounter: Mounter) -> str:
     wanted = os.fstat(fd)
-    mounted = find_mount(mounter.mounts(), place) is not None
+    mounted = find_mount(mounter.mounts(place), place) is not None
     if mounted and os.path.samestat(wanted, os.stat(place)):
         return str(place)
     if mounted:

@@ -39,7 +39,8 @@ def tear_down(root_dir: Path, uid: PodUid, mounter: Mounter) -> None:
 def remove_pod_directory(root_dir: Path, uid: PodUid, mounter: Mounter) -> None:
     """Remove the pod's whole directory. Raises Unavailable while something is mounted in it."""
     directory = layout.pod_dir(root_dir, uid)
-    left = mounts_below(mounter.mounts(), directory.parent.resolve() / directory.name)
+    real = directory.parent.resolve() / directory.name
+    left = mounts_below(mounter.mounts(real), real)
     if left:
         raise Unavailable(
             f"{directory} still holds {len(left)} mounts, the first on {left[0].target}; release volumes first",
@@ -69,7 +70,7 @@ def find_orphans(root_dir: Path, known: frozenset[PodUid], mounter: Mounter) -> 
 
 def _unmount_below(directory: Path, mounter: Mounter) -> None:
     real = directory.parent.resolve() / directory.name
-    for mount in reversed(mounts_below(mounter.mounts(), real)):
+    for mount in reversed(mounts_below(mounter.mounts(real), real)):
         try:
             mounter.unmount(Path(mount.target))
         except OSError as err:

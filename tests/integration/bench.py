@@ -1,7 +1,10 @@
 """`Bench`: one running agent for all tests of a file, and short ways to put pods and to look at them.
 
 Looks come from the agent's admin socket (pods, logs, events) and, for what the agent really asked of the
-runtime, from containerd itself. Every wait looks until its condition holds or its deadline passes.
+runtime, from containerd itself. Every wait looks until its condition holds or its deadline passes. What needs
+a pod, its binding or a container waits for it: a manifest that was just put is none of these yet.
+
+Deadlines are for a machine that is busy with something else; nothing is asserted by how short they are.
 """
 
 from __future__ import annotations
@@ -21,8 +24,12 @@ from kubeletx.kube.status import (
     ContainerStatus,
     PodCondition,
 )
-from kubeletx.testing.lab import PrivateAgent, bound_runtime, pod_manifest, put_manifest
+from kubeletx.testing.lab import CriCalls, PrivateAgent, bound_runtime, pod_manifest, put_manifest
 from kubeletx.testing.lab.pods import SLEEP
+
+DEADLINE = 60.0
+"""Seconds that anything may take which usually takes less than one."""
+TRAPPED = "trapped"
 
 
 class Bench:
@@ -48,20 +55,30 @@ class Bench:
         assert pod.status.phase == "Succeeded", f"{text}\n{pod.status}"
         return text
 
-    def ready(self, name: str, *, seconds: float = 30) -> Pod:
+    def ready(self, name: str, *, seconds: float = DEADLINE) -> Pod:
         """The pod, once it is Running and Ready."""
         return self.agent.wait_for(name, timeout_seconds=seconds)
 
-    def ended(self, name: str, *, seconds: float = 30) -> Pod:
+    def listening(self, name: str, *containers: str) -> Pod:
+        """The pod, once it is Ready and its containers, made by `on_term`, have their traps set.
+
+        A signal that comes before its trap is lost: the first process of a container has no default.
+        """
+        pod = self.ready(name)
+        for one in containers or ("main",):
+            until(lambda one=one: TRAPPED in self.logs(name, one), f"trap of {one} in {name}")
+        return pod
+
+    def ended(self, name: str, *, seconds: float = DEADLINE) -> Pod:
         """The pod, once its phase is Succeeded or Failed."""
         return self.until(name, lambda pod: pod.status.phase in {"Succeeded", "Failed"}, seconds=seconds)
 
-    def until(self, name: str, is_wanted: Callable[[Pod], Any], *, seconds: float = 30) -> Pod:
+    def until(self, name: str, is_wanted: Callable[[Pod], Any], *, seconds: float = DEADLINE) -> Pod:
         """The pod, once `is_wanted`."""
         return self.agent.wait_for(name, lambda pod: bool(is_wanted(pod)), timeout_seconds=seconds)
 
     def waiting(
-        self, name: str, reason: str, *, of: str = "main", seconds: float = 30
+        self, name: str, reason: str, *, of: str = "main", seconds: float = DEADLINE
     ) -> ContainerStateWaiting:
         """The state of a container that waits for this reason."""
 
@@ -78,7 +95,7 @@ class Bench:
         for name in names:
             (self.manifests / f"{name}.json").unlink()
         for name in names:
-            self.agent.wait_gone(name)
+            self.agent.wait_gone(name, timeout_seconds=DEADLINE)
 
     # --- what is told about them --------------------------------------------------------------------
 
@@ -88,13 +105,17 @@ class Bench:
         path = f"/v1/pods/default/{name}-{self.agent.node_name}/log?{query}"
         return self.agent.get(path, timeout_seconds=10).decode()
 
+    def reasons(self, name: str) -> list[str]:
+        """Reasons of the pod's events, oldest first."""
+        return [one["reason"] for one in self.events(name)]
+
     def events(self, name: str) -> list[dict[str, Any]]:
         """The pod's events, oldest first."""
         found: list[dict[str, Any]] = json.loads(self.agent.get("/v1/events"))["items"]
         full = f"{name}-{self.agent.node_name}"
         return [one for one in found if one["involvedObject"].get("name") in {name, full}]
 
-    def event(self, name: str, reason: str, text: str = "", *, seconds: float = 20) -> dict[str, Any]:
+    def event(self, name: str, reason: str, text: str = "", *, seconds: float = DEADLINE) -> dict[str, Any]:
         """The newest event of the pod with this reason and this text in its message, once there is one."""
 
         def find() -> dict[str, Any] | None:
@@ -108,8 +129,8 @@ class Bench:
 
     def exec(self, name: str, script: str, container: str = "main") -> str:
         """What a script prints inside a running container, asked from containerd itself."""
-        pod = self.pod(name)
-        with self.agent.lab[bound_runtime(pod)].cri() as calls:
+        pod = self.created(name, container)
+        with self._calls(pod) as calls:
             answer = calls.call(
                 "ExecSync", container_id=container_id(pod, container), cmd=["sh", "-c", script], timeout=20
             )
@@ -132,46 +153,54 @@ class Bench:
 
     def sandbox_request(self, name: str) -> dict[str, Any]:
         """The CRI PodSandboxConfig of the newest sandbox."""
-        pod = self.pod(name)
-        with self.agent.lab[bound_runtime(pod)].cri() as calls:
-            one = [box for box in calls.sandboxes() if box.metadata.uid == pod.metadata.uid][-1]
+        one = until(lambda: self.sandboxes(name), f"a sandbox of {name}")[-1]
+        with self._calls(self.bound(name)) as calls:
             answer = calls.call("PodSandboxStatus", pod_sandbox_id=one.id, verbose=True)
         config: dict[str, Any] = json.loads(answer.info["info"])["config"]
         return config
 
     def units(self, name: str) -> list[Any]:
-        """The pod's CRI containers, oldest first."""
-        pod = self.pod(name)
-        with self.agent.lab[bound_runtime(pod)].cri() as calls:
+        """The pod's CRI containers, oldest first; none of a pod whose first is not made yet."""
+        pod = self.bound(name)
+        with self._calls(pod) as calls:
             return calls.containers(pod_uid=str(pod.metadata.uid))
 
     def sandboxes(self, name: str) -> list[Any]:
-        """The pod's CRI sandboxes, oldest first."""
-        pod = self.pod(name)
-        with self.agent.lab[bound_runtime(pod)].cri() as calls:
+        """The pod's CRI sandboxes, oldest first; none of a pod whose first is not made yet."""
+        pod = self.bound(name)
+        with self._calls(pod) as calls:
             return [box for box in calls.sandboxes() if box.metadata.uid == pod.metadata.uid]
 
     def unit_status(self, name: str, container: str = "main") -> Any:
         """The CRI ContainerStatus of a container's present run."""
-        pod = self.pod(name)
-        with self.agent.lab[bound_runtime(pod)].cri() as calls:
+        pod = self.created(name, container)
+        with self._calls(pod) as calls:
             return calls.call("ContainerStatus", container_id=container_id(pod, container)).status
 
     def pod(self, name: str) -> Pod:
-        """The pod as it is now."""
-        found = self.agent.pod(name)
-        assert found is not None, f"no pod {name}"
-        return found
+        """The pod as it is now, once the agent knows it."""
+        return self.until(name, lambda _pod: True)
+
+    def bound(self, name: str) -> Pod:
+        """The pod, once it is bound to a runtime."""
+        return self.until(name, bound_runtime)
+
+    def created(self, name: str, container: str = "main") -> Pod:
+        """The pod, once a container of it was made and is told with its id."""
+        return self.until(name, lambda pod: find_status(pod, container) and container_id(pod, container))
+
+    def _calls(self, pod: Pod) -> CriCalls:
+        return self.agent.lab[bound_runtime(pod)].cri()
 
     def _info(self, name: str, container: str) -> dict[str, Any]:
-        pod = self.pod(name)
-        with self.agent.lab[bound_runtime(pod)].cri() as calls:
+        pod = self.created(name, container)
+        with self._calls(pod) as calls:
             answer = calls.call("ContainerStatus", container_id=container_id(pod, container), verbose=True)
         info: dict[str, Any] = json.loads(answer.info["info"])
         return info
 
 
-def until(is_so: Callable[[], Any], what: str, *, seconds: float = 30) -> Any:
+def until(is_so: Callable[[], Any], what: str, *, seconds: float = DEADLINE) -> Any:
     """The first true value of `is_so()`; fails with `what` when it takes longer than `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
@@ -180,6 +209,12 @@ def until(is_so: Callable[[], Any], what: str, *, seconds: float = 30) -> Any:
             return value
         assert time.monotonic() < deadline, f"after {seconds:g} s still not: {what}"
         time.sleep(0.05)
+
+
+def on_term(script: str) -> str:
+    """A script that runs until it is asked to end and then runs `script`; see `Bench.listening`."""
+    quoted = script.replace("'", "'\\''")
+    return f"trap '{quoted}' TERM; echo {TRAPPED}; while :; do sleep 0.05; done"
 
 
 def one_container(name: str, script: str | None = None, **more: Any) -> dict[str, Any]:
@@ -220,8 +255,9 @@ def container_id(pod: Pod, name: str = "main") -> str:
 
 
 def condition(pod: Pod, kind: str) -> PodCondition:
-    """One condition; fails when the pod does not have it."""
-    return next(one for one in pod.status.conditions if one.type == kind)
+    """One condition; of status Unknown when the pod does not have it."""
+    missing = PodCondition(type=kind, status="Unknown")
+    return next((one for one in pod.status.conditions if one.type == kind), missing)
 
 
 def is_running(pod: Pod, name: str = "main") -> bool:

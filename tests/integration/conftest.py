@@ -10,12 +10,13 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kubeletx.api.names import AGENT_ID
 from kubeletx.testing.lab import Lab, PrivateAgent, PrivateContainerd, clean_stale
 
 sys.path.insert(0, str(Path(__file__).parent))  # for survival.py and bench.py, which the tests share
@@ -76,8 +77,8 @@ def make_agent(
 ) -> Iterator[Callable[..., PrivateAgent]]:
     """Makes agents on the lab, not started, with keyword arguments of `PrivateAgent`.
 
-    Afterwards agents are stopped, all pods are removed from both containerds, and what the agents left
-    in mounts, cgroups and files goes too.
+    Afterwards agents are stopped, all pods but those of the file's own agents (`make_bench`) are removed from
+    both containerds, and what the agents left in mounts, cgroups and files goes too.
     """
     made: list[PrivateAgent] = []
 
@@ -89,7 +90,8 @@ def make_agent(
         return made[-1]
 
     yield make
-    _end_agents(lab, made)
+    module = request.node.getparent(pytest.Module)
+    _end_agents(lab, made, others=module.stash.get(_AGENTS, []) if module is not None else [])
 
 
 @pytest.fixture
@@ -145,15 +147,18 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
-def _end_agents(lab: Lab, made: list[PrivateAgent]) -> None:
+def _end_agents(lab: Lab, made: list[PrivateAgent], others: Sequence[PrivateAgent] = ()) -> None:
     for agent in made:
         agent.stop()
+    ids = [one.root_dir / "agent-id" for one in others]
+    kept = {path.read_text().strip() for path in ids if path.exists()}
     for containerd in lab.containerds.values():
         if not containerd.daemon.is_running:
             containerd.start_daemon()
         containerd.resume()
+        containerd.wait_until_ready()
         with containerd.cri() as cri:
-            cri.remove_all()
+            cri.remove_all(keep=lambda box: box.labels.get(AGENT_ID) in kept)
             cri.remove_foreign_images()
     for agent in made:
         agent.remove_files()

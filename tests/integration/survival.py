@@ -22,7 +22,7 @@ from kubeletx.testing.lab.mounts import list_mounts
 JSON = "--logging-format=json"
 
 
-def until(is_so: Callable[[], Any], what: str, *, seconds: float = 30) -> Any:
+def until(is_so: Callable[[], Any], what: str, *, seconds: float = 60) -> Any:
     """The first true value of `is_so()`; fails with `what` when it takes longer than `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
@@ -42,9 +42,10 @@ def holds(is_so: Callable[[], Any], what: str, *, seconds: float) -> None:
 
 
 def container(pod: Pod, name: str = "main") -> ContainerStatus:
-    """Status of one container of any kind."""
+    """Status of one container of any kind; an empty one in the first moment of a pod, which has none yet."""
     everything = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    return next(one for one in everything if one.name == name)
+    empty = ContainerStatus(name=name, ready=False, restart_count=0, image="", image_id="")
+    return next((one for one in everything if one.name == name), empty)
 
 
 def ids(pod: Pod) -> dict[str, str]:
@@ -87,8 +88,24 @@ def events(agent: PrivateAgent) -> list[dict[str, Any]]:
 
 
 def log_lines(agent: PrivateAgent) -> list[dict[str, Any]]:
-    """The agent's log as objects; fails on a line that is none. For agents with the flag JSON."""
-    return [json.loads(line) for line in agent.log_path.read_text().splitlines()]
+    """The agent's log as objects; fails on a line that is none. For agents with the flag JSON.
+
+    What stands after the last line's end is being written at this moment.
+    """
+    whole, _, _ = agent.log_path.read_text().rpartition("\n")
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def complaints(agent: PrivateAgent, *, since: int = 0) -> list[dict[str, Any]]:
+    """Warnings and errors in the log from line `since` on.
+
+    Without those on stalls of the event loop: they tell how busy this machine is.
+    """
+    return [
+        line
+        for line in log_lines(agent)[since:]
+        if line["level"] not in ("info", "debug") and line["event"] != "Event loop stalled"
+    ]
 
 
 def logged(agent: PrivateAgent, text: str, **fields: Any) -> list[dict[str, Any]]:

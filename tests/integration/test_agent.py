@@ -135,7 +135,9 @@ def test_fifty_pods_over_both_runtimes_have_fifty_addresses_and_reach_each_other
     pods = [agent.wait_for(name, timeout_seconds=90) for name in names]
     addresses = [pod.status.pod_ip for pod in pods]
     assert len(set(addresses)) == len(names)
-    script = "; ".join(f"wget -qO- http://{address}:8080/healthz" for address in addresses)
+    script = "; ".join(
+        f"until wget -qO- http://{address}:8080/healthz; do usleep 50000; done" for address in addresses
+    )
     for pod in pods[:2]:
         with lab[bound_runtime(pod)].cri() as cri_calls:
             container = cri_calls.containers(pod_uid=str(pod.metadata.uid))[0]

@@ -9,6 +9,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from survival import until
 
 from kubeletx.testing.lab import (
     PrivateAgent,
@@ -82,9 +83,9 @@ def test_a_pod_is_applied_seen_changed_and_deleted(applied: PrivateAgent, tmp_pa
 
 
 def test_an_applied_pod_survives_the_agent(applied: PrivateAgent) -> None:
-    before = applied.pods()[0].status.container_statuses[0].container_id
+    before = applied.wait_for("web").status.container_statuses[0].container_id
     applied.restart()
-    assert applied.pods()[0].status.container_statuses[0].container_id == before
+    assert applied.wait_for("web").status.container_statuses[0].container_id == before
 
 
 def test_commands_run_with_their_streams_and_exit_codes(applied: PrivateAgent) -> None:
@@ -102,15 +103,19 @@ def test_logs_are_shown_followed_and_cut(agent: PrivateAgent, tmp_path: Path) ->
     put_manifest(tmp_path, pod_manifest("talker", command=("sh", "-c", script)), name="talker.json")
     run(agent, "apply", "-f", str(tmp_path / "talker.json"))
     wait_ready(agent, "talker")
+    until(lambda: run(agent, "logs", "talker").count("\n") == 4, "four lines")
     assert sorted(run(agent, "logs", "talker").splitlines()) == ["bad", "line 1", "line 2", "line 3"]
     assert run(agent, "logs", "talker", "--tail", "1").count("\n") == 1
     assert run(agent, "logs", "talker", "--timestamps").startswith("20")
     with popen(agent, "logs", "-f", "talker") as follower:
         assert follower.stdout is not None
-        assert {follower.stdout.readline() for _ in range(4)} == {"line 1\n", "line 2\n", "line 3\n", "bad\n"}
-        run(agent, "exec", "talker", "--", "sh", "-c", "echo from outside > /proc/1/fd/1")
-        assert follower.stdout.readline() == "from outside\n"
-        follower.terminate()
+        try:
+            first = {follower.stdout.readline() for _ in range(4)}
+            assert first == {"line 1\n", "line 2\n", "line 3\n", "bad\n"}
+            run(agent, "exec", "talker", "--", "sh", "-c", "echo from outside > /proc/1/fd/1")
+            assert follower.stdout.readline() == "from outside\n"
+        finally:
+            follower.terminate()
 
 
 def test_a_port_leads_into_the_pod(applied: PrivateAgent) -> None:
@@ -119,6 +124,8 @@ def test_a_port_leads_into_the_pod(applied: PrivateAgent) -> None:
         try:
             line = forward.stdout.readline()
             port = int(line.split(":")[1].split()[0])
+            listens = "until wget -qO- http://localhost:8080/healthz; do usleep 50000; done"
+            assert run(applied, "exec", "web", "--", "sh", "-c", listens) == "ok\n"
             for _ in range(3):
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=20) as answer:
                     assert answer.read() == b"ok\n"
@@ -144,6 +151,7 @@ def test_images_are_pulled_listed_for_their_store_and_removed(agent: PrivateAgen
 
 
 def test_runtimes_are_shown_described_and_cordoned(agent: PrivateAgent, manifests: Path) -> None:
+    until(lambda: all(one.status == "Ready" for one in agent.runtimes()), "all runtimes ready")
     table = [cells(row) for row in run(agent, "get", "runtimes").splitlines()]
     assert table[0] == ["NAME", "TYPE", "KIND", "STATUS", "VERSION", "PODS", "DEFAULT", "SINCE", "ENDPOINT"]
     assert [row[:4] for row in table[1:]] == [

@@ -10,7 +10,7 @@ from bench import Bench, container_id
 
 MakeBench = Callable[..., Bench]
 
-HUGE = {"resources": {"requests": {"cpu": "1000"}}}
+HUGE = {"resources": {"requests": {"cpu": "100000"}}}
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +22,12 @@ def bench(make_bench: MakeBench) -> Bench:
             "--allowed-unsafe-sysctls=net.ipv4.conf.*",
         )
     )
+
+
+def cpu_millicores(bench: Bench) -> int:
+    """What this node's pods may have."""
+    amount = bench.agent.node().status.allocatable["cpu"]
+    return int(amount[:-1]) if amount.endswith("m") else int(amount) * 1000
 
 
 def affinity(key: str, operator: str, *values: str) -> dict[str, Any]:
@@ -101,13 +107,14 @@ def test_the_second_pod_on_a_host_port_is_rejected(bench: Bench) -> None:
 
 
 def test_pods_count_until_they_end(bench: Bench) -> None:
-    half = {"resources": {"requests": {"cpu": "1200m"}}}
+    most = cpu_millicores(bench) * 6 // 10
+    half = {"resources": {"requests": {"cpu": f"{most}m"}}}
     bench.put("big-one", container=half)
     bench.ready("big-one")
     bench.put("big-two", container=half)
     pod = bench.ended("big-two")
     assert pod.status.reason == "OutOfcpu"
-    assert "requested: 1200" in (pod.status.message or "")
+    assert f"requested: {most}" in (pod.status.message or "")
     bench.remove("big-two", "big-one")
     bench.put("big-three", container=half)
     bench.ready("big-three")
@@ -129,7 +136,8 @@ def test_more_pods_than_max_pods_are_rejected(bench: Bench) -> None:
 def test_a_rejected_pod_frees_nothing_and_stays_rejected_over_a_restart(bench: Bench) -> None:
     bench.put("never", container=HUGE)
     bench.ended("never")
-    bench.put("always", container={"resources": {"requests": {"cpu": "1500m"}}})
+    most = cpu_millicores(bench) * 7 // 10
+    bench.put("always", container={"resources": {"requests": {"cpu": f"{most}m"}}})
     before = container_id(bench.ready("always"))
     bench.agent.restart()
     assert container_id(bench.ready("always")) == before

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from bench import Bench, one_container, with_containers
+from bench import Bench, one_container, until, with_containers
 
 CONFIG = """\
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -368,5 +368,14 @@ def test_host_ports_lead_to_the_container(bench: Bench) -> None:
     assert [(one["container_port"], one["host_port"]) for one in mapping] == [(8080, 28090)]
     address = bench.pod("host-port").status.host_ip
     if bench.agent.lab.network.has_portmap:
-        with urllib.request.urlopen(f"http://{address}:28090/healthz", timeout=10) as answer:
-            assert answer.read() == b"ok\n"
+        url = f"http://{address}:28090/healthz"
+        assert until(lambda: fetch(url), "an answer of the web server") == b"ok\n"
+
+
+def fetch(url: str) -> bytes:
+    """The body; empty while nobody listens."""
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return bytes(answer.read())
+    except OSError:
+        return b""

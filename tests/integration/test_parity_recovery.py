@@ -52,7 +52,7 @@ def put_all(bench: Bench) -> None:
         one_container("first", "echo x >> /v/inits", **MOUNT),
         one_container("helper", restartPolicy="Always"),
     ]
-    probe = {"exec": {"command": ["true"]}, "periodSeconds": 1}
+    probe = {"exec": {"command": ["true"]}, "periodSeconds": 1, "timeoutSeconds": 15}
     bench.put(
         "whole",
         container={**MOUNT, "readinessProbe": probe, "livenessProbe": probe},
@@ -113,7 +113,8 @@ def test_what_died_meanwhile_is_restarted_once(bench: Bench) -> None:
 
 
 def test_a_pod_is_not_unready_for_a_moment(bench: Bench) -> None:
-    bench.put("steady", container={"readinessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 1}})
+    probe = {"exec": {"command": ["true"]}, "periodSeconds": 1, "timeoutSeconds": 15}
+    bench.put("steady", container={"readinessProbe": probe})
     before = bench.ready("steady")
     bench.agent.restart()
     after = bench.pod("steady")

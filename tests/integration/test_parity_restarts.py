@@ -7,8 +7,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from bench import Bench, condition, is_running, one_container, restarts, status, terminated, with_containers
+from bench import (
+    Bench,
+    condition,
+    find_status,
+    is_running,
+    one_container,
+    restarts,
+    status,
+    terminated,
+    with_containers,
+)
 
+from kubeletx.kube.core import Pod
 from kubeletx.testing.lab import pod_manifest, put_manifest
 
 
@@ -45,15 +56,18 @@ def test_a_crashing_container_waits_in_a_crash_loop_with_the_kubelets_words(benc
 
 
 def test_the_back_off_counts_from_the_exit_and_doubles(bench: Bench) -> None:
-    bench.waiting("crashing", "CrashLoopBackOff")
-    first = terminated(bench.pod("crashing")).finished_at
-    bench.until("crashing", lambda pod: restarts(pod) == 2, seconds=20)
-    waiting = bench.waiting("crashing", "CrashLoopBackOff")
-    assert (waiting.message or "").startswith("back-off 20s restarting")
-    second = terminated(bench.pod("crashing")).started_at
+    bench.put("doubling", image="crash", command=None)
+
+    def waits(pod: Pod, seconds: int) -> bool:
+        one = find_status(pod)
+        waiting = one.state.waiting if one is not None else None
+        return waiting is not None and (waiting.message or "").startswith(f"back-off {seconds}s restarting")
+
+    first = terminated(bench.until("doubling", lambda pod: waits(pod, 10))).finished_at
+    second = terminated(bench.until("doubling", lambda pod: waits(pod, 20))).started_at
     assert first is not None
     assert second is not None
-    assert 9 <= (second - first).total_seconds() <= 12
+    assert 9 <= (second - first).total_seconds() < 19
 
 
 def test_never_with_an_error_fails_the_pod(bench: Bench) -> None:
@@ -103,7 +117,7 @@ def test_the_cap_of_the_back_off_can_be_set(make_bench: Callable[..., Bench], tm
     )
     quick = make_bench(flags=(f"--config={config}",))
     quick.put("quick", "exit 1")
-    quick.until("quick", lambda pod: restarts(pod) >= 4, seconds=15)
+    quick.until("quick", lambda pod: restarts(pod) >= 4)
     assert (quick.waiting("quick", "CrashLoopBackOff").message or "").startswith("back-off 1s ")
 
 
@@ -119,9 +133,8 @@ def test_a_container_that_uses_too_much_memory_is_killed_and_says_so(bench: Benc
 
 
 def test_an_active_deadline_ends_the_pod_as_failed(bench: Bench) -> None:
-    bench.put("deadline", spec={"activeDeadlineSeconds": 2, "terminationGracePeriodSeconds": 1})
-    bench.ready("deadline")
-    pod = bench.ended("deadline", seconds=15)
+    bench.put("deadline", spec={"activeDeadlineSeconds": 3, "terminationGracePeriodSeconds": 1})
+    pod = bench.ended("deadline")
     assert (pod.status.phase, pod.status.reason) == ("Failed", "DeadlineExceeded")
     assert "active on the node longer" in (pod.status.message or "")
     assert not is_running(pod)
@@ -132,7 +145,7 @@ def test_a_container_that_ignores_the_signal_is_killed_after_the_grace(bench: Be
     bench.ready("deaf")
     began = time.monotonic()
     bench.remove("deaf")
-    assert 1.8 < time.monotonic() - began < 8
+    assert 1.8 < time.monotonic() - began < 25, "not after the 30 seconds that are usual"
     assert bench.event("deaf", "Killing")["message"] == "Stopping container main"
 
 
@@ -140,17 +153,15 @@ def test_a_deletion_may_only_shorten_the_grace(bench: Bench, tmp_path: Any) -> N
     manifest = pod_manifest(
         "applied-deaf",
         command=["sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"],
-        spec={"terminationGracePeriodSeconds": 60},
+        spec={"terminationGracePeriodSeconds": 600},
     )
     path = put_manifest(tmp_path, manifest)
     assert bench.agent.cli("apply", "-f", str(path)).returncode == 0
     bench.agent.wait_for("applied-deaf")
     assert bench.agent.cli("delete", "pod", "applied-deaf", "--no-wait").returncode == 0
     bench.until("applied-deaf", lambda pod: pod.metadata.deletion_timestamp is not None)
-    began = time.monotonic()
     assert bench.agent.cli("delete", "pod", "applied-deaf", "--grace-period=1").returncode == 0
-    bench.agent.wait_gone("applied-deaf", timeout_seconds=20)
-    assert time.monotonic() - began < 15
+    bench.agent.wait_gone("applied-deaf")
 
 
 def test_termination_messages_are_cut_to_what_the_kubelet_keeps(bench: Bench) -> None:
@@ -180,9 +191,10 @@ def test_termination_messages_are_cut_to_what_the_kubelet_keeps(bench: Bench) ->
 
 
 def test_a_pod_keeps_its_final_phase_when_its_containers_go(bench: Bench) -> None:
-    pod = bench.ended("never")
+    bench.put("for-good", "exit 3", spec={"restartPolicy": "Never"})
+    pod = bench.ended("for-good")
     bench.agent.restart()
-    again = bench.ended("never")
+    again = bench.ended("for-good")
     assert again.status.phase == "Failed"
     assert terminated(again).exit_code == 3
     assert terminated(again).finished_at == terminated(pod).finished_at

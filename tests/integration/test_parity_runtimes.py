@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bench import Bench, is_running, until
+from bench import Bench, container_id, is_running, until
 
 from kubeletx.server.views import RuntimeView
 from kubeletx.testing.lab import Lab, PrivateContainerd, bound_runtime, image_ref
@@ -35,10 +35,7 @@ def bench(make_bench: MakeBench, tmp_path_factory: pytest.TempPathFactory) -> Be
 
 def handler(bench: Bench, name: str) -> str:
     """The runtime handler of the newest sandbox, as containerd tells it."""
-    pod = bench.pod(name)
-    with bench.agent.lab[bound_runtime(pod)].cri() as calls:
-        one = [box for box in calls.sandboxes() if box.metadata.uid == pod.metadata.uid][-1]
-    text: str = one.runtime_handler
+    text: str = bench.sandboxes(name)[-1].runtime_handler
     return text
 
 
@@ -99,9 +96,15 @@ def on_a(lab: Lab) -> dict[str, str]:
         return {box.metadata.name: box.runtime_handler for box in calls.sandboxes(ready_only=True)}
 
 
-def test_two_runtimes_on_one_containerd_each_have_their_own_pods(pair: Bench, lab: Lab) -> None:
+def three(pair: Bench) -> list[str]:
+    """Names of three pods, one for each runtime, that are put unless they are there."""
     for runtime in ("runc", "runc-two", "other"):
         pair.put(f"at-{runtime}", runtime=runtime)
+    return [f"at-{runtime}" for runtime in ("runc", "runc-two", "other")]
+
+
+def test_two_runtimes_on_one_containerd_each_have_their_own_pods(pair: Bench, lab: Lab) -> None:
+    three(pair)
     pair.put("by-default")
     for runtime in ("runc", "runc-two", "other"):
         assert bound_runtime(pair.agent.wait_for(f"at-{runtime}")) == runtime
@@ -111,8 +114,11 @@ def test_two_runtimes_on_one_containerd_each_have_their_own_pods(pair: Bench, la
     assert found["at-runc-two-pair"] == "runc-two"
     assert "at-other-pair" not in found
     assert [pod.metadata.name for pod in pair.agent.pods()].count("at-runc-pair") == 1
-    counts = {one.name: one.pods for one in pair.agent.runtimes()}
-    assert counts == {"runc": 2, "runc-two": 1, "other": 1}
+
+    def counts() -> dict[str, int]:
+        return {one.name: one.pods for one in pair.agent.runtimes()}
+
+    until(lambda: counts() == {"runc": 2, "runc-two": 1, "other": 1}, "each pod counted once")
 
 
 def test_their_images_are_one_store_that_is_pulled_into_once(pair: Bench, lab: Lab) -> None:
@@ -123,15 +129,19 @@ def test_their_images_are_one_store_that_is_pulled_into_once(pair: Bench, lab: L
     before = pulls()
     pair.put("store-one", runtime="runc", image="shared-store")
     pair.agent.wait_for("store-one")
-    once = pulls() - before
-    assert once > 0
+    once = until(lambda: pulls() - before, "a pull")
     pair.put("store-two", runtime="runc-two", image="shared-store")
     pair.agent.wait_for("store-two")
     assert pulls() - before == once
-    images = json.loads(pair.agent.get("/v1/images"))["items"]
-    rows = [one for one in images if image_ref("shared-store") in one["tags"] and one["pulledByUs"]]
-    assert [sorted(one["runtimes"]) for one in rows] == [["runc", "runc-two"]]
-    assert {name.rsplit("/")[-1] for name in rows[0]["usedBy"]} == {"store-one-pair", "store-two-pair"}
+
+    def is_told() -> bool:
+        images = json.loads(pair.agent.get("/v1/images"))["items"]
+        rows = [one for one in images if image_ref("shared-store") in one["tags"] and one["pulledByUs"]]
+        users = {name.rsplit("/")[-1] for one in rows for name in one["usedBy"]}
+        is_one = [sorted(one["runtimes"]) for one in rows] == [["runc", "runc-two"]]
+        return is_one and users == {"store-one-pair", "store-two-pair"}
+
+    until(is_told, "one row for the image, with both of its users")
 
 
 def test_usage_of_one_store_is_counted_once(pair: Bench) -> None:
@@ -140,20 +150,18 @@ def test_usage_of_one_store_is_counted_once(pair: Bench) -> None:
 
 
 def test_a_restarted_agent_finds_each_pod_on_its_own_runtime(pair: Bench) -> None:
-    before = {pod.metadata.name: pod for pod in pair.agent.pods()}
+    before = {name: pair.agent.wait_for(name) for name in three(pair)}
     pair.agent.kill()
     pair.agent.start()
-    until(lambda: len(pair.agent.pods()) == len(before), "all pods")
     for name, pod in before.items():
-        again = next(one for one in pair.agent.pods() if one.metadata.name == name)
+        again = pair.until(name, is_running)
         assert bound_runtime(again) == bound_runtime(pod)
-        assert is_running(again)
-        assert (
-            again.status.container_statuses[0].container_id == pod.status.container_statuses[0].container_id
-        )
+        assert container_id(again) == container_id(pod)
 
 
 def test_pods_of_one_go_without_the_others(pair: Bench, lab: Lab) -> None:
+    for name in three(pair):
+        pair.ready(name)
     pair.remove("at-runc-two")
     assert "at-runc-two-pair" not in on_a(lab)
     assert on_a(lab)["at-runc-pair"] == "runc"
@@ -182,7 +190,7 @@ def test_a_runtime_without_a_network_takes_only_pods_on_the_nodes_network(
             assert one.pod("on-pod").status.phase == "Pending"
             for file in lab.network.conf_dir.iterdir():
                 (tmp_path / "conf" / file.name).write_bytes(file.read_bytes())
-            one.agent.wait_for("on-pod", timeout_seconds=40)
+            one.agent.wait_for("on-pod")
             one.remove("on-host", "on-pod")
             one.agent.stop()
         finally:
@@ -196,6 +204,5 @@ def test_an_endpoint_whose_handler_the_server_lacks_is_not_ready(make_bench: Mak
     def views() -> dict[str, RuntimeView]:
         return {view.name: view for view in one.agent.runtimes()}
 
-    until(lambda: all(view.version for view in views().values()), "an answer of both")
+    until(lambda: views()["good"].status == "Ready" and "kata" in views()["bad"].message, "an answer of both")
     assert {name: view.status for name, view in views().items()} == {"good": "Ready", "bad": "NotReady"}
-    assert "kata" in views()["bad"].message

@@ -167,10 +167,11 @@ def test_references_to_api_objects_are_refused_with_the_field(bench: Bench) -> N
         bench.put(f"refused-{name}", **parts)
     bench.put("after-refusals")
     bench.ready("after-refusals")
-    log = bench.agent.log_path.read_text()
     for name in _REFUSED:
+        until(
+            lambda name=name: f"refused-{name}.json" in bench.agent.log_path.read_text(), f"a line on {name}"
+        )
         assert bench.agent.pod(f"refused-{name}") is None, name
-        assert f"refused-{name}.json" in log, name
 
 
 def test_one_file_is_a_source_too(make_agent: Callable[..., PrivateAgent], tmp_path: Path) -> None:

@@ -160,8 +160,10 @@ def test_a_container_that_cannot_be_configured_or_started_says_why(bench: Bench)
 
 
 def test_a_fixed_manifest_is_enough_to_leave_an_error(bench: Bench) -> None:
-    bench.put("no-image")
-    bench.ready("no-image")
+    bench.put("fixed", container={"image": "registry.local/none:1"})
+    bench.waiting("fixed", "ImagePullBackOff")
+    bench.put("fixed")
+    bench.ready("fixed")
 
 
 def test_a_container_that_the_runtime_forgot_counts_as_ended_with_137(bench: Bench) -> None:

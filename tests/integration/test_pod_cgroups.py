@@ -47,7 +47,9 @@ async def test_a_pod_s_cgroup_has_its_limits_takes_processes_and_is_removed_with
     root: str, pod: Pod
 ) -> None:
     trees = CgroupTrees()
-    manager = PodCgroupManager(trees, limits_of=lambda _pod: LIMITS, blocking=asyncio.to_thread, root=root)
+    manager = PodCgroupManager(
+        lambda: trees, limits_of=lambda _pod: LIMITS, blocking=asyncio.to_thread, root=root
+    )
     path = (await manager.create(pod)).strip("/")
     assert path == f"{root}/kubepods/burstable/podu-1"
     assert trees.exists(path)

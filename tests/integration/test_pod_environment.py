@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import stat
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from survival import until
 
 from kubeletx.kube.core import Pod
 from kubeletx.testing.lab import PrivateAgent, pod_manifest, put_manifest
@@ -298,7 +298,7 @@ def test_what_a_privileged_container_mounts_is_seen_by_its_neighbour(
     manifest["spec"]["containers"].append(watcher)
     path = put_manifest(manifests, manifest)
     uid = str(agent.wait_for("mounter").metadata.uid)
-    assert probe.logs("mounter", "-c", "watcher") == "seen\n"
+    until(lambda: probe.logs("mounter", "-c", "watcher") == "seen\n", "what the neighbour saw")
     assert f"{uid}/volumes/kubernetes.io~empty-dir/s/inner" in Path("/proc/self/mountinfo").read_text()
     path.unlink()
     agent.wait_gone("mounter")
@@ -314,9 +314,7 @@ def test_logs_are_shown_as_asked_and_rotated(
     probe = Probe(agent, manifests)
     probe.put("talker", "for i in 1 2 3; do echo line $i; done; echo oops >&2; sleep 1000")
     agent.wait_for("talker")
-    deadline = time.monotonic() + 10
-    while probe.logs("talker").count("\n") < 4 and time.monotonic() < deadline:
-        time.sleep(0.1)
+    until(lambda: probe.logs("talker").count("\n") == 4, "four lines")
     assert sorted(probe.logs("talker").splitlines()) == ["line 1", "line 2", "line 3", "oops"]
     assert len(probe.logs("talker", "--tail", "2").splitlines()) == 2
     first = probe.logs("talker", "--timestamps", "--tail", "1")
@@ -344,17 +342,17 @@ def test_a_log_that_grows_is_rotated_and_goes_on(
     def names() -> list[str]:
         return sorted(one.name for one in directory.iterdir())
 
-    deadline = time.monotonic() + 30
-    while not any(name.endswith(".gz") for name in names()) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    found = names()
-    assert found[0] == "0.log"
-    assert [name.endswith(".gz") for name in found[1:]] == [True, False]
-    rotated = (directory / found[2]).read_bytes().splitlines()
-    deadline = time.monotonic() + 10
-    while (directory / "0.log").stat().st_size == 0 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    first = (directory / "0.log").read_bytes().splitlines()[0]
+    def between_two_rotations() -> tuple[list[bytes], bytes] | None:
+        """Lines of the newest rotated file and the first that came after it."""
+        found = names()
+        if [name.removeprefix("0.log")[-3:] == ".gz" for name in found] != [False, True, False]:
+            return None
+        rotated = (directory / found[2]).read_bytes().splitlines()
+        present = (directory / "0.log").read_bytes().splitlines(keepends=True)
+        is_whole = bool(present) and present[0].endswith(b"\n") and names() == found
+        return (rotated, present[0]) if is_whole else None
+
+    rotated, first = until(between_two_rotations, "a packed file, a rotated one and the present one")
     numbers = [int(line.split(b" ")[4]) for line in (*rotated, first)]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     assert probe.logs("grower", "--tail", "1").startswith("line ")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kubeletx.api.names import RUNTIME_REACHABLE, RUNTIMES_READY
+from kubeletx.cri.stubs import runtime_v1_pb2 as cri
 from kubeletx.kube.core import Pod
 from kubeletx.testing.lab import (
     Lab,
@@ -49,9 +50,9 @@ def test_a_hung_runtime_keeps_its_pods_and_disturbs_nobody(
         _wait(lambda: _node_condition(agent, RUNTIMES_READY) == "False", what="report of the outage")
         assert _node_condition(agent, "Ready") == "True"
         path = put_manifest(manifests, pod_manifest("on-b", runtime="containerd-b"))
-        agent.wait_for("on-b", timeout_seconds=10)
+        agent.wait_for("on-b")
         path.unlink()
-        agent.wait_gone("on-b", timeout_seconds=10)
+        agent.wait_gone("on-b")
         kept = agent.wait_for("on-a", lambda pod: _condition(pod, RUNTIME_REACHABLE) == "False")
         assert kept.status.phase == "Running"
         assert _ids(kept) == _ids(before)
@@ -148,6 +149,6 @@ def test_a_killed_agent_makes_every_pod_exactly_once(agent: PrivateAgent, manife
     for containerd in lab.containerds.values():
         with containerd.cri() as cri_calls:
             found += cri_calls.pods()
-            running = [one for one in cri_calls.containers() if one.state == 1]
+            running = [one for one in cri_calls.containers() if one.state == cri.CONTAINER_RUNNING]
             assert len(running) == 3
     assert sorted(found) == sorted(f"{name}-lab" for name in names)

@@ -85,11 +85,9 @@ async def test_megabytes_come_back_unchanged_and_in_order(pod: Pod, unit: UnitId
 
 async def test_a_terminal_has_the_size_it_was_given(pod: Pod, unit: UnitId) -> None:
     async with asyncio.timeout(60):
-        command = ("sh", "-c", "read line; stty size; exit 4")
-        session = await run(pod, unit, StreamRequest(command=command, stdin=True, tty=True))
+        script = 'until [ "$(stty size)" = "37 101" ]; do usleep 50000; done; stty size; exit 4'
+        session = await run(pod, unit, StreamRequest(command=("sh", "-c", script), stdin=True, tty=True))
         await session.resize(101, 37)
-        await asyncio.sleep(0.5)
-        await session.write(b"go\n")
         assert b"37 101" in (await collect(session))[Channel.STDOUT]
         assert await session.wait() == 4
         await session.close()
@@ -122,7 +120,10 @@ async def test_a_token_is_good_for_one_connection(pod: Pod, unit: UnitId) -> Non
 async def test_ten_forwarded_connections_at_once(pod: Pod, unit: UnitId) -> None:
     forwards = pod.runtime.capability(SupportsPortForward)
     assert forwards is not None
-    await asyncio.sleep(0.3)
+    execs = pod.runtime.capability(SupportsExec)
+    assert execs is not None
+    listens = "until grep -q ':1E61 ' /proc/net/tcp /proc/net/tcp6; do usleep 50000; done"  # port 7777
+    assert (await execs.exec_sync(unit, ["sh", "-c", listens], 60)).exit_code == 0
 
     async def one(number: int) -> None:
         answer = await forwards.port_forward(pod.id, 7777)

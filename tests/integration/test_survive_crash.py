@@ -91,7 +91,7 @@ def test_kills_at_random_moments_cost_no_pod_and_restart_none(
         if name in seen:
             assert ids(pod)["main"] == seen[name]
     assert ready_sandboxes(lab, agent) == {f"{name}-lab": [bound_runtime(pod)] for name, pod in after.items()}
-    until(lambda: traces(agent, pods=agent.pods()) == [], "nothing leaked", seconds=20)
+    until(lambda: traces(agent, pods=agent.pods()) == [], "nothing leaked")
     mains = [one for _, one in containers_of(lab, agent_id(agent)) if one.metadata.name == "main"]
     assert len(mains) == len(after)
     assert len(network_namespaces(lab)) == len(namespaces) + len(after)
@@ -113,15 +113,15 @@ def test_kills_while_pods_end_leave_nothing(make_agent: MakeAgent, manifests: Pa
     for number in range(8):
         put_manifest(manifests, mixed(number, runtimes[number % 2]))
     for number in range(8):
-        agent.wait_for(f"pod-{number}", timeout_seconds=60)
+        agent.wait_for(f"pod-{number}")
     for path in list(manifests.iterdir()):
         path.unlink()
     for _ in range(4):
         time.sleep(chance.uniform(0.0, 0.4))  # a random moment, not a state
         agent.kill()
         agent.start()
-    until(lambda: agent.pods() == (), "no pod", seconds=60)
-    until(lambda: traces(agent) == [], "nothing left", seconds=20)
+    until(lambda: agent.pods() == (), "no pod")
+    until(lambda: traces(agent) == [], "nothing left")
 
 
 def test_a_pod_that_is_wanted_no_more_when_the_agent_returns_is_ended_with_its_own_grace(

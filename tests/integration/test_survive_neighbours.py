@@ -127,7 +127,7 @@ def test_two_agents_on_the_same_runtimes_do_not_see_each_other(
     assert first.manifest_dir is not None
     for path in list(first.manifest_dir.iterdir()):
         path.unlink()
-    until(lambda: first.pods() == (), "the first agent is empty", seconds=40)
+    until(lambda: first.pods() == (), "the first agent is empty")
     assert first.cli("image", "prune").returncode == 0
     for name, old in before.items():
         assert life(second.wait_for(f"on-{name}")) == life(old)

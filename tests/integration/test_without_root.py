@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from survival import until
 from without_root import NOBODY, as_nobody
 
 from kubeletx.kube.core import Pod, PodList
@@ -59,7 +60,7 @@ class NobodysAgent:
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = as_nobody([PROGRAM, f"--root-dir={self.root_dir}", *arguments], self.work)
-        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     def pod(self) -> Pod | None:
         answer = self.cli("get", "pods", "-o", "json")
@@ -67,7 +68,7 @@ class NobodysAgent:
         return next(iter(msgspec.json.decode(answer.stdout, type=PodList).items), None)
 
     def wait(self, is_so: Callable[[Pod | None], bool]) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not is_so(pod := self.pod()):
             assert time.monotonic() < deadline, f"{pod}\n{self.daemon.log_tail(60)}"
 
@@ -100,10 +101,9 @@ def test_a_pod_lives_under_an_agent_without_root(agent: NobodysAgent) -> None:
     os.chown(pid_file, NOBODY, NOBODY)
     (agent.manifests / "ticker.yaml").write_text(POD.replace("PID_FILE", str(pid_file)))
     agent.wait(running)
-    log = agent.cli("logs", "ticker-node")
-    assert log.stdout.splitlines()[0] == str(NOBODY), log.stderr
-
-    pid = pid_file.read_text()
+    pid = until(pid_file.read_text, "the container's process id")
+    log = until(lambda: agent.cli("logs", "ticker-node").stdout.splitlines(), "a first line")
+    assert log[0] == str(NOBODY)
     agent.daemon.stop()
     assert Path(f"/proc/{pid.strip()}").exists()
     agent.start()

@@ -78,17 +78,7 @@ class AgentBackend:
 
     async def plugins(self) -> Sequence[PluginView]:
         """Every plugin found at start."""
-        return [
-            PluginView(
-                name=one.name,
-                version=one.version,
-                state=one.state,
-                kinds=one.kinds,
-                workload_types=one.workload_types,
-                reason=one.reason,
-            )
-            for one in self._plugins.loaded
-        ]
+        return plugin_views(self._plugins)
 
     async def config_view(self) -> Sequence[ConfigValue]:
         """Effective settings and where each came from."""
@@ -97,3 +87,18 @@ class AgentBackend:
     async def metrics(self) -> MetricsView:
         """What was counted so far."""
         return metrics_view(self._node_name, self._registry, self._manager, self._counters)
+
+
+def plugin_views(plugins: Plugins) -> Sequence[PluginView]:
+    """What became of each plugin."""
+    return [
+        PluginView(
+            name=one.name,
+            version=one.version,
+            state=one.state,
+            kinds=one.kinds,
+            workload_types=one.workload_types,
+            reason=one.reason,
+        )
+        for one in plugins.loaded
+    ]

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from kubeletx.api import SandboxState
-from kubeletx.pods.counters import Counters, Durations
+from kubeletx.pods.counters import Counters, Durations, static
 from kubeletx.pods.manager import PodManager
 from kubeletx.runtimes.calls import BUCKETS, CallCount
 from kubeletx.runtimes.registry import RuntimeRegistry
-from kubeletx.server.views import HistogramView, MetricsView, OperationView
+from kubeletx.server.views import CountView, HistogramView, MetricsView, OperationView
 
 COUNTERS = (
     "started_pods",
     "started_pods_errors",
-    "started_containers",
-    "started_containers_errors",
-    "restarted_pods",
     "orphaned_runtime_pods",
-    "admission_rejections",
 )
 DURATIONS = ("pod_start", "pod_worker", "pod_worker_start", "image_pull")
 
@@ -48,7 +44,7 @@ def metrics_view(
         node_name=node_name,
         running_pods=running,
         running_containers=dict(states),
-        desired_pods=len(manager.workers) + sum(1 for _ in manager.queued()),
+        desired_pods=dict(Counter(static(one.source) for one in manager.desired())),
         operations=tuple(
             OperationView(
                 runtime=handle.name,
@@ -63,8 +59,21 @@ def metrics_view(
         runtimes_ready={handle.name: handle.state.ready for handle in handles},
         pods_by_runtime=dict(by_runtime),
         counters={f"kubelet_{name}_total": getattr(counters, name) for name in COUNTERS},
+        counts=tuple(_counts(counters)),
         durations=durations,
     )
+
+
+def _counts(counters: Counters) -> Iterator[CountView]:
+    for kind, number in counters.started_containers.items():
+        yield CountView(name="kubelet_started_containers", labels={"container_type": kind}, value=number)
+    for (kind, reason), number in counters.started_containers_errors.items():
+        labels = {"container_type": kind, "code": reason}
+        yield CountView(name="kubelet_started_containers_errors", labels=labels, value=number)
+    for label, number in counters.restarted_pods.items():
+        yield CountView(name="kubelet_restarted_pods", labels={"static": label}, value=number)
+    for reason, number in counters.admission_rejections.items():
+        yield CountView(name="kubelet_admission_rejections", labels={"reason": reason}, value=number)
 
 
 def _histogram(durations: Durations) -> HistogramView:

@@ -32,12 +32,13 @@ class NodeAdmission:
     def __init__(self, node: AdmissionNode) -> None:
         self._node = node
         self._taken: dict[PodUid, Taken] = {}
+        self._with_ports: dict[PodUid, Taken] = {}
         self._amounts: dict[str, int] = {}
 
     @property
     def occupancy(self) -> Occupancy:
         """What is taken now."""
-        ports = tuple((port, taken.ref) for taken in self._taken.values() for port in taken.ports)
+        ports = tuple((port, taken.ref) for taken in self._with_ports.values() for port in taken.ports)
         return Occupancy(amounts=dict(self._amounts), pods=len(self._taken), ports=ports)
 
     def admit(self, desired: DesiredPod, handle: HasTraits) -> Rejection | None:
@@ -59,6 +60,7 @@ class NodeAdmission:
 
     def release(self, uid: PodUid) -> None:
         """The pod takes nothing any more; unknown ones are ignored."""
+        self._with_ports.pop(uid, None)
         taken = self._taken.pop(uid, None)
         if taken is None:
             return
@@ -67,5 +69,7 @@ class NodeAdmission:
 
     def _count(self, taken: Taken) -> None:
         self._taken[taken.uid] = taken
+        if taken.ports:
+            self._with_ports[taken.uid] = taken
         for name, amount in taken.amounts.items():
             self._amounts[name] = self._amounts.get(name, 0) + amount

@@ -46,8 +46,6 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     swap_controller: bool = False
     """Whether cgroups of this node can limit swap."""
     cgroup_version: int = 2
-    cgroup_driver: str = "cgroupfs"
-    """cgroupfs or systemd."""
     cgroup_root: str = ""
     """Cgroup below which all pods stand; empty is the root of the tree."""
     cpu_cfs_quota: bool = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from kubeletx.api import KubeletxError
-from kubeletx.api.names import Event
+from kubeletx.api.names import BINDING_NOT_WRITTEN, Event
 from kubeletx.runtimes.bindings import Binding
 from kubeletx.runtimes.selection import Chosen, Rejected, Waits
 
@@ -50,8 +50,11 @@ async def bind(step: StepContext) -> Change:
         )
     except KubeletxError as error:
         step.services.admission.release(step.uid)
-        log.warning("Failed to write the binding", pod=step.desired.ref, runtime=name, err=str(error))
-        return changes.bind_failed("BindingNotWritten", str(error))
+        waiting = step.facts.waiting
+        if waiting is None or waiting.reason != BINDING_NOT_WRITTEN:
+            log.warning("Failed to write the binding", pod=step.desired.ref, runtime=name, err=str(error))
+            step.warning(BINDING_NOT_WRITTEN, f"Cannot bind to runtime {name}: {error}")
+        return changes.bind_failed(BINDING_NOT_WRITTEN, str(error))
     step.normal(Event.RUNTIME_BOUND, f"Bound to runtime {name}: {choice.why}")
     return changes.bound(name, now.wall)
 
@@ -59,7 +62,7 @@ async def bind(step: StepContext) -> Change:
 def _reject(step: StepContext, reason: str, message: str) -> Change:
     log.info("Rejected pod", pod=step.desired.ref, pod_uid=step.uid, reason=reason, err=message)
     step.warning(reason, message)
-    step.services.counters.admission_rejections += 1
+    step.services.counters.admission_rejections[reason] += 1
     return changes.rejected(reason, message)
 
 

@@ -11,6 +11,7 @@ from kubeletx.kube.core import VirtualMachine
 from .. import changes
 from ..actions import StartUnit
 from ..changes import Change
+from ..counters import container_type
 from ..roles import spec_of
 from .context import StepContext, after_error, is_silence, level_of
 
@@ -22,9 +23,9 @@ async def start_unit(step: StepContext, action: StartUnit) -> Change:
     handle, name = step.handle, action.name
     container = spec_of(step.pod, name)
     unit_id: UnitId | None = None
-    step.services.counters.started_containers += 1
+    step.services.counters.started_containers[container_type(step.pod, name)] += 1
     try:
-        spec = await step.services.specs.unit(step.pod, step.facts, handle, name, action.attempt)
+        spec = await step.services.specs.unit(step.pod, step.facts, handle, action)
         sandbox = await step.services.specs.sandbox(step.desired, handle, _sandbox_attempt(step))
         unit_id = await handle.create_unit(action.sandbox_id, spec, sandbox)
         step.normal(Event.CREATED, f"Created container: {name}", container=name)
@@ -47,7 +48,6 @@ def _sandbox_attempt(step: StepContext) -> int:
 
 
 async def _failed(step: StepContext, name: str, unit_id: UnitId | None, error: KubeletxError) -> Change:
-    step.services.counters.started_containers_errors += 1
     created = unit_id is not None
     reason = error.reason
     if reason is None:
@@ -57,6 +57,7 @@ async def _failed(step: StepContext, name: str, unit_id: UnitId | None, error: K
             if is_config
             else ("RunContainerError" if created else "CreateContainerError")
         )
+    step.services.counters.started_containers_errors[container_type(step.pod, name), reason] += 1
     if not is_silence(error):
         step.warning(Event.FAILED, f"Error: {error}", container=name)
     level_of(error, log)("Failed to start container", pod=step.desired.ref, container=name, err=str(error))

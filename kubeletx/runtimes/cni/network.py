@@ -57,7 +57,9 @@ class CniPodNetwork:
         self._clock = clock
         self._plugin_seconds = plugin_seconds
         self._journal = Journal(state_dir)
-        self._entries: dict[PodUid, Entry] = self._journal.load()
+        self._entries: dict[PodUid, Entry] = {
+            uid: _half_made_goes(entry) for uid, entry in self._journal.load().items()
+        }
         self._locks: WeakValueDictionary[PodUid, asyncio.Lock] = WeakValueDictionary()
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._disk = ThreadDoor("pod-network", slots=AT_ONCE * 2)
@@ -134,10 +136,6 @@ class CniPodNetwork:
 
     async def run(self) -> None:
         """Repeat deletions that failed, until cancelled. Half-made attachments of an earlier run go too."""
-        for entry in list(self._entries.values()):
-            if entry.result is None and not entry.deleting:
-                self._entries[entry.uid] = msgspec.structs.replace(entry, deleting=True)
-                self._delete_wanted.set()
         if any(entry.deleting for entry in self._entries.values()):
             self._delete_wanted.set()
         backoff = Backoff(1.0, 60.0)
@@ -146,7 +144,7 @@ class CniPodNetwork:
             self._delete_wanted.clear()
             for uid in [entry.uid for entry in self._entries.values() if entry.deleting]:
                 try:
-                    await self.delete(uid)
+                    await self._delete_again(uid)
                 except KubeletxError as error:
                     log.debug("Failed to delete a pod network attachment", pod_uid=uid, err=str(error))
             if any(entry.deleting for entry in self._entries.values()):
@@ -156,6 +154,13 @@ class CniPodNetwork:
                 backoff.reset()
 
     # --- private ---
+
+    async def _delete_again(self, uid: PodUid) -> None:
+        """Unless the pod was attached anew while this waited for its turn."""
+        async with self._lock(uid):
+            entry = self._entries.get(uid)
+            if entry is not None and entry.deleting:
+                await self._delete(entry)
 
     def _lock(self, uid: PodUid) -> asyncio.Lock:
         lock = self._locks.get(uid)
@@ -197,7 +202,11 @@ class CniPodNetwork:
         except BaseException:
             self._delete_wanted.set()
             raise
-        await self._disk.run(self._journal.remove, entry.uid)
+        try:
+            await self._disk.run(self._journal.remove, entry.uid)
+        except OSError as error:
+            self._delete_wanted.set()
+            raise Unavailable(f"pod network: cannot write its journal: {error.strerror}") from error
         self._entries.pop(entry.uid, None)
 
     async def _give_back(self, entry: Entry) -> None:
@@ -248,6 +257,11 @@ class CniPodNetwork:
             raise Unavailable(f"{what}: {_message(error)}") from error
         except OSError as error:
             raise Unavailable(f"{what}: {error.strerror}") from error
+
+
+def _half_made_goes(entry: Entry) -> Entry:
+    """Of an ADD that a crash cut off nobody knows how far it came: it is given back."""
+    return entry if entry.result is not None else msgspec.structs.replace(entry, deleting=True)
 
 
 def _exists(netns: str) -> bool:

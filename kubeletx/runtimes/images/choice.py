@@ -13,8 +13,8 @@ import msgspec
 
 from kubeletx.api import ImageStatus, UnitSummary
 
+from . import references
 from .records import ImageRecord
-from .references import is_same
 from .settings import CollectionSettings
 
 
@@ -40,12 +40,13 @@ def used_images(
 ) -> frozenset[str]:
     """Ids of the images that any unit stands on, whoever made it, or that a pod of this node wants.
 
-    `wanted`: references as pods write them.
+    `wanted`: references as pods write them. Each word is read once: there may be thousands of pods.
     """
     words = set(wanted)
     for unit in units:
         words.update(word for word in (unit.image, unit.image_id) if word)
-    return frozenset(image.id for image in images if _is_named(image, words))
+    meant = {found for word in words if (found := references.find(word)) is not None}
+    return frozenset(image.id for image in images if _is_named(image, words, meant))
 
 
 def deletable(
@@ -97,8 +98,8 @@ def _age(since: datetime, now: datetime) -> timedelta:
     return max(timedelta(0), now - since)
 
 
-def _is_named(image: ImageStatus, words: set[str]) -> bool:
+def _is_named(image: ImageStatus, words: set[str], meant: set[references.Reference]) -> bool:
     names = (image.id, image.ref, *image.tags, *image.digests)
     if any(name in words for name in names):
         return True
-    return any(is_same(tag, word) for tag in (*image.tags, *image.digests) for word in words)
+    return any(references.find(tag) in meant for tag in (*image.tags, *image.digests))

@@ -54,14 +54,17 @@ def parse(image: str, field: str = "image") -> Reference:
     return Reference(_with_registry(match["name"]), tag, digest)
 
 
+def find(text: str) -> Reference | None:
+    """The reference, or None for what is none."""
+    try:
+        return parse(text)
+    except InvalidPod:
+        return None
+
+
 def is_same(one: str, other: str) -> bool:
     """Whether both name the same image; what is no reference is compared as text."""
-    if one == other:
-        return True
-    try:
-        return parse(one) == parse(other)
-    except InvalidPod:
-        return False
+    return one == other or ((meant := find(one)) is not None and meant == find(other))
 
 
 def _with_registry(name: str) -> str:

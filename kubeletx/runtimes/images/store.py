@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
+import msgspec
 import structlog
 
 from kubeletx.api import (
@@ -36,6 +37,7 @@ from .flights import Flight, Flights, OnProgress
 from .limits import PullBackoffs, TokenBucket
 from .records import ImageRecords
 from .settings import PullSettings
+from .shared import Shared
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -78,6 +80,7 @@ class ImageStore:
         self._credentials = credentials
         self._flights = Flights()
         self._backoffs = PullBackoffs(settings.backoff_seconds, settings.backoff_cap_seconds)
+        self._finding: Shared[ImageStatus | None] = Shared("find image")
         self._bucket = TokenBucket(clock, settings.qps, settings.burst)
         self._slots = asyncio.Semaphore(settings.at_once) if settings.at_once is not None else None
 
@@ -89,6 +92,10 @@ class ImageStore:
     async def find(self, image: ImageSpec, via: RuntimeHandle | None = None) -> ImageStatus | None:
         """The image as the store knows it, or None."""
         return await self._ask("find_image", lambda service: service.find_image(image), via)
+
+    async def find_shared(self, image: ImageSpec, via: RuntimeHandle) -> ImageStatus | None:
+        """As `find`, but many pods that start together ask once. Not for who has just changed something."""
+        return await self._finding.join((via.name, msgspec.json.encode(image)), lambda: self.find(image, via))
 
     async def list(self) -> Sequence[ImageStatus]:
         """Everything in the store, other agents' images included."""
@@ -154,6 +161,7 @@ class ImageStore:
 
     async def close(self) -> None:
         """Cancel the pulls that run."""
+        self._finding.close()
         await self._flights.close()
 
     # --- private ---

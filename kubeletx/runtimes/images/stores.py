@@ -22,6 +22,7 @@ from ..handle import RuntimeHandle
 from ..registry import RuntimeRegistry
 from .records import ImageRecords
 from .settings import PullSettings
+from .shared import Shared
 from .store import Credentials, ImageStore
 
 log = structlog.get_logger(__name__)
@@ -46,7 +47,7 @@ class ImageStores:
         self._settings = settings
         self._stores: dict[StoreId, ImageStore] = {}
         self._of_runtime: dict[RuntimeName, tuple[RuntimeHandle, int, ImageStore]] = {}
-        self._asking: dict[tuple[RuntimeName, int], asyncio.Task[ImageStore]] = {}
+        self._asking: Shared[ImageStore] = Shared("image store of")
         registry.subscribe(self)
 
     async def of(self, handle: RuntimeHandle) -> ImageStore:
@@ -57,18 +58,7 @@ class ImageStores:
         known = self._of_runtime.get(handle.name)
         if known is not None and known[0] is handle and known[1] == handle.opened:
             return known[2]
-        key = (handle.name, id(handle))
-        asking = self._asking.get(key)
-        if asking is None:  # many pods that start together ask once
-            asking = asyncio.create_task(self._ask(handle), name=f"image store of {handle.name}")
-            self._asking[key] = asking
-            asking.add_done_callback(lambda done: self._asked(key, done))
-        return await asyncio.shield(asking)
-
-    def _asked(self, key: tuple[RuntimeName, int], done: asyncio.Task[ImageStore]) -> None:
-        self._asking.pop(key, None)
-        if not done.cancelled():
-            done.exception()  # seen, even when everybody who asked was cancelled
+        return await self._asking.join((handle.name, id(handle)), lambda: self._ask(handle))
 
     async def _ask(self, handle: RuntimeHandle) -> ImageStore:
         known = self._of_runtime.get(handle.name)
@@ -120,8 +110,7 @@ class ImageStores:
 
     async def close(self) -> None:
         """Cancel every pull."""
-        for asking in self._asking.values():
-            asking.cancel()
+        self._asking.close()
         await asyncio.gather(*(store.close() for store in self._stores.values()))
 
     # --- RuntimeListener ---

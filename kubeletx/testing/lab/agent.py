@@ -82,7 +82,7 @@ class PrivateAgent:
             arguments.append(f"--pod-manifest-path={self.manifest_dir}")
         return [*arguments, *self._flags]
 
-    def start(self, *, timeout_seconds: float = 20) -> None:
+    def start(self, *, timeout_seconds: float = 60) -> None:
         """Start it and wait until its admin socket answers."""
         self.root_dir.mkdir(parents=True, exist_ok=True)
         self.daemon = Daemon(
@@ -123,12 +123,12 @@ class PrivateAgent:
     def is_serving(self) -> bool:
         """True when the admin socket answers."""
         try:
-            self.get("/version")
+            self.get("/version", timeout_seconds=5)
         except LabError:
             return False
         return True
 
-    def get(self, path: str, *, timeout_seconds: float = 5) -> bytes:
+    def get(self, path: str, *, timeout_seconds: float = 20) -> bytes:
         """Body of a GET on the admin socket; LabError when it does not answer with 200."""
         connection = _UnixConnection(self.socket_path, timeout_seconds)
         try:
@@ -153,7 +153,7 @@ class PrivateAgent:
         return next((pod for pod in self.pods() if pod.metadata.name in names), None)
 
     def wait_for(
-        self, name: str, is_wanted: Callable[[Pod], bool] | None = None, *, timeout_seconds: float = 30
+        self, name: str, is_wanted: Callable[[Pod], bool] | None = None, *, timeout_seconds: float = 60
     ) -> Pod:
         """The pod, once `is_wanted` (default: Running and Ready). LabError with its status when too late."""
         wanted = is_wanted or is_ready
@@ -164,7 +164,7 @@ class PrivateAgent:
         status = "unknown to the agent" if pod is None else msgspec.json.encode(pod.status).decode()
         raise LabError(f"pod {name} is not as wanted after {timeout_seconds} s: {status}")
 
-    def wait_gone(self, name: str, *, timeout_seconds: float = 30) -> None:
+    def wait_gone(self, name: str, *, timeout_seconds: float = 60) -> None:
         """Return once the agent no longer knows the pod."""
         for pod in self._looks(name, timeout_seconds):
             if pod is None:

@@ -7,6 +7,8 @@ with CriCalls(containerd.endpoint) as cri:
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import grpc
@@ -16,6 +18,7 @@ from kubeletx.cri.stubs import runtime_v1_pb2 as pb
 from .images import REGISTRY_NAME
 from .process import LabError
 
+_REMOVAL_SECONDS: Final = 30.0
 _IMAGE_METHODS: Final = frozenset({"ListImages", "ImageStatus", "PullImage", "RemoveImage", "ImageFsInfo"})
 
 
@@ -57,11 +60,21 @@ class CriCalls:
         items = self.call("ListContainers", filter=pb.ContainerFilter(label_selector=selector)).containers
         return sorted(items, key=lambda one: int(one.created_at))
 
-    def remove_all(self) -> None:
-        """Stop and remove every sandbox with its containers."""
-        for one in self.sandboxes():
-            self.call("StopPodSandbox", pod_sandbox_id=one.id)
-            self.call("RemovePodSandbox", pod_sandbox_id=one.id)
+    def remove_all(self, *, keep: Callable[[Any], bool] = lambda _one: False) -> None:
+        """Stop and remove every sandbox with its containers, except those that `keep` is true for.
+
+        containerd refuses while a container is just being started, so what fails is tried again for a while.
+        """
+        deadline = time.monotonic() + _REMOVAL_SECONDS
+        while wanted := [one for one in self.sandboxes() if not keep(one)]:
+            try:
+                for one in wanted:
+                    self.call("StopPodSandbox", pod_sandbox_id=one.id)
+                    self.call("RemovePodSandbox", pod_sandbox_id=one.id)
+            except LabError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
 
     def remove_foreign_images(self) -> None:
         """Remove images that have a name of another registry too: a pod's status may show any of the names."""

@@ -80,12 +80,11 @@ async def test_metrics_tell_what_happened_and_what_there_is(agent: AgentModel) -
         agent.runtimes["one"].backend.kill()
         await agent.until(lambda: not agent.parts.registry.get("one").state.ready)
         view = await backend.metrics()
-        assert (view.running_pods, view.desired_pods) == (2, 3)
+        assert (view.running_pods, view.desired_pods) == (2, {"true": 3})
         assert view.running_containers == {"running": 2}
         assert view.runtimes_ready == {"one": False, "two": True}
         assert view.pods_by_runtime == {"one": 1, "two": 1}
         assert view.counters["kubelet_started_pods_total"] == 2
-        assert view.counters["kubelet_started_containers_total"] == 2
         assert sum(view.durations["kubelet_pod_start_duration_seconds"].counts) == 2
         assert sum(view.durations["kubelet_image_pull_duration_seconds"].counts) == 2
         assert sum(view.durations["kubelet_pleg_relist_duration_seconds"].counts) >= 2
@@ -96,6 +95,8 @@ async def test_metrics_tell_what_happened_and_what_there_is(agent: AgentModel) -
         assert 'kubeletx_runtime_ready{runtime="one"} 0.0' in text
         assert "kubelet_pod_start_duration_seconds_count 2.0" in text
         assert "kubelet_started_pods_total 2.0" in text
+        assert 'kubelet_started_containers_total{container_type="container"} 2.0' in text
+        assert 'kubelet_desired_pods{static="true"} 3.0' in text
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -65,7 +65,7 @@ async def test_an_endpoint_that_the_flag_would_refuse_is_refused(
 async def test_a_runtime_with_pods_is_not_removed(agent: AgentModel) -> None:
     async with agent.running() as backend:
         await agent.apply(a_pod())
-        with pytest.raises(Conflict, match="1 pods are on runtime 'one'"):
+        with pytest.raises(Conflict, match="1 pod is on runtime 'one'"):
             await lines(agent, backend, "one")
         with pytest.raises(NotFound, match="runtimes: one, two"):
             await lines(agent, backend, "three")

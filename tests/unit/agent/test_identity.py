@@ -35,6 +35,13 @@ def test_an_id_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         ensure_agent_id(tmp_path)
 
 
+def test_an_id_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".agent-id.new").mkdir()
+    with pytest.raises(InvalidConfig, match=f"--root-dir: cannot use {tmp_path}: Is a directory; free space"):
+        ensure_agent_id(tmp_path)
+    assert not (tmp_path / "agent-id").exists()
+
+
 def test_a_second_agent_on_the_same_root_is_refused(tmp_path: Path) -> None:
     lock = lock_root(tmp_path / "root")
     script = (

@@ -93,6 +93,17 @@ def test_a_kind_that_is_taken_fails_the_second_plugin_by_name_order(monkeypatch:
     assert "registered already by plugin a" in reason(found, "b")
 
 
+def test_a_plugin_with_one_taken_kind_leaves_none_of_its_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = load_plugins(
+        [
+            plugin(monkeypatch, "one", kubeletx_register_runtimes=registering("taken")),
+            plugin(monkeypatch, "two", kubeletx_register_runtimes=registering("free", "taken")),
+        ]
+    )
+    assert states(found) == {"one": "ready", "two": "failed"}
+    assert [kind.name for kind in found.kinds] == ["taken"]
+
+
 def test_a_plugin_that_registers_nothing_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     found = load_plugins(
         [plugin(monkeypatch, "empty"), plugin(monkeypatch, "none", kubeletx_register_runtimes=registering())]

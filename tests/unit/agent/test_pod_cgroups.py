@@ -8,11 +8,16 @@ from typing import Any, cast
 
 import pytest
 import structlog
+from agent_model import AgentModel, a_pod
+from msgspec.structs import replace
 
+from kubeletx.agent import assembly
 from kubeletx.agent.config import AgentConfig, CgroupSettings
 from kubeletx.agent.pod_cgroups import check_cgroup_version, make_pod_cgroups, may_make_cgroups
-from kubeletx.api import InvalidConfig, ObjectRef
+from kubeletx.api import InvalidConfig, ObjectRef, Resources
+from kubeletx.kube.core import Container, ResourceRequirements
 from kubeletx.node.cgroup_fs import CgroupTrees
+from kubeletx.node.cgroups import PodCgroupManager
 from kubeletx.pods.environment import NodeContext
 from kubeletx.testing import FakeEventSink
 
@@ -41,7 +46,7 @@ async def no_thread(function: Any, /, *args: Any) -> Any:
 
 
 def made(config: AgentConfig, context: NodeContext, tree: Path) -> object | None:
-    return make_pod_cgroups(config, context, cast("Any", no_thread), CgroupTrees(tree))
+    return make_pod_cgroups(config, context, cast("Any", no_thread), CgroupTrees(tree), lambda: "cgroupfs")
 
 
 def test_whoever_may_make_cgroups_makes_them(tree: Path, context: NodeContext) -> None:
@@ -99,3 +104,41 @@ def test_cgroup_v1_is_refused_on_request() -> None:
     with pytest.raises(InvalidConfig, match="failCgroupV1: this machine has cgroup v1"):
         check_cgroup_version(CgroupSettings(fail_cgroup_v1=True), 1, sink, NODE)
     assert sink.reasons() == []
+
+
+class Limits:
+    """A driver that remembers the limits."""
+
+    def __init__(self) -> None:
+        self.limits: dict[str, Resources] = {}
+
+    def create(self, path: str) -> None:
+        """Nothing is made."""
+
+    def limit(self, path: str, limits: Resources) -> None:
+        self.limits[path] = limits
+
+    def remove(self, path: str) -> None:
+        """Nothing was made."""
+
+
+async def test_a_restart_of_the_agent_does_not_starve_burstable_pods(
+    agent: AgentModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Limits()
+    monkeypatch.setattr(
+        assembly,
+        "make_pod_cgroups",
+        lambda *_: PodCgroupManager(
+            lambda: driver, limits_of=lambda _pod: Resources(cpu_shares=300), blocking=no_thread
+        ),
+    )
+    burstable = Container(
+        name="main", image="busybox", resources=ResourceRequirements(requests={"cpu": "300m"})
+    )
+    pod = a_pod()
+    async with agent.running():
+        await agent.apply(replace(pod, spec=replace(pod.spec, containers=(burstable,))))
+        assert driver.limits["kubepods/burstable"].cpu_shares == 300
+    async with agent.running():
+        assert driver.limits["kubepods/burstable"].cpu_shares == 300

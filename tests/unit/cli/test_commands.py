@@ -331,6 +331,13 @@ def test_plugins_are_listed_with_their_state(agent: Any, kubeletx: Run) -> None:
     ]
 
 
+def test_without_an_agent_the_plugins_it_would_find_are_listed(kubeletx: Run) -> None:
+    result = kubeletx("plugins")
+    assert result.exit_code == 0
+    assert "it would find these plugins" in result.stderr
+    assert "containerd" in [line.split()[0] for line in result.stdout.splitlines()]
+
+
 def test_the_configuration_of_the_agent_is_shown_with_its_origins(agent: Any, kubeletx: Run) -> None:
     agent.backend.config_values = (
         ConfigValue(key="maxPods", value=5, origin="flag --max-pods", flag="max-pods"),
@@ -360,6 +367,11 @@ def test_with_agent_flags_no_agent_is_asked_for_the_configuration(kubeletx: Run,
     bad = kubeletx("--config", str(file), "config", "view")
     assert bad.exit_code == 2
     assert len(bad.stderr.splitlines()) == 2
+    wrong = kubeletx(
+        "--container-runtime-endpoint", "container:a:unix:///a;pod:b:unix:///b", "config", "view"
+    )
+    assert wrong.exit_code == 2
+    assert "item 2: unknown workload type 'pod'" in wrong.stderr
 
 
 def test_what_config_view_prints_can_be_read_again(kubeletx: Run, tmp_path: Path) -> None:
@@ -395,6 +407,19 @@ def test_the_shell_completes_commands_flags_and_names_of_pods(
     assert words(["get"], "--all") == ["--all-namespaces"]
     assert words(["--root-dir", str(tmp_path), "logs"], "w") == ["web-1"]
     assert words(["--root-dir", str(tmp_path / "none"), "logs"], "w") == []
+    root = ["--root-dir", str(tmp_path)]
+    agent.backend.runtimes = {"one": runtime()}
+    assert words(["get"], "") == ["pods", "runtimes", "node", "images", "events"]
+    assert words([*root, "get", "pods"], "") == ["db-1", "web-1"]
+    assert words([*root, "get"], "pod/w") == ["pod/web-1"]
+    assert words([*root, "-n", "other", "get", "pods"], "") == []
+    assert words([*root, "describe", "rt"], "") == ["one"]
+    assert words([*root, "delete", "pod", "db-1"], "w") == ["web-1"]
+    assert words(["delete"], "") == ["pods"]
+    assert words([*root, "logs", "web-1", "-c"], "") == ["web"]
+    assert words([*root, "runtime", "cordon"], "o") == ["one"]
+    assert words([*root, "image", "pull", "--runtime"], "") == ["one"]
+    assert words(["get", "pods", "-o"], "j") == ["json"]
 
 
 # --- no agent ---

@@ -29,7 +29,8 @@ def test_every_command_of_the_guide_exists() -> None:
 
 
 def test_every_flag_of_the_guide_exists() -> None:
-    known = {"root-dir", "config", "config-dir", "drain", "force", "runtime", "unix-socket"} | set(BY_FLAG)
+    commands = {"drain", "force", "runtime", "follow", "output-watch-events"}
+    known = {"root-dir", "config", "config-dir", "unix-socket"} | commands | set(BY_FLAG)
     assert set(re.findall(r"(?<![\w-])--([a-z][a-z-]*)", GUIDE)) <= known
 
 

@@ -81,10 +81,18 @@ def test_flags_of_the_kubelet_without_meaning_are_refused_by_name() -> None:
 
 
 def test_typos_in_flags_and_commands_get_a_suggestion() -> None:
-    assert "did you mean 'max-pods'?" in run("--max-podz", "3")[2]
+    assert "did you mean '--max-pods'?" in run("--max-podz", "3")[2]
     code, _, err = run("gte", "pods")
     assert code == 2
     assert "did you mean 'get'?" in err
+
+
+def test_an_empty_endpoint_flag_is_refused_and_does_not_look_for_sockets() -> None:
+    code, _, err = run("--container-runtime-endpoint=", "--max-pods=3")
+    assert (code, err) == (
+        2,
+        "Error: --container-runtime-endpoint: is empty; leave the flag out, or write TYPE:NAME:URL\n",
+    )
 
 
 def test_flags_of_the_agent_do_not_go_with_commands() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 import re
@@ -15,8 +16,20 @@ import pluggy
 import pytest
 from pages import DOCS, ROOT, first_words, named_blocks, section, words
 
+from kubeletx import api
 from kubeletx.agent.config_load import load_config
-from kubeletx.api import CAPABILITIES, FEATURES, Host, InvalidConfig, Runtime, Traits, hookspecs
+from kubeletx.api import (
+    CAPABILITIES,
+    FEATURES,
+    Host,
+    InvalidConfig,
+    Runtime,
+    Traits,
+    base,
+    following,
+    hookspecs,
+    specfiles,
+)
 from kubeletx.api.errors import TABLE
 from kubeletx.kube.load import load_pods
 from kubeletx.runtimes.kinds import KindTable
@@ -93,12 +106,12 @@ def test_the_settings_of_the_page_are_checked_by_the_host(tmp_path: Path) -> Non
 
 
 def test_the_sample_pod_is_valid_and_nothing_that_the_plugin_refuses() -> None:
-    from kubeletx_local_process.runtime import TRAITS
+    from kubeletx_local_process.runtime import ProcessRuntime
 
     from kubeletx.runtimes.features import missing
 
     (pod,) = load_pods(BLOCKS["pods/ticker.yaml"][0].encode(), "page")
-    assert missing(pod, TRAITS) == ()
+    assert missing(pod, ProcessRuntime.declared) == ()
 
 
 def test_every_command_and_flag_exists() -> None:
@@ -132,6 +145,27 @@ def test_the_tables_name_the_whole_contract() -> None:
 def test_every_feature_is_named() -> None:
     text = section(PAGE, "Features").partition(":")[2]
     assert sorted(words(text)) == sorted(FEATURES)
+
+
+def test_the_helpers_are_all_named() -> None:
+    modules = {module.__name__ for module in (base, specfiles, following)}
+    offered = [name for name in api.__all__ if getattr(getattr(api, name), "__module__", None) in modules]
+    assert sorted(first_words(section(PAGE, "Helpers"))) == sorted([*offered, "every_feature_but"])
+
+
+def test_the_example_has_as_many_lines_as_the_page_says() -> None:
+    said = re.search(r"the package has (\d+) lines of code, not counting", PAGE)
+    assert said is not None
+    assert int(said[1]) == sum(code_lines(path.read_text()) for path in (EXAMPLE / PACKAGE).glob("*.py"))
+
+
+def code_lines(text: str) -> int:
+    """Lines that hold code: no blank ones, comments or docstrings."""
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Expr)]
+    texts = [node for node in nodes if isinstance(node.value, ast.Constant)]
+    prose = {n for node in texts for n in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+    code = [line for n, line in enumerate(text.splitlines(), 1) if n not in prose]
+    return sum(1 for line in code if line.strip() and not line.lstrip().startswith("#"))
 
 
 def lines(path: Path) -> list[str]:

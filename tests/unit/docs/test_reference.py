@@ -20,7 +20,7 @@ from kubeletx.node.readiness import RUNTIME_CONDITION_PREFIX
 from kubeletx.pods.conditions import OURS
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.server.metrics import render
-from kubeletx.server.views import ORPHANED, HistogramView, MetricsView, OperationView
+from kubeletx.server.views import ORPHANED, CountView, HistogramView, MetricsView, OperationView
 
 PAGE = (DOCS / "reference.md").read_text()
 PUBLIC_ROOMS = ("api", "cri", "kube", "streaming", "testing", "testing.contract")
@@ -154,6 +154,17 @@ def full_view() -> MetricsView:
         pods_by_runtime={"r": 1},
         counters={f"kubelet_{name}_total": 0 for name in counted.COUNTERS},
         durations=durations,
+        desired_pods={"true": 1},
+        counts=(
+            CountView(name="kubelet_started_containers", labels={"container_type": "container"}, value=1),
+            CountView(
+                name="kubelet_started_containers_errors",
+                labels={"container_type": "container", "code": "RunContainerError"},
+                value=1,
+            ),
+            CountView(name="kubelet_restarted_pods", labels={"static": "true"}, value=1),
+            CountView(name="kubelet_admission_rejections", labels={"reason": "OutOfpods"}, value=1),
+        ),
     )
 
 

@@ -65,7 +65,7 @@ class RecordingDriver:
 
 def manager(driver: RecordingDriver, **settings: Any) -> PodCgroupManager:
     return PodCgroupManager(
-        driver, limits_of=lambda _pod: Resources(cpu_shares=300), blocking=at_once, **settings
+        lambda: driver, limits_of=lambda _pod: Resources(cpu_shares=300), blocking=at_once, **settings
     )
 
 
@@ -99,6 +99,51 @@ async def test_burstable_pods_share_the_sum_of_their_requests() -> None:
     await pods.remove(two)
     assert driver.limits["kubepods/burstable"].cpu_shares == 2
     assert driver.limits["kubepods/besteffort"].cpu_shares == 2
+
+
+async def test_shares_that_could_not_be_written_are_written_when_the_pod_tries_again() -> None:
+    driver = RecordingDriver()
+    cgroups = manager(driver)
+    pod = make_pod("u-1", requests={"cpu": "1"})
+    await cgroups.prepare()
+    write = driver.limit
+
+    def refuse(path: str, limits: Resources) -> None:
+        if path == "kubepods/burstable":
+            raise Internal("no")
+        write(path, limits)
+
+    driver.limit = refuse  # type: ignore[method-assign]
+    with pytest.raises(Internal):
+        await cgroups.create(pod)
+    driver.limit = write  # type: ignore[method-assign]
+    await cgroups.create(pod)
+    assert driver.limits["kubepods/burstable"].cpu_shares == 300
+
+
+async def test_a_restart_of_the_agent_leaves_the_shares_of_running_pods_alone() -> None:
+    driver = RecordingDriver()
+    running = [make_pod(f"u-{number}", requests={"cpu": "300m"}) for number in range(3)]
+    before = manager(driver)
+    for pod in running:
+        await before.create(pod)
+    after = manager(driver)
+    await after.prepare()
+    assert driver.limits["kubepods/burstable"].cpu_shares == 900
+    await after.resume([*running, make_pod("best-effort")])
+    assert driver.limits["kubepods/burstable"].cpu_shares == 900
+    await after.remove(running[0])
+    assert driver.limits["kubepods/burstable"].cpu_shares == 600
+
+
+async def test_pods_that_ended_while_the_agent_was_away_are_no_longer_counted() -> None:
+    driver = RecordingDriver()
+    before = manager(driver)
+    await before.create(make_pod("u-1", requests={"cpu": "300m"}))
+    after = manager(driver)
+    await after.prepare()
+    await after.resume([])
+    assert driver.limits["kubepods/burstable"].cpu_shares == 2
 
 
 async def test_all_pods_together_get_the_allocatable() -> None:

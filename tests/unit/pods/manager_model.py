@@ -66,7 +66,7 @@ class NoMounts:
     def unmount(self, target: Path) -> None:
         raise AssertionError("nothing is mounted")
 
-    def mounts(self) -> tuple[MountPoint, ...]:
+    def mounts(self, below: Path | None = None) -> tuple[MountPoint, ...]:
         return ()
 
 

@@ -19,7 +19,7 @@ from kubeletx.api import (
     UnitStatus,
     UnitSummary,
 )
-from kubeletx.api.names import CONTAINER_HASH
+from kubeletx.api.names import CONTAINER_HASH, RESTART_GENERATION
 from kubeletx.kube.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.kube.hashes import container_hash
 from kubeletx.pods import actions as act
@@ -209,7 +209,10 @@ class PodModel:
             attempt=action.attempt,
             state=UnitState.RUNNING,
             created_at_ns=self.counter,
-            annotations={CONTAINER_HASH: container_hash(container)},
+            annotations={
+                CONTAINER_HASH: container_hash(container),
+                **({RESTART_GENERATION: str(action.generation)} if action.generation else {}),
+            },
         )
         self.units.insert(0, UnitStatus(summary=summary, started_at_ns=1))
         self.units.sort(key=lambda u: -u.summary.attempt)

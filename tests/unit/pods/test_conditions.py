@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from status_model import START, condition, exited, facts, pod, snapshot, status_of, unit
 
-from kubeletx.api import UnitState
+from kubeletx.api import UnitId, UnitState
 from kubeletx.kube.core import (
     Container,
     ExecAction,
@@ -17,7 +17,7 @@ from kubeletx.kube.core import (
     PodStatus,
     Probe,
 )
-from kubeletx.pods.facts import Deletion, Failure, Outage, Rejection, Waiting
+from kubeletx.pods.facts import Deletion, Failure, Outage, ProbeFacts, Rejection, UnitFacts, Waiting
 
 PROBE = Probe(exec=ExecAction(command=("true",)))
 OUTAGE = Outage(since=START + timedelta(seconds=50), reason="RuntimeUnavailable", message="no answer")
@@ -121,6 +121,17 @@ def test_an_outage_says_what_waits_for_it() -> None:
     looping = facts(exited("a", 1, attempt=2), outage=OUTAGE)
     found = condition(status_of(pod("a"), looping), "kubeletx.io/RuntimeReachable")
     assert found.message == "no answer; waiting for it: restart of a"
+
+
+def test_an_outage_says_that_a_condemned_container_waits_for_its_restart() -> None:
+    for probes, waits in (
+        (ProbeFacts(unit_id=UnitId("a-0"), liveness=False), "; waiting for it: restart of a"),
+        (ProbeFacts(unit_id=UnitId("a-0"), startup=False), "; waiting for it: restart of a"),
+        (ProbeFacts(unit_id=UnitId("a-0"), liveness=True, readiness=False), ""),
+    ):
+        known = facts(unit("a"), outage=OUTAGE, units={"a": UnitFacts(probes=probes)})
+        found = condition(status_of(pod("a"), known), "kubeletx.io/RuntimeReachable")
+        assert found.message == f"no answer{waits}"
 
 
 def test_held_and_parked_units_are_told_in_a_condition_of_their_own() -> None:

@@ -11,8 +11,8 @@ from manager_model import Node, a_pod
 from msgspec.structs import replace
 
 from kubeletx.api import PodUid, Unavailable
-from kubeletx.kube.core import Container, Pod
-from kubeletx.pods.counters import PULL, QUICK, START, Counters, Durations
+from kubeletx.kube.core import Container, EphemeralContainer, Pod
+from kubeletx.pods.counters import PULL, QUICK, START, Counters, Durations, container_type, static
 
 
 @given(st.lists(st.floats(0, 10_000)))
@@ -69,19 +69,32 @@ async def test_a_life_of_pods_is_counted_where_it_happens(tmp_path: Path) -> Non
         node.runtimes["one"].script("start_unit", error=Unavailable("not now"), times=1)
         await node.start(a_pod(containers=2))
         assert (counters.started_pods, counters.started_pods_errors) == (2, 1)
-        assert (counters.started_containers, counters.started_containers_errors) == (3, 1)
+        assert counters.started_containers == {"container": 3}
+        assert counters.started_containers_errors == {("container", "RunContainerError"): 1}
         assert sum(counters.pod_start.counts) == 1
         assert sum(counters.pod_worker_start.counts) == 1
         assert sum(counters.pod_worker.counts) > 3
         manager.update("file", a_pod("more"))
-        await node.until(lambda: counters.admission_rejections == 1)
+        await node.until(lambda: counters.admission_rejections == {"OutOfpods": 1})
         manager.update("file", a_pod(uid="uid-changed"))
         manager.remove("file", PodUid("uid-web"))
         await node.until(lambda: node.phase("uid-changed") is not None)
-        assert counters.restarted_pods == 1
+        assert counters.restarted_pods == {"true": 1}
         assert sum(node.registry.get("one").relists.buckets) >= 1
     async with node.running():
         assert sum(node.services.counters.pod_start.counts) == 0
+
+
+def test_containers_are_counted_by_the_kubelet_s_types() -> None:
+    pod = a_pod()
+    spec = replace(
+        pod.spec,
+        init_containers=(Container(name="first", image="i"),),
+        ephemeral_containers=(EphemeralContainer(name="debug", image="i"),),
+    )
+    found = [container_type(replace(pod, spec=spec), name) for name in ("first", "c0", "debug")]
+    assert found == ["init_container", "container", "ephemeral_container"]
+    assert (static("file"), static("applied"), static("api")) == ("true", "true", "")
 
 
 def pod_of(image: str) -> Pod:

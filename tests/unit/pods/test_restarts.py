@@ -15,7 +15,9 @@ from manager_model import Node, a_pod
 from msgspec.structs import replace
 
 from kubeletx.api import PodUid, SandboxState
+from kubeletx.kube.core import Pod
 from kubeletx.pods import worker
+from kubeletx.pods.status_frame import at_ns
 
 UID = PodUid("uid-web")
 
@@ -300,3 +302,38 @@ async def test_a_pod_that_was_bound_anew_while_its_old_runtime_was_away_is_ended
         await node.clock.run_for(5)
         assert node.alive("one") == ["web/c0"]
         assert list(manager.workers) == [UID]
+
+
+async def test_a_pod_is_as_old_as_when_it_was_first_seen_also_after_restarts(tmp_path: Path) -> None:
+    node = Node(tmp_path, "one")
+
+    def seen_now() -> Pod:
+        """As a source that has just read the manifest gives it."""
+        pod = a_pod()
+        return replace(pod, metadata=replace(pod.metadata, creation_timestamp=node.clock.now()))
+
+    async with node.running() as manager:
+        first = seen_now()
+        created = (await node.start(first)).desired.pod.metadata.creation_timestamp
+        assert created == first.metadata.creation_timestamp
+    for _ in range(2):  # the second restart reads what the first one wrote
+        await node.clock.run_for(100)
+        async with node.running() as manager:
+            assert manager.workers[UID].desired.pod.metadata.creation_timestamp == created
+            manager.update("file", seen_now())
+            assert manager.workers[UID].desired.pod.metadata.creation_timestamp == created
+            await node.clock.run_for(1)
+
+
+async def test_without_the_database_a_pod_is_as_old_as_its_sandbox(tmp_path: Path) -> None:
+    node = Node(tmp_path, "one")
+    async with node.running():
+        await node.start(a_pod())
+    for path in tmp_path.glob("db*"):
+        path.unlink()
+    await node.clock.run_for(100)
+    (sandbox,) = node.runtimes["one"].backend.sandboxes.values()
+    async with node.running(keeps_orphans=True) as manager:
+        await node.until(lambda: UID in manager.workers)
+        found = manager.workers[UID].desired.pod.metadata.creation_timestamp
+        assert found == at_ns(sandbox.summary.created_at_ns)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from kubeletx.api import Conflict, EventKind, PodUid, RuntimeEvent, TimedOut, Unavailable
 from kubeletx.kube.core import ExecAction, Lifecycle, LifecycleHandler, Pod, Probe
 from kubeletx.pods.facts import Deletion
+from kubeletx.runtimes.bindings import Binding
 
 UID = PodUid("uid-web")
 CHANGING = ("create_sandbox", "create_unit", "start_unit", "stop_unit", "stop_sandbox", "remove_sandbox")
@@ -162,6 +163,26 @@ async def test_a_pod_that_ends_for_a_reason_of_the_node_still_goes_when_its_sour
         assert node.registry.bindings()
         manager.remove("file", UID)
         await gone(node)
+
+
+async def test_a_binding_that_cannot_be_written_is_told_once_and_tried_until_it_can(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with node.running() as manager:
+        tries = 0
+
+        async def full(_binding: Binding) -> Binding:
+            nonlocal tries
+            tries += 1
+            raise Unavailable("state database: disk full; free space on its filesystem")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(node.registry, "bind", full)
+            manager.update("file", a_pod())
+            await node.until(lambda: tries > 3)
+        await node.until(lambda: node.phase(UID) == "Running")
+    told = [one.message for one in node.sink.recorded if one.reason == "BindingNotWritten"]
+    assert told == ["Cannot bind to runtime one: state database: disk full; free space on its filesystem"]
 
 
 # --- events ----------------------------------------------------------------------------------------------

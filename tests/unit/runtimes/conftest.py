@@ -137,6 +137,7 @@ class World:
         self.kinds = KindTable([self._kind("fake", "container"), self._kind("fake-vm", "vm")])
         self.endpoints: tuple[Endpoint, ...] = ()
         self.class_map: dict[str, str] = {}
+        self.plan_more: dict[str, Any] = {}
 
     def _kind(self, kind: str, workload_type: str) -> Kind:
         return Kind(
@@ -171,7 +172,7 @@ class World:
         await stones.load()
         registry = RuntimeRegistry(
             kinds=self.kinds,
-            plan=Plan(endpoints=self.endpoints, class_map=self.class_map, limits=FAST),
+            plan=Plan(endpoints=self.endpoints, class_map=self.class_map, limits=FAST, **self.plan_more),
             parts=HostParts(
                 agent_id=AGENT, node_name="n", root=self.root, clock=self.clock, events=self.sink
             ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from kubeletx.api import (
     EventKind,
@@ -361,6 +362,25 @@ async def test_a_hanging_runtime_is_an_outage_too(bench: Bench) -> None:
     await bench.until(lambda: bench.handle.state.ready)
 
 
+async def test_a_query_in_flight_ends_when_the_runtime_is_lost_and_a_change_does_not(
+    clock: FakeClock,
+) -> None:
+    limits = Limits(query_seconds=600, request_seconds=600, probe_seconds=0.2)
+    async with Bench(FakeRuntime("one", clock=clock), clock, limits).running() as bench:
+        await bench.until(lambda: bench.handle.is_listed)
+        stuck = bench.runtime.script("*", hang=True)
+        query = asyncio.create_task(bench.handle.ask("exec", bench.runtime.version))
+        change = asyncio.create_task(bench.handle.create_sandbox(sandbox_of("one", "a")))
+        await bench.until(lambda: not bench.handle.state.reachable)
+        with pytest.raises(Unavailable, match="runtime one"):
+            await query
+        assert not change.done()
+        assert bench.handle.counts["exec"].errors == 1
+        stuck.stop()
+        change.cancel()
+        await asyncio.gather(change, return_exceptions=True)
+
+
 async def test_one_late_probe_changes_nothing(bench: Bench) -> None:
     bench.runtime.script("health", error=Unavailable("slow"), times=1)
     await bench.clock.run_for(30)
@@ -441,3 +461,24 @@ async def test_events_for_no_object_are_told_for_known_pods_only(bench: Bench) -
     await bench.clock.run_for(0.1)
     assert bench.listener.pods == [("one", A, bench.listener.pods[0][2])]
     assert isinstance(bench.listener.pods[0][2], RuntimeEvent)
+
+
+async def test_a_handle_that_is_run_again_opens_its_runtime_again(clock: FakeClock) -> None:
+    bench = Bench(FakeRuntime("one", clock=clock), clock)
+    for opened in (1, 2):
+        async with bench.running():
+            await bench.until(lambda: bench.handle.state.ready and bench.runtime.is_open)
+            assert bench.handle.opened == opened
+        assert not bench.runtime.is_open
+
+
+async def test_how_long_an_outage_was_does_not_depend_on_the_wall_clock(bench: Bench) -> None:
+    bench.runtime.backend.kill()
+    await bench.until(lambda: not bench.handle.state.reachable)
+    bench.clock.jump(-86_400)
+    await bench.clock.run_for(5)
+    with capture_logs() as lines:
+        bench.runtime.backend.revive()
+        await bench.until(lambda: bench.handle.state.reachable)
+    (line,) = [line for line in lines if line["event"] == "Reached runtime"]
+    assert 5 <= line["elapsed_seconds"] < 60

@@ -180,7 +180,7 @@ async def test_a_removed_runtime_of_the_flags_stays_removed_until_it_is_added_ag
 async def test_a_runtime_with_pods_is_not_removed_without_force(two: World) -> None:
     async with two.running() as registry:
         await registry.bind(binding("a", "one"))
-        with pytest.raises(Conflict, match="1 pods are on runtime 'one'"):
+        with pytest.raises(Conflict, match="1 pod is on runtime 'one'"):
             await registry.remove("one")
         assert registry.bound_uids("one") == ("uid-a",)
 
@@ -189,7 +189,7 @@ async def test_a_pod_that_is_just_being_bound_keeps_its_runtime(two: World) -> N
     async with two.running() as registry:
         binding_it = asyncio.create_task(registry.bind(binding("a", "two")))
         await asyncio.sleep(0)
-        with pytest.raises(Conflict, match="1 pods are on runtime 'two'"):
+        with pytest.raises(Conflict, match="1 pod is on runtime 'two'"):
             await registry.remove("two")
         await binding_it
         assert registry.runtime_by_pod_id(PodUid("uid-a")) is registry.get("two")
@@ -203,6 +203,20 @@ async def test_no_pod_is_bound_to_a_runtime_that_is_being_removed(two: World) ->
             await registry.bind(binding("a", "two"))
         await removing
         assert registry.find("two") is None
+        assert not registry.bindings()
+
+
+async def test_no_pod_is_bound_to_a_runtime_whose_drop_in_is_gone(two: World) -> None:
+    directory = two.root / "runtimes.d"
+    directory.mkdir()
+    (directory / "x.yaml").write_text("name: x\nworkloadType: container\nurl: fake://x\n")
+    async with two.running() as registry:
+        (directory / "x.yaml").unlink()
+        reloading = asyncio.create_task(registry.reload_dropins())
+        await asyncio.sleep(0)
+        with pytest.raises(NotFound, match="runtime 'x'"):
+            await registry.bind(binding("a", "x"))
+        assert await reloading == ()
         assert not registry.bindings()
 
 

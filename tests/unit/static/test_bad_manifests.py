@@ -71,7 +71,7 @@ EXPECTED = {
 def read(path: Path) -> InvalidPod:
     now = datetime(2030, 1, 1, tzinfo=UTC)
     with pytest.raises(InvalidPod) as caught:
-        READER.read(path.read_bytes(), origin=path.name, source="file", seen_at=now, created_at=now)
+        READER.read(path.read_bytes(), origin=path.name, source="file", seen_at=now)
     return caught.value
 
 

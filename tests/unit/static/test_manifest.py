@@ -14,7 +14,7 @@ POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {containers: [{nam
 
 def read(text: str, *, node: str = "Node1", origin: str = "/m/web.yaml", source: str = "file") -> Pod:
     reader = ManifestReader(node_name=node)
-    (pod,) = reader.read(text.encode(), origin=origin, source=source, seen_at=NOW, created_at=NOW)
+    (pod,) = reader.read(text.encode(), origin=origin, source=source, seen_at=NOW)
     return pod
 
 
@@ -60,13 +60,12 @@ def test_all_pods_of_a_manifest_are_read_or_none() -> None:
     reader = ManifestReader(node_name="n")
     good, bad = POD % ("good", "app:1"), POD % ("bad", "a b")
     with pytest.raises(InvalidPod, match=r"\(pod bad\): spec.containers\[0\].image"):
-        reader.read(f"{good}---\n{bad}".encode(), origin="x", source="file", seen_at=NOW, created_at=NOW)
+        reader.read(f"{good}---\n{bad}".encode(), origin="x", source="file", seen_at=NOW)
     pods = reader.read(
         f"{good}---\n{good.replace('good', 'other')}".encode(),
         origin="x",
         source="file",
         seen_at=NOW,
-        created_at=NOW,
     )
     assert [pod.name for pod in pods] == ["good-n", "other-n"]
     assert len({pod.uid for pod in pods}) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -160,6 +161,24 @@ async def test_a_newer_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="999 is newer than this program's"):
         await Store.open(path, [METADATA])
     assert [p.name for p in tmp_path.iterdir() if "corrupt" in p.name] == []
+
+
+@pytest.mark.parametrize("mode", [None, 0o644])
+async def test_only_its_owner_may_read_the_database_for_it_holds_environments(
+    tmp_path: Path, mode: int | None
+) -> None:
+    path = tmp_path / "s.db"
+    if mode is not None:  # an earlier version left it so
+        path.touch()
+        path.chmod(mode)
+    store = await Store.open(path, [METADATA])
+    await add(store, "a")
+    assert {one.name: stat.S_IMODE(one.stat().st_mode) for one in tmp_path.iterdir()} == {
+        "s.db": 0o600,
+        "s.db-shm": 0o600,
+        "s.db-wal": 0o600,
+    }
+    await store.close()
 
 
 async def test_a_cancelled_writer_does_not_undo_its_write(store: Store) -> None:

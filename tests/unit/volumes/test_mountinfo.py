@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kubeletx.volumes import mountinfo
 from kubeletx.volumes.mountinfo import find_mount, mounts_below, parse_mountinfo, read_mountinfo
 
 TEXT = """\
@@ -35,3 +36,24 @@ def test_the_topmost_mount_is_found():
 
 def test_the_table_of_this_process_can_be_read():
     assert any(one.target == "/" for one in read_mountinfo())
+
+
+def test_of_many_mounts_only_those_that_are_asked_for_are_taken_apart(tmp_path, monkeypatch):
+    odd = "/pods/a b\\c"
+    targets = [*(f"/run/{number}" for number in range(1000)), odd, f"{odd}/volumes/x", "/pods/a"]
+    lines = [
+        f"{number} 1 0:1 / {_written(target)} rw shared:1 - tmpfs none rw"
+        for number, target in enumerate(targets)
+    ]
+    table = tmp_path / "mountinfo"
+    table.write_text("\n".join(lines) + "\n")
+    monkeypatch.setattr(mountinfo, "MOUNTINFO", table)
+    assert len(mountinfo.read_mountinfo()) == len(targets)
+    found = mountinfo.read_mountinfo(Path(odd))
+    assert [one.target for one in found] == [odd, f"{odd}/volumes/x"]
+    assert mountinfo.mounts_below(mountinfo.read_mountinfo(), Path(odd)) == found
+
+
+def _written(target: str) -> str:
+    """As the kernel writes it."""
+    return target.replace("\\", "\\134").replace(" ", "\\040")

@@ -58,7 +58,7 @@ class FakeMounter:
                 self.table.remove(one)
                 return
 
-    def mounts(self) -> tuple[MountPoint, ...]:
+    def mounts(self, below: Path | None = None) -> tuple[MountPoint, ...]:
         return tuple(self.table)
 
 

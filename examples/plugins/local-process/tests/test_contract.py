@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
+from signal import Signals
 
 import pluggy
 import pytest
@@ -26,14 +27,14 @@ class TestProcessRuntime(RuntimeContract):
 
 async def start(child: Child, *command: str) -> None:
     child.path.mkdir(exist_ok=True)
-    await child.start(command=command, environment={}, directory="/", log=None)
+    await child.start(*command, environment={}, directory="/", log="/dev/null")
 
 
 async def test_a_process_id_that_belongs_to_somebody_else_now_is_not_taken_for_ours(tmp_path: Path) -> None:
     child = Child(tmp_path)
     (tmp_path / "supervisor").write_text(f"{os.getpid()} 1")
-    assert not child.is_running
-    assert child.exit_code == 137
+    assert child.supervisor() is None
+    assert child.life().exit_code == 137
 
 
 async def test_starting_twice_starts_one_process(tmp_path: Path) -> None:
@@ -42,8 +43,10 @@ async def test_starting_twice_starts_one_process(tmp_path: Path) -> None:
     pid = (child.path / "pid").read_text()
     await start(child, "sleep", "100")
     assert (child.path / "pid").read_text() == pid
-    await child.stop("SIGTERM", 5)
-    assert child.exit_code == 143
+    await child.send(Signals.SIGTERM)
+    async with asyncio.timeout(5):
+        await child.wait()
+    assert child.life().exit_code == 143
 
 
 async def test_grandchildren_end_with_the_program(tmp_path: Path) -> None:
@@ -59,7 +62,7 @@ async def test_a_program_that_does_not_exist_exits_with_127(tmp_path: Path) -> N
     await start(child, "/no/such/program")
     async with asyncio.timeout(5):
         await child.wait()
-    assert child.exit_code == 127
+    assert child.life().exit_code == 127
 
 
 def is_alive(pid: str) -> bool:
@@ -87,12 +90,11 @@ async def test_the_agent_s_environment_does_not_reach_the_program(
     monkeypatch.setenv("SECRET", "of the agent")
     child = Child(tmp_path / "unit")
     child.path.mkdir()
-    await child.start(
-        command=["sh", "-c", "env"], environment={"MINE": "yes"}, directory="/", log=tmp_path / "log"
-    )
+    log = tmp_path / "logs" / "0.log"
+    await child.start("sh", "-c", "env", environment={"MINE": "yes"}, directory="/", log=str(log))
     async with asyncio.timeout(5):
         await child.wait()
-    text = (tmp_path / "log").read_text()
+    text = log.read_text()
     assert "MINE=yes" in text
     assert "SECRET" not in text
 

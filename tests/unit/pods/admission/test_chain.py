@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import timeit
 from typing import Any
 
 import pytest
@@ -344,6 +345,16 @@ def test_pods_on_remote_runtimes_are_not_counted() -> None:
     admission = NodeAdmission(NODE)
     assert admission.admit(wanted(pod("a", {"cpu": "64"})), Handle(Traits(remote=True))) is None
     assert admission.occupancy.pods == 0
+
+
+def test_a_pod_costs_the_same_to_admit_beside_five_thousand_others() -> None:
+    def seconds(others: int) -> float:
+        admission = NodeAdmission(replace(NODE, max_pods=10_000))
+        for number in range(others):
+            admission.restore(pod(f"p{number}"))
+        return min(timeit.repeat(lambda: admission.occupancy, number=20, repeat=10))
+
+    assert seconds(5_000) < 10 * seconds(10)
 
 
 _MOVES = st.lists(

@@ -158,6 +158,25 @@ async def test_a_deletion_that_fails_is_repeated_until_it_succeeds(lab: Lab) -> 
     assert list((lab.root / "state").iterdir()) == []
 
 
+async def test_a_repeated_deletion_leaves_a_new_attachment_of_the_pod_alone(lab: Lab) -> None:
+    network = lab.network()
+    await lab.add(network)
+    lab.fail("DEL", "first")
+    with pytest.raises(Unavailable):
+        await network.delete(A)
+    lab.fail("DEL", "first", False)
+    lab.calls()
+    adding = asyncio.create_task(lab.add(network))
+    await asyncio.sleep(0)  # it has the pod's turn now; the repeated deletion comes behind it
+    repeating = asyncio.create_task(network.run())
+    await adding
+    assert await network.check(A), "its turn comes behind the repeated deletion's"
+    repeating.cancel()
+    await asyncio.gather(repeating, return_exceptions=True)
+    assert lab.calls()[:4] == ["DEL second", "DEL first", "ADD first", "ADD second"]
+    assert not network.attachments[A].deleting
+
+
 async def test_an_add_that_a_crash_cut_off_is_given_back(lab: Lab) -> None:
     network = lab.network()
     (lab.root / "fail.hang").touch()

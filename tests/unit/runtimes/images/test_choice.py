@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletx.api import ImageStatus, PodUid, SandboxId, StoreId, UnitId, UnitState, UnitSummary
+from kubeletx.runtimes.images import references
 from kubeletx.runtimes.images.choice import DiskUsage, bytes_to_free, choose, deletable, too_old, used_images
 from kubeletx.runtimes.images.records import ImageRecord
 from kubeletx.runtimes.images.settings import CollectionSettings
@@ -63,6 +65,17 @@ def test_an_image_is_used_by_any_unit_and_by_what_pods_want() -> None:
     images = [image("a"), image("b"), image("c"), image("d")]
     units = [unit(image_id="sha256:a"), unit(image="b:latest")]
     assert used_images(images, units, ["docker.io/library/c"]) == {"sha256:a", "sha256:b", "sha256:c"}
+
+
+def test_each_name_is_read_once_however_many_pods_and_images_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str] = []
+    parse = references.parse
+    monkeypatch.setattr(references, "parse", lambda text, *more: read.append(text) or parse(text, *more))
+    images = [image(f"i{number}") for number in range(50)]
+    assert len(used_images(images, [], [f"i{number}:latest" for number in range(0, 100, 2)])) == 25
+    assert len(read) <= 100
 
 
 def test_only_our_unpinned_unused_images_of_some_age_may_go_oldest_use_first() -> None:

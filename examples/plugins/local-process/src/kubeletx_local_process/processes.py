@@ -6,28 +6,35 @@ signals reach the program's whole process group but never the supervisor, and a 
 gave to somebody else meanwhile is told by its start time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
-import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from signal import Signals
+from typing import NamedTuple
 
+# `ln` fails if the file is there: of several supervisors one goes on, and none after its end.
 SUPERVISOR = r"""
-cd "$1" && mkdir started 2>/dev/null || exit 0
-log=$2 workdir=$3; shift 3
-echo "$$ $(cut -d' ' -f22 /proc/$$/stat)" > supervisor.tmp && mv supervisor.tmp supervisor
+cd "$1" && cut -d' ' -f1,22 /proc/$$/stat > $$ && ln $$ supervisor && rm $$ || exit 0
+log=$2 workdir=$3; shift 3; mkdir -p "${log%/*}"
 setsid sh -c 'echo $$ > pid.tmp; mv pid.tmp pid; echo; exec >>"$0" 2>&1; cd "$1" && shift && exec "$@"' \
     "$log" "$workdir" "$@"
 code=$?
-kill -s KILL -- "-$(cat pid)" 2>/dev/null
+kill -s KILL -- "-$(cat pid)"
 echo $code > exit.tmp && mv exit.tmp exit
 """
-LAUNCHER = 'setsid --fork sh -c "$0" supervisor "$@" | read -r started'
-"""Ends when the supervisor's child says that its process id is written, or when the supervisor gave up."""
+# Ends when the supervisor's child says that its process id is written, or when the supervisor gave up.
+LAUNCHER = 'setsid --fork sh -c "$0" supervisor "$@" </dev/null 2>/dev/null | read -r started'
 KILLED = 137
+
+
+class Life(NamedTuple):
+    """Nanoseconds since the epoch, 0 and None for what has not happened."""
+
+    started_at_ns: int = 0
+    finished_at_ns: int = 0
+    exit_code: int | None = None
 
 
 class Child:
@@ -36,91 +43,48 @@ class Child:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    async def start(
-        self, *, command: Sequence[str], environment: Mapping[str, str], directory: str, log: Path | None
-    ) -> None:
-        """Start it, once: later calls find the directory ``started`` and do nothing."""
-        if log is not None:
-            log.parent.mkdir(parents=True, exist_ok=True)
-        arguments = (str(self.path), str(log or "/dev/null"), directory, *command)
-        launcher = await asyncio.create_subprocess_exec(
-            *("sh", "-c", LAUNCHER, SUPERVISOR, *arguments),
-            env={"PATH": os.defpath, "HOME": "/", **environment},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
+    async def start(self, *command: str, environment: Mapping[str, str], directory: str, log: str) -> None:
+        """Start it, once: later calls do nothing. `log`: where its output is appended."""
+        arguments = (LAUNCHER, SUPERVISOR, str(self.path), log, directory, *command)
+        environment = {"PATH": os.defpath, "HOME": "/", **environment}
+        launcher = await asyncio.create_subprocess_exec("sh", "-c", *arguments, env=environment)
         await launcher.wait()
 
-    @property
-    def is_running(self) -> bool:
-        """Whether the supervisor, and so perhaps the program, is alive."""
-        return not (self.path / "exit").exists() and self._supervisor() is not None
-
-    @property
-    def exit_code(self) -> int:
-        """As the supervisor wrote it; 137 if it had no time to, as after a power cut."""
-        try:
-            return int((self.path / "exit").read_text())
-        except FileNotFoundError:
-            return KILLED
-
-    @property
-    def started_at_ns(self) -> int:
-        """0: it was never started."""
-        return modified_ns(self.path / "supervisor")
-
-    @property
-    def finished_at_ns(self) -> int:
-        """When the exit code was written."""
-        return modified_ns(self.path / "exit") or self.started_at_ns
-
-    async def stop(self, signal_name: str, grace_seconds: float) -> None:
-        """Ask with the signal, wait, kill; returns when the exit code is written."""
-        if grace_seconds > 0:
-            self._signal(signal.Signals[signal_name])
-            with suppress(TimeoutError):
-                async with asyncio.timeout(grace_seconds):
-                    await self.wait()
-                    return
-        self._signal(signal.SIGKILL)
-        await self.wait()
-
-    async def wait(self) -> None:
-        """Until the supervisor has ended."""
-        supervisor = self._supervisor()
-        if supervisor is None:
-            return
-        try:
-            descriptor = os.pidfd_open(supervisor)
-        except ProcessLookupError:
-            return
-        loop, ended = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_reader(descriptor, ended.set)
-        try:
-            await ended.wait()
-        finally:
-            loop.remove_reader(descriptor)
-            os.close(descriptor)
-
-    def _signal(self, number: signal.Signals) -> None:
+    def supervisor(self) -> int | None:
+        """Process id of the supervisor while it lives, and so perhaps the program."""
         with suppress(FileNotFoundError, ProcessLookupError):
-            if self.is_running:
-                os.killpg(int((self.path / "pid").read_text()), number)
-
-    def _supervisor(self) -> int | None:
-        try:
             pid, start = (self.path / "supervisor").read_text().split()
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            return None
-        state, start_time = fields[0], fields[19]
-        return int(pid) if start_time == start and state != "Z" else None
+            if fields[19] == start and fields[0] != "Z" and not (self.path / "exit").exists():
+                return int(pid)
+        return None
 
+    def life(self) -> Life:
+        """Exit code 137 if the supervisor had no time to write it, as after a power cut."""
+        begun, end = self.path / "supervisor", self.path / "exit"
+        if not begun.exists():
+            return Life()
+        started_at_ns = begun.stat().st_mtime_ns
+        if self.supervisor() is not None:
+            return Life(started_at_ns)
+        if not end.exists():
+            return Life(started_at_ns, started_at_ns, KILLED)
+        return Life(started_at_ns, end.stat().st_mtime_ns, int(end.read_text()))
 
-def modified_ns(path: Path) -> int:
-    """When the file was last written; 0 if it is not there."""
-    try:
-        return path.stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0
+    async def send(self, signal: Signals) -> None:
+        """Signal the program and its children, if they run."""
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if self.supervisor() is not None:
+                os.killpg(int((self.path / "pid").read_text()), signal)
+
+    async def wait(self) -> None:
+        """Until it has ended, and its supervisor too."""
+        with suppress(ProcessLookupError):
+            if (pid := self.supervisor()) is not None:
+                descriptor, ended = os.pidfd_open(pid), asyncio.Event()
+                asyncio.get_running_loop().add_reader(descriptor, ended.set)
+                try:
+                    await ended.wait()
+                finally:
+                    asyncio.get_running_loop().remove_reader(descriptor)
+                    os.close(descriptor)

@@ -1,271 +1,129 @@
-"""The runtime: sandboxes and units are directories, what runs in them are process groups.
-
-A key is turned into an id by a pure function, so that the same key finds the same directory again::
-
-    <state>/sandboxes/<sandbox id>/spec.json                    being there is READY, `stopped` beside it is not
-    <state>/units/<unit id>/{spec.json,supervisor,pid,exit}     see `processes.py`
-"""
-
-from __future__ import annotations
+"""The runtime: the contract's verbs on processes. Specs are kept in files, since a process holds no labels."""
 
 import asyncio
-import hashlib
-import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import Any, TypeVar
+from signal import Signals
+from typing import Any
 
-import msgspec
+from kubeletx import api
 
-from kubeletx.api import (
-    FEATURES,
-    Endpoint,
-    EventKind,
-    Host,
-    InvalidPod,
-    LogMode,
-    NamespaceMode,
-    NotFound,
-    Process,
-    RuntimeEvent,
-    RuntimeHealth,
-    RuntimeVersion,
-    SandboxId,
-    SandboxSpec,
-    SandboxState,
-    SandboxStatus,
-    SandboxSummary,
-    Traits,
-    UnitId,
-    UnitSpec,
-    UnitState,
-    UnitStatus,
-    UnitSummary,
-)
-
-from .processes import Child, modified_ns
-
-T = TypeVar("T")
-
-CAN = {"host-network", "host-pid", "host-ipc", "several-units"}
-TRAITS = Traits(
-    details=("process",),
-    log_mode=LogMode.RAW_FILE,
-    images=False,
-    brings_pod_network=False,
-    refuses=tuple(sorted(FEATURES - CAN)),
-)
+from .processes import Child
 
 
-class Unit(msgspec.Struct, frozen=True, kw_only=True):
-    """What is written down about a unit when it is created."""
-
-    sandbox_id: SandboxId
-    sandbox: SandboxSpec
-    spec: UnitSpec
-
-
-class ProcessRuntime:
+class ProcessRuntime(api.BaseRuntime):
     """A `kubeletx.api.Runtime`; its only extra capability is events."""
 
-    def __init__(self, endpoint: Endpoint, settings: Any, host: Host) -> None:
+    declared = api.Traits(
+        log_mode=api.LogMode.RAW_FILE,
+        images=False,
+        brings_pod_network=False,
+        refuses=api.every_feature_but("host-network", "host-pid", "host-ipc", "several-units"),
+    )
+    capabilities = (api.SupportsEvents,)
+
+    def __init__(self, endpoint: api.Endpoint, settings: Any, host: api.Host) -> None:
         """The shape of every factory: no I/O here."""
-        self._host = host
-        self._sandboxes = host.state_directory / "sandboxes"
-        self._units = host.state_directory / "units"
-        self._watchers: dict[UnitId, asyncio.Task[None]] = {}
-        self._events: asyncio.Queue[RuntimeEvent] = asyncio.Queue()
+        super().__init__(endpoint, settings, host)
+        self._files = api.SpecFiles(host)
+        self._follower = api.UnitFollower()
 
     async def open(self) -> None:
-        """Make the directories and watch what runs already."""
-        self._sandboxes.mkdir(parents=True, exist_ok=True)
-        self._units.mkdir(exist_ok=True)
-        for summary in await self.list_units({}):
-            self._watch(summary.id)
+        """Find the directories again and follow what runs."""
+        self._files.open()
+        for unit in self._files.units():
+            if Child(unit.path).supervisor() is not None:
+                self._follow(unit)
 
     async def close(self) -> None:
-        """Stop watching; the processes go on."""
-        for watcher in list(self._watchers.values()):
-            watcher.cancel()
-        await asyncio.gather(*self._watchers.values(), return_exceptions=True)
-        self._watchers.clear()
+        """Stop following; the processes go on."""
+        await self._follower.close()
 
-    def traits(self) -> Traits:
-        """Processes that survive the agent, raw logs, no images, no isolation."""
-        return TRAITS
-
-    def capability(self, protocol: type[T]) -> T | None:
-        """Events are the only one: `isinstance` finds them, since their method is here."""
-        return self if isinstance(self, protocol) else None
-
-    async def version(self) -> RuntimeVersion:
+    async def version(self) -> api.RuntimeVersion:
         """The word before ``://`` in containerID is ``process``."""
-        return RuntimeVersion(name="process", version="0.1.0")
+        return api.RuntimeVersion(name="process", version="0.1.0")
 
-    async def health(self) -> RuntimeHealth:
-        """The node itself is the backend, so it is there."""
-        return RuntimeHealth(runtime_ready=True, network_ready=True)
+    async def create_sandbox(self, spec: api.SandboxSpec) -> api.SandboxId:
+        """Processes need no shell around them: it is enough to write the pod down."""
+        return await self._files.add_sandbox(spec)
 
-    async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
-        """A directory; (uid, attempt) decides its name."""
-        sandbox_id = SandboxId(f"{hashlib.sha256(spec.uid.encode()).hexdigest()[:24]}-{spec.attempt}")
-        write_once(self._sandboxes / sandbox_id, spec)
-        return sandbox_id
-
-    async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
+    async def stop_sandbox(self, sandbox_id: api.SandboxId) -> None:
         """Kill what runs in it."""
-        if (self._sandboxes / sandbox_id).is_dir():
-            await asyncio.gather(*(self.stop_unit(unit_id, 0) for unit_id in self._units_of(sandbox_id)))
-            (self._sandboxes / sandbox_id / "stopped").touch()
+        await asyncio.gather(*(self.stop_unit(unit.id, 0) for unit in self._files.units(sandbox_id)))
+        self._files.stop_sandbox(sandbox_id)
 
-    async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Kill what runs in it, then remove units and directory."""
+    async def remove_sandbox(self, sandbox_id: api.SandboxId) -> None:
+        """Kill what runs in it, then forget it with its units."""
         await self.stop_sandbox(sandbox_id)
-        for unit_id in self._units_of(sandbox_id):
-            await self.remove_unit(unit_id)
-        await self._host.blocking(shutil.rmtree, self._sandboxes / sandbox_id, ignore_errors=True)
+        await self._files.remove_sandbox(sandbox_id)
 
-    async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
-        """One directory each; one that goes meanwhile is left out."""
-        found: list[SandboxSummary] = []
-        for path in self._sandboxes.glob("*/spec.json"):
-            with suppress(NotFound):
-                found.append(self._sandbox(path.parent).summary)
-        return [summary for summary in found if match.items() <= summary.labels.items()]
+    async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[api.SandboxSummary]:
+        """Filtered by labels, as every list."""
+        return api.matching([sandbox.status().summary for sandbox in self._files.sandboxes()], match)
 
-    async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
+    async def sandbox_status(self, sandbox_id: api.SandboxId) -> api.SandboxStatus:
         """Host network, so no address of its own."""
-        return self._sandbox(self._sandboxes / sandbox_id)
+        return self._files.sandbox(sandbox_id).status()
 
-    async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
-        """A directory; (sandbox, name, attempt) decides its name."""
-        self._sandbox(self._sandboxes / sandbox_id)
-        if not isinstance(spec.detail, Process) or not (spec.detail.command or spec.detail.args):
-            raise InvalidPod(
-                field=f"container {spec.name}", problem="no command", fix="write the program to run"
-            )
-        unit_id = UnitId(f"{sandbox_id}.{spec.name}.{spec.attempt}")
-        write_once(self._units / unit_id, Unit(sandbox_id=sandbox_id, sandbox=sandbox, spec=spec))
-        return unit_id
+    async def create_unit(
+        self, sandbox_id: api.SandboxId, spec: api.UnitSpec, sandbox: api.SandboxSpec
+    ) -> api.UnitId:
+        """Write it down, if it can be started."""
+        process_of(spec)
+        return await self._files.add_unit(sandbox_id, spec)
 
-    async def start_unit(self, unit_id: UnitId) -> None:
+    async def start_unit(self, unit_id: api.UnitId) -> None:
         """Start the process unless that was done before."""
-        unit = read(self._units / unit_id, Unit)
-        assert isinstance(unit.spec.detail, Process)
-        await Child(self._units / unit_id).start(
-            command=(*unit.spec.detail.command, *unit.spec.detail.args),
+        unit = self._files.unit(unit_id)
+        process = process_of(unit.spec)
+        await Child(unit.path).start(
+            *(*process.command, *process.args),
             environment={variable.name: variable.value for variable in unit.spec.environment},
-            directory=unit.spec.detail.working_dir or "/",
-            log=Path(unit.sandbox.log_directory) / unit.spec.log_path if unit.spec.log_path else None,
+            directory=process.working_dir or "/",
+            log=str(unit.log_file or "/dev/null"),
         )
-        self._tell(EventKind.STARTED, unit_id)
-        self._watch(unit_id)
+        self._follow(unit)
 
-    async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """Signal the process group."""
-        child = Child(self._units / unit_id)
-        if child.is_running:
-            detail = read(child.path, Unit).spec.detail
-            signal_name = detail.stop_signal if isinstance(detail, Process) else ""
-            await child.stop(signal_name or "SIGTERM", grace_seconds)
+    async def stop_unit(self, unit_id: api.UnitId, grace_seconds: float) -> None:
+        """Signal the process and its children."""
+        with suppress(api.NotFound):
+            unit = self._files.unit(unit_id)
+            child, asked = Child(unit.path), Signals[process_of(unit.spec).stop_signal or "SIGTERM"]
+            await api.stop_with_grace(
+                ask=lambda: child.send(asked),
+                kill=lambda: child.send(Signals.SIGKILL),
+                wait=child.wait,
+                grace_seconds=grace_seconds,
+            )
 
-    async def remove_unit(self, unit_id: UnitId) -> None:
-        """Remove the directory; kills first what should have ended."""
+    async def remove_unit(self, unit_id: api.UnitId) -> None:
+        """Forget it; kills first what should have ended."""
         await self.stop_unit(unit_id, 0)
-        await self._host.blocking(shutil.rmtree, self._units / unit_id, ignore_errors=True)
+        await self._files.remove_unit(unit_id)
 
-    async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
-        """One directory each; one that goes meanwhile is left out."""
-        found: list[UnitSummary] = []
-        for path in self._units.glob("*/spec.json"):
-            with suppress(NotFound):
-                found.append(self._status(path.parent).summary)
-        return [summary for summary in found if match.items() <= summary.labels.items()]
+    async def list_units(self, match: Mapping[str, str]) -> Sequence[api.UnitSummary]:
+        """Filtered by labels, as every list."""
+        return api.matching([status_of(unit).summary for unit in self._files.units()], match)
 
-    async def unit_status(self, unit_id: UnitId) -> UnitStatus:
+    async def unit_status(self, unit_id: api.UnitId) -> api.UnitStatus:
         """Read from the unit's directory and /proc."""
-        return self._status(self._units / unit_id)
+        return status_of(self._files.unit(unit_id))
 
-    async def events(self) -> AsyncIterator[RuntimeEvent]:
+    def events(self) -> AsyncIterator[api.RuntimeEvent]:
         """Starts and ends of processes."""
-        while True:
-            yield await self._events.get()
+        return self._follower.events()
 
-    def _units_of(self, sandbox_id: SandboxId) -> list[UnitId]:
-        return [UnitId(path.name) for path in self._units.glob(f"{sandbox_id}.*")]
-
-    def _watch(self, unit_id: UnitId) -> None:
-        if unit_id not in self._watchers and Child(self._units / unit_id).is_running:
-            self._watchers[unit_id] = asyncio.create_task(self._wait(unit_id), name=f"process-{unit_id}")
-
-    async def _wait(self, unit_id: UnitId) -> None:
-        await Child(self._units / unit_id).wait()
-        self._watchers.pop(unit_id, None)
-        self._tell(EventKind.STOPPED, unit_id)
-
-    def _tell(self, kind: EventKind, unit_id: UnitId) -> None:
-        try:
-            unit = read(self._units / unit_id, Unit)
-        except NotFound:
-            return
-        self._events.put_nowait(
-            RuntimeEvent(kind=kind, uid=unit.sandbox.uid, sandbox_id=unit.sandbox_id, unit_id=unit_id)
-        )
-
-    def _sandbox(self, path: Path) -> SandboxStatus:
-        spec = read(path, SandboxSpec)
-        summary = SandboxSummary(
-            id=SandboxId(path.name),
-            uid=spec.uid,
-            name=spec.name,
-            namespace=spec.namespace,
-            attempt=spec.attempt,
-            state=SandboxState.NOT_READY if (path / "stopped").exists() else SandboxState.READY,
-            created_at_ns=modified_ns(path / "spec.json"),
-            labels=spec.labels,
-            annotations=spec.annotations,
-        )
-        return SandboxStatus(summary=summary, host_network=spec.namespaces.network is NamespaceMode.NODE)
-
-    def _status(self, path: Path) -> UnitStatus:
-        unit, child = read(path, Unit), Child(path)
-        state = UnitState.CREATED
-        if child.started_at_ns:
-            state = UnitState.RUNNING if child.is_running else UnitState.EXITED
-        exit_code = child.exit_code if state is UnitState.EXITED else None
-        summary = UnitSummary(
-            id=UnitId(path.name),
-            sandbox_id=unit.sandbox_id,
-            uid=unit.sandbox.uid,
-            name=unit.spec.name,
-            attempt=unit.spec.attempt,
-            state=state,
-            created_at_ns=modified_ns(path / "spec.json"),
-            labels=unit.spec.labels,
-            annotations=unit.spec.annotations,
-        )
-        return UnitStatus(
-            summary=summary,
-            started_at_ns=child.started_at_ns,
-            finished_at_ns=child.finished_at_ns if state is UnitState.EXITED else 0,
-            exit_code=exit_code,
-            reason="" if exit_code is None else "Error" if exit_code else "Completed",
-            log_path=f"{unit.sandbox.log_directory}/{unit.spec.log_path}" if unit.spec.log_path else "",
-        )
+    def _follow(self, unit: api.UnitRecord) -> None:
+        self._follower.follow(unit.id, unit.sandbox.id, unit.sandbox.spec.uid, Child(unit.path).wait)
 
 
-def write_once(path: Path, value: msgspec.Struct) -> None:
-    """Write `value` as the directory's spec.json unless it is there; a crash leaves all or nothing."""
-    if not (path / "spec.json").exists():
-        path.mkdir(exist_ok=True)
-        (path / "spec.tmp").write_bytes(msgspec.json.encode(value))
-        (path / "spec.tmp").rename(path / "spec.json")
+def process_of(spec: api.UnitSpec) -> api.Process:
+    """What to run; raises InvalidPod."""
+    if isinstance(spec.detail, api.Process) and (spec.detail.command or spec.detail.args):
+        return spec.detail
+    raise api.InvalidPod(field=f"container {spec.name}", problem="no command", fix="write the program to run")
 
 
-def read(path: Path, kind: type[T]) -> T:
-    """The directory's spec.json; raises NotFound."""
-    try:
-        return msgspec.json.decode((path / "spec.json").read_bytes(), type=kind)
-    except FileNotFoundError:
-        raise NotFound(f"{path.parent.name.removesuffix('s')} {path.name} does not exist") from None
+def status_of(unit: api.UnitRecord) -> api.UnitStatus:
+    """State and reason follow from how far its life has come."""
+    return unit.status(**Child(unit.path).life()._asdict())

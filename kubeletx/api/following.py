@@ -1,0 +1,65 @@
+"""`UnitFollower`: events for backends where the end of one unit can be awaited, and nothing pushes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from .identity import PodUid, SandboxId, UnitId
+from .observed import EventKind, RuntimeEvent
+
+if TYPE_CHECKING:
+    import asyncio  # at run time only in the methods: the command line imports this package and must start quickly
+
+
+class UnitFollower:
+    """Turns "this unit has ended", awaited once for each unit, into what `SupportsEvents.events` yields."""
+
+    def __init__(self) -> None:
+        """Follows nothing yet."""
+        import asyncio
+
+        self._tasks: dict[UnitId, asyncio.Task[object]] = {}
+        self._events: asyncio.Queue[RuntimeEvent] = asyncio.Queue()
+
+    def follow(
+        self,
+        unit_id: UnitId,
+        sandbox_id: SandboxId,
+        uid: PodUid,
+        ended: Callable[[], Coroutine[Any, Any, object]],
+    ) -> None:
+        """Tell that the unit has started and, once `ended` returns, that it has stopped.
+
+        Does nothing while it is followed already. An error of `ended` counts as an end: the host looks anyway.
+        """
+        import asyncio
+
+        if unit_id in self._tasks:
+            return
+
+        def tell(kind: EventKind) -> None:
+            self._events.put_nowait(RuntimeEvent(kind=kind, uid=uid, sandbox_id=sandbox_id, unit_id=unit_id))
+
+        def tell_end(task: asyncio.Task[object]) -> None:
+            if not task.cancelled():
+                self._tasks.pop(unit_id, None)
+                tell(EventKind.STOPPED)
+
+        tell(EventKind.STARTED)
+        self._tasks[unit_id] = asyncio.create_task(ended(), name=f"follow-{unit_id}")
+        self._tasks[unit_id].add_done_callback(tell_end)
+
+    async def events(self) -> AsyncIterator[RuntimeEvent]:
+        """Starts and ends, as they come; never ends by itself. For one reader."""
+        while True:
+            yield await self._events.get()
+
+    async def close(self) -> None:
+        """Follow nothing any more; returns once every task has ended. May be called twice."""
+        import asyncio
+
+        tasks, self._tasks = list(self._tasks.values()), {}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,218 @@
+"""`SpecFiles`: specs kept as files, for backends that cannot hold a pod's labels themselves.
+
+The contract wants from every runtime that the same key finds the same object again, that lists return labels as
+they were given, and that a crash at any moment leaves nothing half made. containerd does all that; a process,
+a script or a small hypervisor does not. For those, this keeps one directory for each sandbox and, in it, one for
+each unit. A key is turned into an id by a pure function. Directories come and go by one rename::
+
+    <state>/live/<sandbox id>/                   spec.json; `stopped` once it was stopped
+    <state>/live/<sandbox id>/<name>.<attempt>/  spec.json, and whatever the plugin keeps there
+    <state>/spare/                               on their way in or out; emptied by `open`
+
+Call all of it from the event loop. Reads are a few small files; what may take long (a spec is synced to the disk,
+a unit may leave much behind) is done with `Host.blocking`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from .errors import NotFound
+from .host import Host
+from .identity import SandboxId, UnitId
+from .observed import SandboxState, SandboxStatus, SandboxSummary, UnitState, UnitStatus, UnitSummary
+from .specs import NamespaceMode, SandboxSpec, UnitSpec
+
+Spec = TypeVar("Spec", SandboxSpec, UnitSpec)
+
+
+class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One sandbox that is kept. `path`: its directory; `stopped`: `SpecFiles.stop_sandbox` was called."""
+
+    id: SandboxId
+    spec: SandboxSpec
+    path: Path
+    created_at_ns: int
+    stopped: bool
+
+    def status(self, ips: tuple[str, ...] = ()) -> SandboxStatus:
+        """READY until it was stopped. `ips`: its own addresses, primary first."""
+        summary = SandboxSummary(
+            id=self.id,
+            uid=self.spec.uid,
+            name=self.spec.name,
+            namespace=self.spec.namespace,
+            attempt=self.spec.attempt,
+            state=SandboxState.NOT_READY if self.stopped else SandboxState.READY,
+            created_at_ns=self.created_at_ns,
+            handler=self.spec.handler,
+            labels=self.spec.labels,
+            annotations=self.spec.annotations,
+        )
+        on_node = self.spec.namespaces.network is NamespaceMode.NODE
+        return SandboxStatus(summary=summary, ips=ips, host_network=on_node)
+
+
+class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One unit that is kept. `path`: its directory, free for the plugin's files except spec.json."""
+
+    id: UnitId
+    spec: UnitSpec
+    path: Path
+    created_at_ns: int
+    sandbox: SandboxRecord
+
+    @property
+    def log_file(self) -> Path | None:
+        """Where its log goes; None: nobody wants one."""
+        if not self.spec.log_path:
+            return None
+        return Path(self.sandbox.spec.log_directory) / self.spec.log_path
+
+    def status(
+        self,
+        *,
+        started_at_ns: int = 0,
+        finished_at_ns: int = 0,
+        exit_code: int | None = None,
+        state: UnitState | None = None,
+    ) -> UnitStatus:
+        """EXITED with an exit code, else RUNNING with a start, else CREATED; `state` where that is not enough.
+
+        Reason is Completed for exit code 0, Error for every other, empty without one.
+        """
+        if state is None:
+            begun = UnitState.RUNNING if started_at_ns else UnitState.CREATED
+            state = begun if exit_code is None else UnitState.EXITED
+        summary = UnitSummary(
+            id=self.id,
+            sandbox_id=self.sandbox.id,
+            uid=self.sandbox.spec.uid,
+            name=self.spec.name,
+            attempt=self.spec.attempt,
+            state=state,
+            created_at_ns=self.created_at_ns,
+            image=self.spec.image.requested,
+            image_id=self.spec.image.ref,
+            labels=self.spec.labels,
+            annotations=self.spec.annotations,
+        )
+        return UnitStatus(
+            summary=summary,
+            started_at_ns=started_at_ns,
+            finished_at_ns=finished_at_ns,
+            exit_code=exit_code,
+            reason="" if exit_code is None else "Error" if exit_code else "Completed",
+            log_path=str(self.log_file or ""),
+            image_ref=self.spec.image.ref,
+        )
+
+
+class SpecFiles:
+    """Sandboxes and units of one runtime, below `Host.state_directory`."""
+
+    def __init__(self, host: Host) -> None:
+        """No I/O: that is the job of `open`."""
+        self._host = host
+        self._live, self._spare = host.state_directory / "live", host.state_directory / "spare"
+
+    def open(self) -> None:
+        """Make the directories and drop what a crash left half made or half removed."""
+        import shutil
+
+        shutil.rmtree(self._spare, ignore_errors=True)
+        for path in (self._live, self._spare):
+            path.mkdir(parents=True, exist_ok=True)
+
+    async def add_sandbox(self, spec: SandboxSpec) -> SandboxId:
+        """Keep it; the same (uid, attempt) again changes nothing and gives the first id."""
+        sandbox_id = SandboxId(f"{hashlib.sha256(spec.uid.encode()).hexdigest()[:24]}-{spec.attempt}")
+        await self._add(self._live / sandbox_id, spec)
+        return sandbox_id
+
+    async def add_unit(self, sandbox_id: SandboxId, spec: UnitSpec) -> UnitId:
+        """Keep it; the same (sandbox, name, attempt) again gives the first id. NotFound: no such sandbox."""
+        path = self.sandbox(sandbox_id).path / f"{spec.name}.{spec.attempt}"
+        await self._add(path, spec)
+        return UnitId(f"{sandbox_id}.{path.name}")
+
+    def sandbox(self, sandbox_id: SandboxId) -> SandboxRecord:
+        """The sandbox; raises NotFound."""
+        path = self._live / sandbox_id
+        spec, created_at_ns = _read(path, SandboxSpec, f"sandbox {sandbox_id}")
+        stopped = (path / "stopped").exists()
+        return SandboxRecord(
+            id=sandbox_id, spec=spec, path=path, created_at_ns=created_at_ns, stopped=stopped
+        )
+
+    def unit(self, unit_id: UnitId) -> UnitRecord:
+        """The unit; raises NotFound."""
+        sandbox_id, _, name = unit_id.partition(".")
+        path = self._live / sandbox_id / (name or "-")
+        spec, created_at_ns = _read(path, UnitSpec, f"unit {unit_id}")
+        sandbox = self.sandbox(SandboxId(sandbox_id))
+        return UnitRecord(id=unit_id, spec=spec, path=path, created_at_ns=created_at_ns, sandbox=sandbox)
+
+    def sandboxes(self) -> list[SandboxRecord]:
+        """Every sandbox, in no order."""
+        return [self.sandbox(SandboxId(path.name)) for path in self._live.glob("*/")]
+
+    def units(self, sandbox_id: SandboxId | None = None) -> list[UnitRecord]:
+        """Every unit, or every one of a sandbox, in no order; none if the sandbox is gone."""
+        paths = self._live.glob(f"{sandbox_id or '*'}/*/")
+        return [self.unit(UnitId(f"{path.parent.name}.{path.name}")) for path in paths]
+
+    def stop_sandbox(self, sandbox_id: SandboxId) -> None:
+        """Remember that it was stopped; nothing happens if it is gone."""
+        with suppress(FileNotFoundError):
+            (self._live / sandbox_id / "stopped").touch()
+
+    async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
+        """Remove it with all its units; nothing happens if it is gone."""
+        await self._remove(self._live / sandbox_id)
+
+    async def remove_unit(self, unit_id: UnitId) -> None:
+        """Remove it with everything in its directory; nothing happens if it is gone."""
+        with suppress(NotFound):
+            await self._remove(self.unit(unit_id).path)
+
+    async def _add(self, path: Path, spec: SandboxSpec | UnitSpec) -> None:
+        new = self._spare / os.urandom(8).hex()
+        await self._host.blocking(_write, new, path, msgspec.json.encode(spec))
+
+    async def _remove(self, path: Path) -> None:
+        import shutil
+
+        spare = self._spare / os.urandom(8).hex()
+        with suppress(FileNotFoundError):
+            os.rename(path, spare)
+            await self._host.blocking(shutil.rmtree, spare, ignore_errors=True)
+
+
+def _write(new: Path, path: Path, data: bytes) -> None:
+    if path.exists():
+        return
+    new.mkdir()
+    with (new / "spec.json").open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        new.rename(path)
+    except OSError:  # ENOTEMPTY: the same call came twice at once, and the other one was quicker
+        if not path.exists():
+            raise
+
+
+def _read(path: Path, kind: type[Spec], what: str) -> tuple[Spec, int]:
+    try:
+        with (path / "spec.json").open("rb") as file:
+            return msgspec.json.decode(file.read(), type=kind), os.fstat(file.fileno()).st_mtime_ns
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"{what} does not exist") from None

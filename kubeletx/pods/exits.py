@@ -1,0 +1,27 @@
+"""Exit codes of ended units: by the last look, or, when the runtime has forgotten, by the stored status."""
+
+from __future__ import annotations
+
+from kubeletx.api import UnitSummary
+
+from .facts import PodFacts
+
+
+def exit_code_of(facts: PodFacts, unit: UnitSummary) -> int | None:
+    """The exit code of an ended unit, from the last look or from the stored status; None: not known yet."""
+    status = facts.snapshot.status_of(unit.id) if facts.snapshot is not None else None
+    if status is not None and status.exit_code is not None:
+        return status.exit_code
+    return stored_exit_code(facts, unit.name, str(unit.id))
+
+
+def stored_exit_code(facts: PodFacts, name: str, unit_id: str | None) -> int | None:
+    """What the stored status tells of the unit's end; `unit_id` None: of whichever unit it speaks."""
+    previous = facts.previous_status
+    if previous is None:
+        return None
+    for status in (*previous.init_container_statuses, *previous.container_statuses):
+        ended = status.state.terminated if status.name == name and status.state is not None else None
+        if ended is not None and (unit_id is None or (ended.container_id or "").endswith(unit_id)):
+            return ended.exit_code
+    return None

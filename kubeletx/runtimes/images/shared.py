@@ -1,0 +1,41 @@
+"""`Shared`: one call for all who ask the same question while its answer is on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Shared(Generic[T]):
+    """For looks only: whoever joins gets an answer that may be as old as the first question."""
+
+    def __init__(self, name: str) -> None:
+        """`name`: of the tasks."""
+        self._name = name
+        self._calls: dict[Hashable, asyncio.Task[T]] = {}
+
+    async def join(self, key: Hashable, call: Callable[[], Awaitable[T]]) -> T:
+        """The answer to the call under way for `key`, else to a new one. A cancelled caller disturbs nobody."""
+        task = self._calls.get(key)
+        if task is None:
+            task = self._calls[key] = asyncio.ensure_future(_task_of(call))
+            task.set_name(f"{self._name} {key}")
+            task.add_done_callback(lambda done: self._ended(key, done))
+        return await asyncio.shield(task)
+
+    def close(self) -> None:
+        """Cancel what is under way."""
+        for task in self._calls.values():
+            task.cancel()
+
+    def _ended(self, key: Hashable, done: asyncio.Task[T]) -> None:
+        self._calls.pop(key, None)
+        if not done.cancelled():
+            done.exception()  # seen, even when everybody who asked was cancelled
+
+
+async def _task_of(call: Callable[[], Awaitable[T]]) -> T:
+    return await call()

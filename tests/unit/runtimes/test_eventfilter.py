@@ -1,0 +1,62 @@
+"""`EventFilter`: no event is lost while calls of ours overlap."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from kubeletx.api import (
+    EventKind,
+    PodUid,
+    RuntimeEvent,
+    SandboxId,
+    Unavailable,
+    UnitId,
+    UnitState,
+    UnitStatus,
+    UnitSummary,
+)
+from kubeletx.runtimes.eventfilter import EventFilter
+from kubeletx.runtimes.lastknown import SnapshotTable
+
+UNIT = UnitId("c")
+STOPPED = RuntimeEvent(kind=EventKind.STOPPED, unit_id=UNIT)
+
+
+@pytest.fixture
+def told() -> list[RuntimeEvent]:
+    return []
+
+
+@pytest.fixture
+def events(told: list[RuntimeEvent]) -> EventFilter:
+    table = SnapshotTable()
+    summary = UnitSummary(
+        id=UNIT,
+        sandbox_id=SandboxId("s"),
+        uid=PodUid("u"),
+        name="main",
+        attempt=0,
+        state=UnitState.RUNNING,
+        created_at_ns=1,
+    )
+    table.note_unit(UnitStatus(summary=summary), at=1.0)
+    return EventFilter(table, lambda _uid, event: told.append(event), lambda: 2.0)
+
+
+def test_an_event_of_a_stop_that_was_overtaken_is_told_when_both_fail(
+    events: EventFilter, told: list[RuntimeEvent]
+) -> None:
+    with contextlib.suppress(Unavailable), events.acting([UNIT], EventKind.STOPPED):
+        events.take(STOPPED)
+        with contextlib.suppress(Unavailable), events.acting([UNIT], EventKind.STOPPED):
+            raise Unavailable("no answer")
+        raise Unavailable("no answer")
+    assert told == [STOPPED]
+
+
+def test_an_event_of_a_stop_that_succeeded_is_no_news(events: EventFilter, told: list[RuntimeEvent]) -> None:
+    with events.acting([UNIT], EventKind.STOPPED):
+        events.take(STOPPED)
+    assert told == []
