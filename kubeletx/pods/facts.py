@@ -174,6 +174,8 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     expects_address: bool = True
     """The runtime gives a pod-network pod an address."""
     image_before_sandbox: bool = False
+    is_machine: bool = False
+    """Its runtime runs machines, so the pod is one, however it was written."""
     grace_seconds: int = 30
     """The pod's own grace period."""
     crash_cap_seconds: float = 300.0

@@ -14,7 +14,7 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from kubeletx.api import ObjectRef, PodUid, RuntimeName, UnitId
+from kubeletx.api import VM, ObjectRef, PodUid, RuntimeName, UnitId
 from kubeletx.api.names import Event
 from kubeletx.kube.core import Container, LifecycleHandler, Pod, PodStatus
 from kubeletx.runtimes.handle import RuntimeHandle
@@ -95,6 +95,7 @@ class PodServices:
             network_ready=state.network_ready,
             expects_address=traits is None or "pod-network" not in traits.refuses,
             image_before_sandbox=traits is not None and traits.image_before_sandbox,
+            is_machine=handle.workload_type == VM or desired.pod.spec.virtual_machine is not None,
             snapshot=self._snapshot(handle, desired.uid) or facts.snapshot,
         )
 

@@ -65,7 +65,7 @@ class SpecBuilder:
         self, pod: Pod, facts: PodFacts, handle: RuntimeHandle, name: str, attempt: int
     ) -> UnitSpec:
         """The unit to ask for, with everything of the node that it gets."""
-        container = spec_of(pod, name)
+        container = spec_of(pod, name, on_vm_runtime=facts.is_machine)
         image = facts.unit(name).image
         return await compose_unit(
             pod,

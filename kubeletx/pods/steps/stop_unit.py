@@ -14,7 +14,7 @@ from ..actions import RemoveUnit, StopUnit
 from ..changes import Change
 from ..facts import Now, PodFacts
 from ..hooks import stop_seconds
-from ..roles import spec_of
+from ..roles import find_unit
 from .context import StepContext, is_silence, level_of
 
 log = structlog.get_logger(__name__)
@@ -62,10 +62,7 @@ async def remove_unit(step: StepContext, action: RemoveUnit) -> Change:
 
 
 async def _run_pre_stop(step: StepContext, action: StopUnit) -> None:
-    try:
-        container = spec_of(step.pod, action.name)
-    except KeyError:
-        return
+    container = find_unit(step.pod, action.name)
     if not isinstance(container, Container) or container.lifecycle is None:
         return
     handler = container.lifecycle.pre_stop
