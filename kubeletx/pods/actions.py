@@ -109,6 +109,28 @@ class StopUnit(Action, frozen=True, kw_only=True):
         return f"unit/{self.name}/now" if self.overtakes else f"unit/{self.name}"
 
 
+class ReadOrders(Action, frozen=True, kw_only=True):
+    """Learn what operators asked of the pod's machine before this process."""
+
+    subject: ClassVar[str] = "orders"
+
+
+class DropOverride(Action, frozen=True, kw_only=True):
+    """The spec's power changed: forget what a verb wished."""
+
+    subject: ClassVar[str] = "orders"
+
+
+class SetPower(Action, frozen=True, kw_only=True):
+    """Pause, resume, suspend, switch off or on one machine. `step`: a word of `power.PowerStep`."""
+
+    name: str
+    unit_id: UnitId
+    step: str
+    grace_seconds: int = 0
+    subject: ClassVar[str] = "unit"
+
+
 class RemoveUnit(Action, frozen=True, kw_only=True):
     """Remove an ended unit that nobody needs any more, and its log."""
 

@@ -15,6 +15,8 @@ from kubeletx.api import ImageStatus, PodUid, RuntimeName, UnitId
 from kubeletx.kube.core import Pod, PodStatus
 from kubeletx.runtimes.snapshots import PodSnapshot
 
+from .orders import Orders
+
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all facts."""
@@ -134,6 +136,8 @@ class UnitFacts(Fact, frozen=True, kw_only=True):
     hook: HookState = HookState.NONE
     hook_unit: UnitId | None = None
     probes: ProbeFacts | None = None
+    power_failure: Failure | None = None
+    """Why the machine could not be brought to the power that is wanted."""
     killed: str = ""
     """Why we stop the newest unit: "liveness", "startup", "hook", "spec", or empty."""
     termination_messages: dict[UnitId, str] = {}
@@ -176,6 +180,10 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     image_before_sandbox: bool = False
     is_machine: bool = False
     """Its runtime runs machines, so the pod is one, however it was written."""
+    can_power: bool = False
+    """The runtime has machine verbs."""
+    orders: Orders | None = None
+    """What operators asked of the machine; None: not read yet, or the pod is no machine."""
     grace_seconds: int = 30
     """The pod's own grace period."""
     crash_cap_seconds: float = 300.0

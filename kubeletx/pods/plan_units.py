@@ -13,6 +13,7 @@ from .actions import RemoveSandbox, RemoveUnit, RunPostStart, StartUnit, StopUni
 from .facts import DesiredPod, HookState, Now, PodFacts
 from .gc import dead_objects
 from .plan_sandbox import current_sandbox
+from .power import plan_power
 from .progress import due_units, newest, was_cut_off
 from .roles import init_units, is_sidecar, regular_units
 
@@ -33,6 +34,8 @@ def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
         unit = newest(facts, container.name)
         if unit is not None and unit.sandbox_id == sandbox.id:
             _tend(container, unit, facts, draft)
+            if facts.is_machine and facts.orders is not None:
+                plan_power(unit, desired, facts, draft)
     assert facts.snapshot is not None
     _remove_cut_off(facts, draft)
     held = _held_back(desired, facts, draft)

@@ -22,6 +22,7 @@ from .backoff import restart_at
 from .facts import DesiredPod, HookState, Now, PodFacts
 from .order import LOST_EXIT_CODE, should_restart
 from .plan_sandbox import current_sandbox
+from .power import is_kept, is_wanted_off, was_switched_off
 from .roles import ephemeral_units, init_units, is_sidecar, regular_units
 
 _HOOK_OPEN = (HookState.PENDING, HookState.RUNNING, HookState.FAILED)
@@ -139,6 +140,8 @@ def _has_run(status: ContainerStatus) -> bool:
 
 
 def _ended_for_good(desired: DesiredPod, facts: PodFacts, container: Container) -> bool:
+    if not _is_init(desired, container.name) and is_kept(desired, facts, newest(facts, container.name)):
+        return False
     code = _final_exit_code(facts, container.name)
     return code is not None and not _runs_again(desired, facts, container, code)
 
@@ -171,6 +174,8 @@ def has_ended(desired: DesiredPod, facts: PodFacts) -> bool:
 
 def wants_any_unit(desired: DesiredPod, facts: PodFacts) -> bool:
     """Whether a new sandbox would have anything to run."""
+    if is_wanted_off(desired, facts):
+        return False
     return not all(_ended_for_good(desired, facts, c) for c in regular_units(desired.pod))
 
 
@@ -253,6 +258,11 @@ def _due(
 ) -> Due | None:
     unit = newest(facts, container.name)
     known = facts.unit(container.name)
+    if facts.is_machine and (facts.orders is None or is_wanted_off(desired, facts)):
+        return None
+    if was_switched_off(facts, unit) and unit is not None:
+        here = unit.sandbox_id == sandbox_id
+        return None if here else Due(name=container.name, attempt=unit.attempt + 1)
     if unit is None:
         if not _is_init(desired, container.name) and _ended_for_good(desired, facts, container):
             return None

@@ -8,13 +8,14 @@ Composition only; decisions are in the plan, I/O is in the steps and the rooms b
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from datetime import timedelta
 
 from msgspec.structs import replace
 
-from kubeletx.api import VM, ObjectRef, PodUid, RuntimeName, UnitId
+from kubeletx.api import VM, ObjectRef, PodUid, RuntimeName, SupportsMachine, UnitId
 from kubeletx.api.names import Event
 from kubeletx.kube.core import Container, LifecycleHandler, Pod, PodStatus
 from kubeletx.runtimes.handle import RuntimeHandle
@@ -56,6 +57,7 @@ class PodServices:
         self.clock = parts.clock
         self.counters = Counters()
         self._identity = parts.identity
+        self._order_locks: dict[PodUid, asyncio.Lock] = {}
 
     @property
     def node_name(self) -> str:
@@ -95,6 +97,7 @@ class PodServices:
             network_ready=state.network_ready,
             expects_address=traits is None or "pod-network" not in traits.refuses,
             image_before_sandbox=traits is not None and traits.image_before_sandbox,
+            can_power=handle.capability(SupportsMachine) is not None,
             is_machine=handle.workload_type == VM or desired.pod.spec.virtual_machine is not None,
             snapshot=self._snapshot(handle, desired.uid) or facts.snapshot,
         )
@@ -133,6 +136,10 @@ class PodServices:
     def choose(self, pod: Pod) -> Choice:
         """The pod's runtime, chosen late."""
         return self.registry.choose(pod)
+
+    def order_lock(self, uid: PodUid) -> asyncio.Lock:
+        """Who changes what was asked of the pod's machine."""
+        return self._order_locks.setdefault(uid, asyncio.Lock())
 
     def unit_started(self) -> None:
         """A unit was started: its log may be ours to keep."""
@@ -203,6 +210,7 @@ class PodServices:
     def forget(self, worker: PodWorker) -> None:
         """The pod is gone."""
         self.specs.forget(worker.uid)
+        self._order_locks.pop(worker.uid, None)
         self.counters.gone(worker.uid)
         self._parts.probes.drop(worker)
         self.records.forget(worker.uid)

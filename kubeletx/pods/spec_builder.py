@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kubeletx.api import IdMapping, PodUid, SandboxSpec, UnitId, UnitSpec, UnitState
+from msgspec.structs import replace
+
+from kubeletx.api import IdMapping, Machine, PodUid, SandboxSpec, UnitId, UnitSpec, UnitState
 from kubeletx.kube.core import Container, EphemeralContainer, Pod, VirtualMachine
 from kubeletx.runtimes.handle import RuntimeHandle
 from kubeletx.runtimes.selection import HANDLER_MARK
@@ -18,6 +20,7 @@ from kubeletx.volumes.prepared import PreparedVolumes
 
 from .environment import PodWarning, build_sandbox_spec, compose_unit, sandbox_warnings
 from .facts import DesiredPod, PodFacts
+from .power import wanted_power
 from .roles import spec_of
 
 if TYPE_CHECKING:
@@ -67,7 +70,7 @@ class SpecBuilder:
         """The unit to ask for, with everything of the node that it gets."""
         container = spec_of(pod, name, on_vm_runtime=facts.is_machine)
         image = facts.unit(name).image
-        return await compose_unit(
+        spec = await compose_unit(
             pod,
             _as_container(container),
             self._parts.node,
@@ -81,6 +84,10 @@ class SpecBuilder:
             target_unit=_target_unit(container, facts),
             user_mappings=await self._user_mappings(pod),
         )
+        if isinstance(spec.detail, Machine):
+            wanted = wanted_power(DesiredPod(uid=pod.uid, pod=pod, source="", spec_hash=""), facts)
+            return replace(spec, detail=replace(spec.detail, power=wanted.value))
+        return spec
 
     def warnings(self, pod: Pod) -> tuple[PodWarning, ...]:
         """What the pod's author should know about its name servers."""

@@ -8,6 +8,7 @@ from kubeletx.kube.core import Container, ContainerStateWaiting
 from .backoff import duration_text, restart_at
 from .facts import Failure, UnitFacts
 from .order import should_restart
+from .power import is_wanted_off
 from .progress import exit_code_of
 from .roles import init_units, is_sidecar
 from .status_frame import Frame
@@ -22,6 +23,8 @@ PULL_ERROR_SHOWN_SECONDS = 1.0
 def runs_again(frame: Frame, container: Container, unit: UnitSummary, is_init: bool) -> bool:
     """Whether the container, whose newest unit does not live, is to be started again."""
     if not frame.will_run:
+        return False
+    if is_wanted_off(frame.desired, frame.facts):
         return False
     if unit.state is not UnitState.EXITED:
         return True

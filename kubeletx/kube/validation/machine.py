@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Collection, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -21,6 +21,8 @@ from .problems import Problems, show
 from .resources import check_amounts, check_resources
 
 MAX_USER_DATA_BYTES: Final = 65535
+T = TypeVar("T")
+
 FIELD: Final = "spec.virtualMachine"
 POWER_WORDS: Final = ("Running", "Paused", "Shutdown", "Suspended")
 SHUTDOWN_WORDS: Final = ("stop", "terminate")
@@ -94,17 +96,20 @@ def check_machine_settings(pod: Pod, problems: Problems) -> None:
     problems.one_of(
         f"metadata.annotations[{names.VM_FIRMWARE}]", notes.get(names.VM_FIRMWARE), ("bios", "uefi")
     )
-    for key, type_ in ((names.VM_META_DATA, dict[str, Any]), (names.VM_NICS, tuple[Nic, ...])):
-        text = notes.get(key)
-        if text is None:
-            continue
-        try:
-            found = msgspec.json.decode(text, type=type_)
-        except msgspec.DecodeError as err:
-            problems.add(f"metadata.annotations[{key}]", f"cannot be read: {err}", "write JSON")
-            continue
-        if key == names.VM_NICS:
-            check_nic_list(f"metadata.annotations[{key}]", found, problems)
+    _json(names.VM_META_DATA, dict[str, Any], notes, problems)
+    nics = _json(names.VM_NICS, tuple[Nic, ...], notes, problems)
+    check_nic_list(f"metadata.annotations[{names.VM_NICS}]", nics or (), problems)
+
+
+def _json(key: str, type_: type[T], notes: dict[str, str], problems: Problems) -> T | None:
+    text = notes.get(key)
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=type_)
+    except msgspec.DecodeError as err:
+        problems.add(f"metadata.annotations[{key}]", f"cannot be read: {err}", "write JSON")
+        return None
 
 
 def _check_boot_volume(
