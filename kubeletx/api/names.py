@@ -34,6 +34,10 @@ CONTAINER_PRESTOP: Final = "io.kubernetes.container.preStopHandler"
 CONTAINER_PORTS: Final = "io.kubernetes.container.ports"
 POD_GRACE_PERIOD: Final = "io.kubernetes.pod.terminationGracePeriod"
 
+# --- annotations on units that are machines (ours): what they were made with ---
+MADE_WITH_NICS: Final = "kubeletx.io/made-with-nics"
+MADE_WITH_SIZE: Final = "kubeletx.io/made-with-size"
+
 # --- annotations on pods (kubelet's) ---
 CONFIG_SOURCE: Final = "kubernetes.io/config.source"
 CONFIG_SEEN: Final = "kubernetes.io/config.seen"
@@ -98,6 +102,9 @@ STRICT_GROUPS_UNSUPPORTED: Final = "SupplementalGroupsPolicyNotSupported"
 
 POWER_UNSUPPORTED: Final = "PowerUnsupported"
 """Event: a machine's power is wanted otherwise and its runtime has no such verbs."""
+
+NIC_UNSUPPORTED: Final = "NicUnsupported"
+RESIZE_UNSUPPORTED: Final = "ResizeUnsupported"
 
 # --- how a unit ended ---
 START_CUT_OFF: Final = "StartCutOff"

@@ -57,7 +57,10 @@ def nics_of(pod: Pod) -> tuple[Nic, ...]:
     given = pod.spec.nics
     text = pod.metadata.annotations.get(names.VM_NICS)
     if not given and text:
-        given = msgspec.json.decode(text, type=tuple[Nic, ...])
+        try:
+            given = msgspec.json.decode(text, type=tuple[Nic, ...])
+        except msgspec.DecodeError as err:
+            raise ValueError(str(err)) from err
     return tuple(
         nic if nic.name else msgspec.structs.replace(nic, name=f"eth{index}")
         for index, nic in enumerate(given)

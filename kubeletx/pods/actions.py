@@ -12,6 +12,7 @@ from typing import ClassVar
 import msgspec
 
 from kubeletx.api import SandboxId, UnitId
+from kubeletx.kube.core import Nic
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,6 +129,42 @@ class SetPower(Action, frozen=True, kw_only=True):
     unit_id: UnitId
     step: str
     grace_seconds: int = 0
+    subject: ClassVar[str] = "unit"
+
+
+class ListNics(Action, frozen=True, kw_only=True):
+    """Ask which network interfaces the machine has."""
+
+    name: str
+    unit_id: UnitId
+    cancellable: ClassVar[bool] = True
+    subject: ClassVar[str] = "nics"
+
+
+class AttachNic(Action, frozen=True, kw_only=True):
+    """Plug a network interface into the machine."""
+
+    name: str
+    unit_id: UnitId
+    nic: Nic
+    subject: ClassVar[str] = "unit"
+
+
+class DetachNic(Action, frozen=True, kw_only=True):
+    """Take a network interface out of the machine."""
+
+    name: str
+    unit_id: UnitId
+    nic_name: str
+    subject: ClassVar[str] = "unit"
+
+
+class ResizeUnit(Action, frozen=True, kw_only=True):
+    """Ask for another number of CPUs and other memory. `size`: a word of `devices.size_key`."""
+
+    name: str
+    unit_id: UnitId
+    size: str
     subject: ClassVar[str] = "unit"
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from kubeletx.api import ImageStatus, RuntimeName, UnitId
+from kubeletx.api import ImageStatus, NicStatus, RuntimeName, UnitId
 
 from . import actions as act
 from .actions import Action
@@ -310,6 +310,56 @@ def power_failed(name: str, reason: str, message: str) -> Change:
     return apply
 
 
+def nics_seen(name: str, unit_id: UnitId, nics: tuple[NicStatus, ...]) -> Change:
+    """The machine's interfaces were listed."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        return _unit(
+            facts, name, nics=nics, nics_unit=unit_id, nics_at=now.mono, nics_stale=False, nic_failure=None
+        )
+
+    return apply
+
+
+def nics_changed(name: str) -> Change:
+    """One came or went: list them again."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        facts = replace(facts, changed_at=now.mono)
+        return _unit(facts, name, nics_stale=True, nic_failure=None)
+
+    return apply
+
+
+def nic_failed(name: str, reason: str, message: str) -> Change:
+    """One could not be listed, plugged in or taken out; tried again with back-off."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        failure = _next(facts.unit(name).nic_failure, SYNC, reason, message, now)
+        return _unit(facts, name, nics_stale=True, nic_failure=failure)
+
+    return apply
+
+
+def resized(name: str) -> Change:
+    """The size was asked for."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        return _unit(replace(facts, changed_at=now.mono), name, resize_failure=None)
+
+    return apply
+
+
+def resize_failed(name: str, reason: str, message: str) -> Change:
+    """It could not be asked for; tried again with back-off."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        failure = _next(facts.unit(name).resize_failure, SYNC, reason, message, now)
+        return _unit(replace(facts, changed_at=now.mono), name, resize_failure=failure)
+
+    return apply
+
+
 def look_wanted(facts: PodFacts, now: Now) -> PodFacts:
     """A unit is gone altogether."""
     return replace(facts, changed_at=now.mono, look_wanted_at=now.mono)
@@ -349,6 +399,10 @@ def failed(action: Action, reason: str, message: str) -> Change:
             return bind_failed(reason, message)
         case act.SetPower(name=name):
             return power_failed(name, reason, message)
+        case act.ResizeUnit(name=name):
+            return resize_failed(name, reason, message)
+        case act.ListNics(name=name) | act.AttachNic(name=name) | act.DetachNic(name=name):
+            return nic_failed(name, reason, message)
         case act.Look():
             return look_failed
     return stop_failed(reason, message)

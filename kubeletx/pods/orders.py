@@ -56,6 +56,9 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     off_unit: str = ""
     resources: dict[str, str] = {}
     resources_spec: dict[str, str] = {}
+    size_asked: str = ""
+    """The size last asked of unit `size_unit`; what was granted is in its status."""
+    size_unit: str = ""
     nics_added: tuple[Nic, ...] = ()
     nics_removed: tuple[str, ...] = ()
     nics_spec: str = ""
@@ -79,7 +82,10 @@ def encode(orders: Orders) -> bytes:
 
 def decode(data: bytes) -> Orders:
     """From the file. Raises ValueError for what this version cannot read."""
-    return _decoder.decode(data)
+    try:
+        return _decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from error
 
 
 def after_restart(orders: Orders, now: datetime) -> tuple[Orders, tuple[Operation, ...]]:

@@ -10,6 +10,7 @@ from kubeletx.kube.core import Container, Probe
 from kubeletx.kube.hashes import container_hash
 
 from .actions import RemoveSandbox, RemoveUnit, RunPostStart, StartUnit, StopUnit
+from .devices import plan_devices
 from .facts import DesiredPod, HookState, Now, PodFacts
 from .gc import dead_objects
 from .plan_sandbox import current_sandbox
@@ -36,6 +37,7 @@ def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
             _tend(container, unit, facts, draft)
             if facts.is_machine and facts.orders is not None:
                 plan_power(unit, desired, facts, draft)
+                plan_devices(unit, desired, facts, draft)
     assert facts.snapshot is not None
     _remove_cut_off(facts, draft)
     held = _held_back(desired, facts, draft)

@@ -15,7 +15,16 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from kubeletx.api import VM, ObjectRef, PodUid, RuntimeName, SupportsMachine, UnitId
+from kubeletx.api import (
+    VM,
+    ObjectRef,
+    PodUid,
+    RuntimeName,
+    SupportsMachine,
+    SupportsNics,
+    SupportsResize,
+    UnitId,
+)
 from kubeletx.api.names import Event
 from kubeletx.kube.core import Container, LifecycleHandler, Pod, PodStatus
 from kubeletx.runtimes.handle import RuntimeHandle
@@ -90,6 +99,7 @@ class PodServices:
         outage: Outage | None = None
         if not state.reachable:
             outage = Outage(since=state.since, reason=state.reason, message=state.message)
+        facts = _with_machine(facts, handle, desired)
         return replace(
             facts,
             outage=outage,
@@ -97,8 +107,6 @@ class PodServices:
             network_ready=state.network_ready,
             expects_address=traits is None or "pod-network" not in traits.refuses,
             image_before_sandbox=traits is not None and traits.image_before_sandbox,
-            can_power=handle.capability(SupportsMachine) is not None,
-            is_machine=handle.workload_type == VM or desired.pod.spec.virtual_machine is not None,
             snapshot=self._snapshot(handle, desired.uid) or facts.snapshot,
         )
 
@@ -250,6 +258,19 @@ class PodServices:
         ran = max(self.clock.now() - facts.started_at, timedelta())
         left = seconds - ran.total_seconds()
         return replace(facts, deadline_at=self.clock.monotonic() + left, deadline_seconds=seconds)
+
+
+def _with_machine(facts: PodFacts, handle: RuntimeHandle, desired: DesiredPod) -> PodFacts:
+    """Whether the pod is a machine, and what its runtime can do with one."""
+    if handle.workload_type != VM and desired.pod.spec.virtual_machine is None:
+        return facts if not facts.is_machine else replace(facts, is_machine=False)
+    return replace(
+        facts,
+        is_machine=True,
+        can_power=handle.capability(SupportsMachine) is not None,
+        can_nics=handle.capability(SupportsNics) is not None,
+        can_resize=handle.capability(SupportsResize) is not None,
+    )
 
 
 def _is_covered(snapshot: PodSnapshot | None, status: PodStatus | None) -> bool:

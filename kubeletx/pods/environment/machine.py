@@ -83,7 +83,7 @@ def _hostname(pod: Pod, machine: VirtualMachine) -> str:
 def _nics(pod: Pod) -> tuple[PodNic, ...]:
     try:
         return nics_of(pod)
-    except (msgspec.DecodeError, ValueError) as err:
+    except ValueError as err:
         raise _bad(
             names.VM_NICS, f"is not a list of interfaces: {err}", "write JSON as in spec.nics"
         ) from err

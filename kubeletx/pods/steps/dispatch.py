@@ -7,6 +7,7 @@ from .. import changes
 from ..changes import Change
 from .bind import bind, unbind
 from .context import StepContext
+from .devices import attach_nic, detach_nic, list_nics, resize_unit
 from .directories import remove_directories
 from .look import look
 from .orders import amend, read_orders, without_override
@@ -47,6 +48,14 @@ async def carry_out(step: StepContext, action: act.Action) -> Change:
             return changes.nothing
         case act.SetPower():
             return await set_power(step, action)
+        case act.ListNics():
+            return await list_nics(step, action)
+        case act.AttachNic():
+            return await attach_nic(step, action)
+        case act.DetachNic():
+            return await detach_nic(step, action)
+        case act.ResizeUnit():
+            return await resize_unit(step, action)
         case act.RemoveUnit():
             return await remove_unit(step, action)
         case act.StopSandbox(sandbox_id=sandbox_id):
