@@ -100,12 +100,6 @@ RUNTIME_MISMATCH: Final = "RuntimeMismatch"
 RUNTIME_UNSUPPORTED: Final = "RuntimeUnsupported"
 STRICT_GROUPS_UNSUPPORTED: Final = "SupplementalGroupsPolicyNotSupported"
 
-POWER_UNSUPPORTED: Final = "PowerUnsupported"
-"""Event: a machine's power is wanted otherwise and its runtime has no such verbs."""
-
-NIC_UNSUPPORTED: Final = "NicUnsupported"
-RESIZE_UNSUPPORTED: Final = "ResizeUnsupported"
-
 # --- how a unit ended ---
 START_CUT_OFF: Final = "StartCutOff"
 """`UnitStatus.reason` of an exited unit that never ran, because its start was broken off with the caller (a
@@ -155,6 +149,9 @@ class Event:
     FAILED_POWER: Final = "FailedPower"
     FAILED_NIC: Final = "FailedNic"
     FAILED_RESIZE: Final = "FailedResize"
+    POWER_UNSUPPORTED: Final = "PowerUnsupported"
+    NIC_UNSUPPORTED: Final = "NicUnsupported"
+    RESIZE_UNSUPPORTED: Final = "ResizeUnsupported"
     OPERATION_FAILED: Final = "OperationFailed"
     OPERATION_UNKNOWN: Final = "OperationUnknown"
     RUNTIME_BOUND: Final = "RuntimeBound"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kubeletx.api import NicState, UnitState, UnitSummary
-from kubeletx.api.names import MADE_WITH_NICS, MADE_WITH_SIZE, NIC_UNSUPPORTED, RESIZE_UNSUPPORTED
+from kubeletx.api.names import MADE_WITH_NICS, MADE_WITH_SIZE, Event
 from kubeletx.kube.core import Nic
 from kubeletx.kube.machine_form import machine_of, nics_of
 from kubeletx.kube.quantity import to_bytes, to_millicores
@@ -103,7 +103,9 @@ def _plan_size(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
             )
         )
     elif not facts.can_resize:
-        draft.tell(RESIZE_UNSUPPORTED, f"runtime {facts.runtime} cannot resize {unit.name} while it runs")
+        draft.tell(
+            Event.RESIZE_UNSUPPORTED, f"runtime {facts.runtime} cannot resize {unit.name} while it runs"
+        )
     elif draft.is_due(facts.unit(unit.name).resize_failure):
         draft.do(ResizeUnit(name=unit.name, unit_id=unit.id, size=wanted))
 
@@ -127,7 +129,7 @@ def _plan_nics(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
     if not facts.can_nics:
         if differs:
             text = f"runtime {facts.runtime} cannot change the interfaces of {unit.name} while it runs"
-            draft.tell(NIC_UNSUPPORTED, text)
+            draft.tell(Event.NIC_UNSUPPORTED, text)
         return
     if not draft.is_due(known.nic_failure):
         return

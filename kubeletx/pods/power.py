@@ -18,7 +18,7 @@ import enum
 from typing import TYPE_CHECKING, Final
 
 from kubeletx.api import UnitState, UnitSummary
-from kubeletx.api.names import POWER_UNSUPPORTED
+from kubeletx.api.names import Event
 from kubeletx.kube.machine_form import power_of
 
 from .actions import SetPower
@@ -112,7 +112,7 @@ def plan_power(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
     if step is not PowerStep.START and not facts.can_power:
         wanted = wanted_power(desired, facts).value
         draft.tell(
-            POWER_UNSUPPORTED,
+            Event.POWER_UNSUPPORTED,
             f"runtime {facts.runtime} cannot change the power of its units; {unit.name} stays as it is "
             f"instead of {wanted}",
         )

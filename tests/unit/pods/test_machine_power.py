@@ -177,9 +177,9 @@ async def test_a_runtime_without_power_refuses_with_one_event_and_the_machine_go
         node.runtimes["one"].backend.revive()
         await node.until(lambda: handle.state.reachable)
         manager.update("file", a_machine("Paused"))
-        await node.until(lambda: node.sink.reasons().count(names.POWER_UNSUPPORTED) == 1)
+        await node.until(lambda: node.sink.reasons().count(names.Event.POWER_UNSUPPORTED) == 1)
         await node.clock.run_for(60)
-        assert node.sink.reasons().count(names.POWER_UNSUPPORTED) == 1
+        assert node.sink.reasons().count(names.Event.POWER_UNSUPPORTED) == 1
         assert state(node) is UnitState.RUNNING
 
 
