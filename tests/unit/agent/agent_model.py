@@ -54,7 +54,7 @@ class AgentModel:
                 Kind(
                     name="fake",
                     factory=self._make,
-                    workload_types=("container", "vm"),
+                    workload_types=tuple(sorted({_type_of(name) for name in names})),
                     schemes=("fake",),
                     default_claim=True,
                     plugin="fake",
