@@ -61,6 +61,7 @@ from .backend import Backend
 from .backend.about import AgentBackend
 from .backend.images import ImageBackend
 from .backend.logs import PodLogs
+from .backend.machines import MachineBackend
 from .backend.node import NodeBackend
 from .backend.pods import PodBackend
 from .backend.runtimes import RuntimeBackend
@@ -290,6 +291,12 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
         pulse = Pulse()
         pulse.start()
         stack.callback(pulse.close)
+        pods = PodBackend(
+            manager,
+            services,
+            sources.applied,
+            PodLogs(context, services, LogReader(blocking=files, watcher=watcher)),
+        )
         backend = Backend(
             about=AgentBackend(
                 config=config,
@@ -302,12 +309,8 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 counters=services.counters,
                 pulse=pulse,
             ),
-            pods=PodBackend(
-                manager,
-                services,
-                sources.applied,
-                PodLogs(context, services, LogReader(blocking=files, watcher=watcher)),
-            ),
+            pods=pods,
+            machines=MachineBackend(services, pods.find_worker),
             node=node,
             runtimes=RuntimeBackend(registry, manager, plugins.kinds),
             images=images,

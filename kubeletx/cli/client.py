@@ -45,10 +45,17 @@ class AgentClient:
         return self.call("GET", path, type_, parameters)
 
     def call(
-        self, method: str, path: str, type_: type[T], parameters: Parameters | None = None, body: bytes = b""
+        self,
+        method: str,
+        path: str,
+        type_: type[T],
+        parameters: Parameters | None = None,
+        body: bytes = b"",
+        *,
+        timeout: float | None = None,
     ) -> T:
-        """One call and its whole answer."""
-        response = self._request(method, path, parameters or {}, body, UNARY_TIMEOUT_SECONDS)
+        """One call and its whole answer. `timeout` None: that of quick calls."""
+        response = self._request(method, path, parameters or {}, body, timeout or UNARY_TIMEOUT_SECONDS)
         try:
             with response:
                 return msgspec.json.decode(response.read(), type=type_)

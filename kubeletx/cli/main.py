@@ -29,6 +29,7 @@ COMMANDS = {
     "delete": Lazy("kubeletx.cli.delete:delete", "Delete pods."),
     "top": Lazy("kubeletx.cli.top:top", "Show usage of pods, runtimes or the node."),
     "runtime": Lazy("kubeletx.cli.runtime:runtime", "Add, remove, cordon and describe runtimes."),
+    "vm": Lazy("kubeletx.cli.vm:vm", "Pause, snapshot, resize and look into virtual machines."),
     "image": Lazy("kubeletx.cli.image:image", "List, pull, remove and prune images."),
     "plugins": Lazy("kubeletx.cli.plugins:plugins", "Show the plugins that were found."),
     "config": Lazy("kubeletx.cli.config:config", "Show the effective configuration."),

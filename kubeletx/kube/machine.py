@@ -23,7 +23,8 @@ class VirtualMachine(ApiStruct, frozen=True, kw_only=True):
     """The one machine of a pod.
 
     `user_data` is base64, as in the manifest. `power_spec` is Running, Paused, Shutdown or Suspended;
-    `shutdown_behavior` stop or terminate. `boot_volume` None: the first volume, else the image.
+    `shutdown_behavior` stop or terminate. `boot_volume`: one of `volume_devices`, the disk to boot from and to keep;
+    None: a throw-away overlay of the image.
     """
 
     name: str = ""

@@ -12,6 +12,7 @@ from typing import ClassVar
 import msgspec
 
 from kubeletx.api import SandboxId, UnitId
+from kubeletx.kube.core import Nic
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +110,64 @@ class StopUnit(Action, frozen=True, kw_only=True):
     def key(self) -> str:
         """A key of its own for the stop that overtakes."""
         return f"unit/{self.name}/now" if self.overtakes else f"unit/{self.name}"
+
+
+class ReadOrders(Action, frozen=True, kw_only=True):
+    """Learn what operators asked of the pod's machine before this process."""
+
+    subject: ClassVar[str] = "orders"
+
+
+class DropOverride(Action, frozen=True, kw_only=True):
+    """The spec's power changed: forget what a verb wished."""
+
+    subject: ClassVar[str] = "orders"
+
+
+class SetPower(Action, frozen=True, kw_only=True):
+    """Pause, resume, suspend, switch off or on one machine. `step`: a word of `power.PowerStep`."""
+
+    name: str
+    unit_id: UnitId
+    step: str
+    grace_seconds: int = 0
+    subject: ClassVar[str] = "unit"
+
+
+class ListNics(Action, frozen=True, kw_only=True):
+    """Ask which network interfaces the machine has."""
+
+    name: str
+    unit_id: UnitId
+    cancellable: ClassVar[bool] = True
+    subject: ClassVar[str] = "nics"
+
+
+class AttachNic(Action, frozen=True, kw_only=True):
+    """Plug a network interface into the machine."""
+
+    name: str
+    unit_id: UnitId
+    nic: Nic
+    subject: ClassVar[str] = "unit"
+
+
+class DetachNic(Action, frozen=True, kw_only=True):
+    """Take a network interface out of the machine."""
+
+    name: str
+    unit_id: UnitId
+    nic_name: str
+    subject: ClassVar[str] = "unit"
+
+
+class ResizeUnit(Action, frozen=True, kw_only=True):
+    """Ask for another number of CPUs and other memory. `size`: a word of `devices.size_key`."""
+
+    name: str
+    unit_id: UnitId
+    size: str
+    subject: ClassVar[str] = "unit"
 
 
 class RemoveUnit(Action, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from kubeletx.api import ImageStatus, RuntimeName, UnitId
+from kubeletx.api import ImageStatus, NicStatus, RuntimeName, UnitId
 
 from . import actions as act
 from .actions import Action
@@ -26,6 +26,7 @@ from .facts import (
     VolumeFacts,
     Waiting,
 )
+from .orders import Orders
 
 LOOK_AGAIN_SECONDS = 1.0
 
@@ -279,6 +280,91 @@ def probed(name: str, probes: ProbeFacts) -> Change:
     return apply
 
 
+def orders_read(orders: Orders) -> Change:
+    """What an earlier process wrote down; an order given meanwhile is newer."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        return facts if facts.orders is not None else replace(facts, orders=orders)
+
+    return apply
+
+
+def power_set(name: str) -> Change:
+    """The machine is where the call was to bring it."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        return _unit(replace(facts, changed_at=now.mono), name, power_failure=None)
+
+    return apply
+
+
+def power_failed(name: str, reason: str, message: str) -> Change:
+    """It is not, or nobody knows."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        failure = _next(facts.unit(name).power_failure, SYNC, reason, message, now)
+        return _unit(
+            replace(facts, changed_at=now.mono, look_wanted_at=now.mono), name, power_failure=failure
+        )
+
+    return apply
+
+
+def nics_seen(name: str, unit_id: UnitId, nics: tuple[NicStatus, ...]) -> Change:
+    """The machine's interfaces were listed."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        return _unit(
+            facts, name, nics=nics, nics_unit=unit_id, nics_at=now.mono, nics_stale=False, nic_failure=None
+        )
+
+    return apply
+
+
+def nics_changed(name: str) -> Change:
+    """One came or went: list them again."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        facts = replace(facts, changed_at=now.mono)
+        return _unit(facts, name, nics_stale=True, nic_failure=None)
+
+    return apply
+
+
+def nic_failed(name: str, reason: str, message: str) -> Change:
+    """One could not be listed, plugged in or taken out; tried again with back-off."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        failure = _next(facts.unit(name).nic_failure, SYNC, reason, message, now)
+        return _unit(facts, name, nics_stale=True, nic_failure=failure)
+
+    return apply
+
+
+def resized(name: str) -> Change:
+    """The size was asked for."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        return _unit(replace(facts, changed_at=now.mono), name, resize_failure=None)
+
+    return apply
+
+
+def resize_failed(name: str, reason: str, message: str) -> Change:
+    """It could not be asked for; tried again with back-off."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        failure = _next(facts.unit(name).resize_failure, SYNC, reason, message, now)
+        return _unit(replace(facts, changed_at=now.mono), name, resize_failure=failure)
+
+    return apply
+
+
+def look_wanted(facts: PodFacts, now: Now) -> PodFacts:
+    """A unit is gone altogether."""
+    return replace(facts, changed_at=now.mono, look_wanted_at=now.mono)
+
+
 def changed(facts: PodFacts, now: Now) -> PodFacts:
     """A changing call succeeded."""
     return replace(facts, changed_at=now.mono, stop_failure=None)
@@ -311,6 +397,12 @@ def failed(action: Action, reason: str, message: str) -> Change:
             return message_read(name, unit_id, "")
         case act.Bind():
             return bind_failed(reason, message)
+        case act.SetPower(name=name):
+            return power_failed(name, reason, message)
+        case act.ResizeUnit(name=name):
+            return resize_failed(name, reason, message)
+        case act.ListNics(name=name) | act.AttachNic(name=name) | act.DetachNic(name=name):
+            return nic_failed(name, reason, message)
         case act.Look():
             return look_failed
     return stop_failed(reason, message)

@@ -116,6 +116,14 @@ class Directories(Protocol):
         """Write down that `what` begins; False when it began before, in an earlier life of the agent perhaps."""
         ...
 
+    async def read_orders(self, pod: Pod) -> bytes | None:
+        """What was asked of the pod's machine, as it was written; None if nothing was."""
+        ...
+
+    async def write_orders(self, pod: Pod, data: bytes) -> None:
+        """Replace it, lasting over a loss of power. Raises Unavailable when it cannot be written."""
+        ...
+
     async def link_log(self, pod: Pod, container: str, attempt: int, unit_id: UnitId) -> None:
         """Link the log to where collectors look; a link that cannot be made stops nothing."""
         ...

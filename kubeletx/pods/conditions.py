@@ -20,6 +20,7 @@ from .facts import DesiredPod, PodFacts
 from .order import RESTART_ALL
 from .phase import FAILED, PENDING, SUCCEEDED
 from .plan_sandbox import SandboxNeed, sandbox_need
+from .power import was_switched_off
 from .progress import newest
 from .restart_all import outdated_units
 from .roles import init_units, is_sidecar, regular_units
@@ -33,6 +34,8 @@ POD_COMPLETED = "PodCompleted"
 POD_FAILED = "PodFailed"
 UNITS_HELD = "UnitsHeld"
 UNITS_PARKED = "UnitsParked"
+UNITS_OFF = "UnitsOff"
+_RESTING = ((UnitState.PARKED, UNITS_PARKED), (UnitState.HELD, UNITS_HELD))
 INVALID_MANIFEST = "InvalidManifest"
 
 OURS = frozenset(
@@ -45,6 +48,7 @@ OURS = frozenset(
         names.RUNTIME_REACHABLE,
         names.UNITS_RUNNING,
         names.ALL_CONTAINERS_RESTARTING,
+        names.VM_READY,
         names.MANIFEST_VALID,
     }
 )
@@ -70,6 +74,7 @@ def build_conditions(
         *_runtime_reachable(desired, facts, previous, statuses),
         *_units_running(facts),
         *_restarting_all(desired, facts),
+        *_machine_ready(desired, facts, containers_ready, statuses),
         *_manifest_valid(desired),
     )
     generation = desired.pod.metadata.generation
@@ -234,8 +239,8 @@ def _units_running(facts: PodFacts) -> Iterator[PodCondition]:
     resting = _resting(facts)
     if not resting or facts.snapshot is None:
         return
-    parked = any(unit.state is UnitState.PARKED for unit in facts.snapshot.units)
-    reason = UNITS_PARKED if parked else UNITS_HELD
+    states = {unit.state for unit in facts.snapshot.units if newest(facts, unit.name) is unit}
+    reason = next((word for state, word in _RESTING if state in states), UNITS_OFF)
     yield PodCondition(type=names.UNITS_RUNNING, status=FALSE, reason=reason, message=resting)
 
 
@@ -252,13 +257,37 @@ def _restarting_all(desired: DesiredPod, facts: PodFacts) -> Iterator[PodConditi
         )
 
 
+def _machine_ready(
+    desired: DesiredPod, facts: PodFacts, containers_ready: PodCondition, statuses: Sequence[ContainerStatus]
+) -> Iterator[PodCondition]:
+    """Of machine pods only: the guest runs and is ready, or why not."""
+    if not facts.is_machine and desired.pod.spec.virtual_machine is None:
+        return
+    if containers_ready.status == TRUE:
+        yield PodCondition(type=names.VM_READY, status=TRUE)
+        return
+    state = statuses[-1].state if statuses else None
+    reason, message = containers_ready.reason, containers_ready.message
+    if _resting(facts):
+        reason, message = next(iter(_units_running(facts))).reason, _resting(facts)
+    elif state is not None and state.waiting is not None and state.waiting.reason:
+        reason, message = state.waiting.reason, state.waiting.message
+    elif state is not None and state.terminated is not None:
+        reason, message = state.terminated.reason, state.terminated.message
+    yield PodCondition(type=names.VM_READY, status=FALSE, reason=reason, message=message)
+
+
 def _resting(facts: PodFacts) -> str:
     if facts.snapshot is None:
         return ""
     told = []
     for unit in facts.snapshot.units:
-        if unit.state in (UnitState.HELD, UnitState.PARKED) and newest(facts, unit.name) is unit:
+        if newest(facts, unit.name) is not unit:
+            continue
+        if unit.state in (UnitState.HELD, UnitState.PARKED):
             told.append(f"{unit.name} is {unit.state.value}")
+        elif was_switched_off(facts, unit):
+            told.append(f"{unit.name} is off")
     return ", ".join(told)
 
 

@@ -11,9 +11,11 @@ from datetime import datetime
 
 import msgspec
 
-from kubeletx.api import ImageStatus, PodUid, RuntimeName, UnitId
+from kubeletx.api import ImageStatus, NicStatus, PodUid, RuntimeName, UnitId
 from kubeletx.kube.core import Pod, PodStatus
 from kubeletx.runtimes.snapshots import PodSnapshot
+
+from .orders import Orders
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,6 +136,16 @@ class UnitFacts(Fact, frozen=True, kw_only=True):
     hook: HookState = HookState.NONE
     hook_unit: UnitId | None = None
     probes: ProbeFacts | None = None
+    power_failure: Failure | None = None
+    """Why the machine could not be brought to the power that is wanted."""
+    resize_failure: Failure | None = None
+    nic_failure: Failure | None = None
+    nics: tuple[NicStatus, ...] | None = None
+    """The machine's interfaces when they were last listed; None: never."""
+    nics_unit: UnitId | None = None
+    nics_at: float | None = None
+    nics_stale: bool = False
+    """One came or went since."""
     killed: str = ""
     """Why we stop the newest unit: "liveness", "startup", "hook", "spec", or empty."""
     termination_messages: dict[UnitId, str] = {}
@@ -174,6 +186,14 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     expects_address: bool = True
     """The runtime gives a pod-network pod an address."""
     image_before_sandbox: bool = False
+    is_machine: bool = False
+    """Its runtime runs machines, so the pod is one, however it was written."""
+    can_power: bool = False
+    """The runtime has machine verbs."""
+    can_nics: bool = False
+    can_resize: bool = False
+    orders: Orders | None = None
+    """What operators asked of the machine; None: not read yet, or the pod is no machine."""
     grace_seconds: int = 30
     """The pod's own grace period."""
     crash_cap_seconds: float = 300.0

@@ -36,7 +36,7 @@ class UnitImages:
 
     async def ensure(self, step: StepContext, name: str) -> Change:
         """Have the container's image in the bound store."""
-        container = spec_of(step.pod, name)
+        container = spec_of(step.pod, name, on_vm_runtime=step.facts.is_machine)
         handle = step.handle
         spec = ImageSpec(requested=container.image or "")
         try:

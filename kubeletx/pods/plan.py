@@ -25,10 +25,12 @@ from .actions import (
     Action,
     Bind,
     CreateSandbox,
+    DropOverride,
     EnsureImage,
     Look,
     PrepareVolumes,
     ReadMessage,
+    ReadOrders,
     ReleaseVolumes,
     RemoveDirectories,
     Unbind,
@@ -37,6 +39,7 @@ from .facts import Deletion, DesiredPod, Failure, Now, PodFacts
 from .plan_sandbox import SandboxNeed, sandbox_need, stop_stale
 from .plan_stop import plan_removal, plan_stop_units
 from .plan_units import plan_units, wanted_now
+from .power import is_overridden
 from .progress import has_ended, is_blind, newest, wants_any_unit
 from .roles import init_units, regular_units
 
@@ -104,6 +107,10 @@ class Draft:
             self.wake(facts.look_wanted_at)
         else:
             self.do(Look())
+
+    def tell(self, reason: str, message: str) -> None:
+        """The pod's users should hear this, once."""
+        self.notice = Notice(reason=reason, message=message)
 
     def wake(self, at: float | None) -> None:
         """Plan again at this time at the latest."""
@@ -178,6 +185,8 @@ def _plan_run(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
             draft.do(Bind())
         return draft.plan("waits for a runtime")
     _prepare_volumes(facts, draft)
+    if facts.is_machine:
+        _read_orders(desired, facts, draft)
     if not _may_act(facts, draft):
         return draft.plan("looks before acting")
     need = sandbox_need(desired, facts)
@@ -235,6 +244,14 @@ def _read_messages(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
             continue
         if unit.id not in facts.unit(container.name).termination_messages:
             draft.do(ReadMessage(name=container.name, unit_id=unit.id, attempt=unit.attempt))
+
+
+def _read_orders(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
+    """Once; and when the spec's power changed, what a verb wished before is forgotten for good."""
+    if facts.orders is None:
+        draft.do(ReadOrders())
+    elif facts.orders.power and not is_overridden(desired, facts):
+        draft.do(DropOverride())
 
 
 def _is_forced(desired: DesiredPod) -> bool:

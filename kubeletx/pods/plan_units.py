@@ -10,10 +10,12 @@ from kubeletx.kube.core import Container, Probe
 from kubeletx.kube.hashes import container_hash
 
 from .actions import RemoveSandbox, RemoveUnit, RunPostStart, StartUnit, StopUnit
+from .devices import plan_devices
 from .facts import DesiredPod, HookState, Now, PodFacts
 from .gc import dead_objects
 from .order import RESTART_ALL
 from .plan_sandbox import current_sandbox
+from .power import plan_power
 from .progress import due_units, newest, was_cut_off
 from .restart_all import due_generation, outdated_units
 from .roles import init_units, is_sidecar, regular_units
@@ -37,6 +39,9 @@ def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
         unit = newest(facts, container.name)
         if unit is not None and unit.sandbox_id == sandbox.id:
             _tend(container, unit, facts, draft)
+            if facts.is_machine and facts.orders is not None:
+                plan_power(unit, desired, facts, draft)
+                plan_devices(unit, desired, facts, draft)
     assert facts.snapshot is not None
     _remove_cut_off(facts, draft)
     generation = due_generation(desired, facts)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Final
+
 import structlog
 
-from kubeletx.api import KubeletxError, UnitId
+from kubeletx.api import KubeletxError, Unavailable, UnitId
 from kubeletx.kube.core import Container, Pod
+from kubeletx.store.files import write_file
 from kubeletx.volumes import layout
 from kubeletx.volumes.preparer import Blocking, VolumePreparer
 
@@ -14,6 +18,9 @@ from .environment.directories import PodDirectories
 from .environment.messages import read_message
 
 log = structlog.get_logger(__name__)
+
+ORDERS_FILE: Final = "orders.json"
+"""In the pod's own directory: what operators asked of its machine."""
 
 
 class PodFiles:
@@ -62,6 +69,35 @@ class PodFiles:
             return True
 
         return await self._blocking(begin)
+
+    async def read_orders(self, pod: Pod) -> bytes | None:
+        """What was asked of the pod's machine."""
+
+        def read() -> bytes | None:
+            try:
+                return self._orders(pod).read_bytes()
+            except FileNotFoundError:
+                return None
+            except OSError as error:
+                raise Unavailable(f"cannot read {self._orders(pod)}: {error.strerror}") from error
+
+        return await self._blocking(read)
+
+    async def write_orders(self, pod: Pod, data: bytes) -> None:
+        """Replace it, atomically and for good."""
+
+        def write() -> None:
+            if not self._orders(pod).parent.is_dir():
+                raise Unavailable(f"pod {pod.ref} has no directory on the node (any more)")
+            try:
+                write_file(self._orders(pod), data)
+            except OSError as error:
+                raise Unavailable(f"cannot write {self._orders(pod)}: {error.strerror}") from error
+
+        await self._blocking(write)
+
+    def _orders(self, pod: Pod) -> Path:
+        return self._context.pod_directory(pod.uid) / ORDERS_FILE
 
     async def link_log(self, pod: Pod, container: str, attempt: int, unit_id: UnitId) -> None:
         """Link the log to where collectors look; a link that cannot be made stops nothing (L3)."""

@@ -23,6 +23,7 @@ from .exits import exit_code_of, stored_exit_code
 from .facts import DesiredPod, HookState, Now, PodFacts
 from .order import LOST_EXIT_CODE, should_restart
 from .plan_sandbox import current_sandbox
+from .power import is_kept, is_wanted_off, was_switched_off
 from .restart_all import due_generation, generation_of, is_outdated, outdated_units
 from .roles import ephemeral_units, init_units, is_sidecar, regular_units
 
@@ -122,6 +123,8 @@ def _has_run(status: ContainerStatus) -> bool:
 
 
 def _ended_for_good(desired: DesiredPod, facts: PodFacts, container: Container) -> bool:
+    if not _is_init(desired, container.name) and is_kept(desired, facts, newest(facts, container.name)):
+        return False
     code = _final_exit_code(facts, container.name)
     if code is None or is_outdated(desired, facts, newest(facts, container.name)):
         return False
@@ -156,6 +159,8 @@ def has_ended(desired: DesiredPod, facts: PodFacts) -> bool:
 
 def wants_any_unit(desired: DesiredPod, facts: PodFacts) -> bool:
     """Whether a new sandbox would have anything to run."""
+    if is_wanted_off(desired, facts):
+        return False
     return not all(_ended_for_good(desired, facts, c) for c in regular_units(desired.pod))
 
 
@@ -244,6 +249,11 @@ def _due(
 ) -> Due | None:
     unit = newest(facts, container.name)
     known = facts.unit(container.name)
+    if facts.is_machine and (facts.orders is None or is_wanted_off(desired, facts)):
+        return None
+    if was_switched_off(facts, unit) and unit is not None:
+        here = unit.sandbox_id == sandbox_id
+        return None if here else Due(name=container.name, attempt=unit.attempt + 1)
     if unit is None:
         if not _is_init(desired, container.name) and _ended_for_good(desired, facts, container):
             return None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from kubeletx.kube.core import Container, EphemeralContainer, Pod, ResourceRequirements, VirtualMachine
+from kubeletx.kube.machine_form import machine_of
 from kubeletx.kube.requests import is_sidecar as is_sidecar
 
 
@@ -46,11 +49,13 @@ def find_unit(pod: Pod, name: str) -> Container | EphemeralContainer | None:
     return None
 
 
-def spec_of(pod: Pod, name: str) -> Container | EphemeralContainer | VirtualMachine:
-    """The container, or the machine, that a unit's name stands for."""
-    machine = pod.spec.virtual_machine
+def spec_of(
+    pod: Pod, name: str, *, on_vm_runtime: bool = False
+) -> Container | EphemeralContainer | VirtualMachine:
+    """The container, or the machine, that a unit's name stands for; the machine has the unit's name."""
+    machine = machine_of(pod, on_vm_runtime=on_vm_runtime)
     if machine is not None:
-        return machine
+        return replace(machine, name=machine.name.lower())
     for container in (*init_units(pod), *pod.spec.containers, *ephemeral_units(pod)):
         if container.name == name:
             return container

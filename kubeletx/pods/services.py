@@ -8,13 +8,23 @@ Composition only; decisions are in the plan, I/O is in the steps and the rooms b
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from datetime import timedelta
 
 from msgspec.structs import replace
 
-from kubeletx.api import ObjectRef, PodUid, RuntimeName, UnitId
+from kubeletx.api import (
+    VM,
+    ObjectRef,
+    PodUid,
+    RuntimeName,
+    SupportsMachine,
+    SupportsNics,
+    SupportsResize,
+    UnitId,
+)
 from kubeletx.api.names import Event
 from kubeletx.kube.core import Container, LifecycleHandler, Pod, PodStatus
 from kubeletx.runtimes.handle import RuntimeHandle
@@ -56,6 +66,7 @@ class PodServices:
         self.clock = parts.clock
         self.counters = Counters()
         self._identity = parts.identity
+        self._order_locks: dict[PodUid, asyncio.Lock] = {}
 
     @property
     def node_name(self) -> str:
@@ -88,6 +99,7 @@ class PodServices:
         outage: Outage | None = None
         if not state.reachable:
             outage = Outage(since=state.since, reason=state.reason, message=state.message)
+        facts = _with_machine(facts, handle, desired)
         return replace(
             facts,
             outage=outage,
@@ -132,6 +144,10 @@ class PodServices:
     def choose(self, pod: Pod) -> Choice:
         """The pod's runtime, chosen late."""
         return self.registry.choose(pod)
+
+    def order_lock(self, uid: PodUid) -> asyncio.Lock:
+        """Who changes what was asked of the pod's machine."""
+        return self._order_locks.setdefault(uid, asyncio.Lock())
 
     def unit_started(self) -> None:
         """A unit was started: its log may be ours to keep."""
@@ -202,6 +218,7 @@ class PodServices:
     def forget(self, worker: PodWorker) -> None:
         """The pod is gone."""
         self.specs.forget(worker.uid)
+        self._order_locks.pop(worker.uid, None)
         self.counters.gone(worker.uid)
         self._parts.probes.drop(worker)
         self.records.forget(worker.uid)
@@ -241,6 +258,19 @@ class PodServices:
         ran = max(self.clock.now() - facts.started_at, timedelta())
         left = seconds - ran.total_seconds()
         return replace(facts, deadline_at=self.clock.monotonic() + left, deadline_seconds=seconds)
+
+
+def _with_machine(facts: PodFacts, handle: RuntimeHandle, desired: DesiredPod) -> PodFacts:
+    """Whether the pod is a machine, and what its runtime can do with one."""
+    if handle.workload_type != VM and desired.pod.spec.virtual_machine is None:
+        return facts if not facts.is_machine else replace(facts, is_machine=False)
+    return replace(
+        facts,
+        is_machine=True,
+        can_power=handle.capability(SupportsMachine) is not None,
+        can_nics=handle.capability(SupportsNics) is not None,
+        can_resize=handle.capability(SupportsResize) is not None,
+    )
 
 
 def _is_covered(snapshot: PodSnapshot | None, status: PodStatus | None) -> bool:

@@ -12,16 +12,20 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kubeletx.api import IdMapping, PodUid, SandboxSpec, UnitId, UnitSpec, UnitState
-from kubeletx.api.names import RESTART_GENERATION
+from kubeletx.api import IdMapping, Machine, PodUid, Resources, SandboxSpec, UnitId, UnitSpec, UnitState
+from kubeletx.api.names import MADE_WITH_NICS, MADE_WITH_SIZE, RESTART_GENERATION
 from kubeletx.kube.core import Container, EphemeralContainer, Pod, VirtualMachine
 from kubeletx.runtimes.handle import RuntimeHandle
 from kubeletx.runtimes.selection import HANDLER_MARK
 from kubeletx.volumes.prepared import PreparedVolumes
 
 from .actions import StartUnit
+from .devices import made_with_nics, size_key, wanted_limits, wanted_nics
 from .environment import PodWarning, build_sandbox_spec, compose_unit, sandbox_warnings
+from .environment.machine import build_nic
+from .environment.resources import unit_resources
 from .facts import DesiredPod, PodFacts
+from .power import wanted_power
 from .roles import spec_of
 
 if TYPE_CHECKING:
@@ -68,7 +72,9 @@ class SpecBuilder:
     async def unit(self, pod: Pod, facts: PodFacts, handle: RuntimeHandle, action: StartUnit) -> UnitSpec:
         """The unit to ask for, with everything of the node that it gets."""
         name = action.name
-        container = spec_of(pod, name)
+        container = spec_of(pod, name, on_vm_runtime=facts.is_machine)
+        if isinstance(container, VirtualMachine):
+            container = _sized(container, pod, facts)
         image = facts.unit(name).image
         spec = await compose_unit(
             pod,
@@ -84,10 +90,15 @@ class SpecBuilder:
             target_unit=_target_unit(container, facts),
             user_mappings=await self._user_mappings(pod),
         )
-        if not action.generation:
-            return spec
-        marked = {**spec.annotations, RESTART_GENERATION: str(action.generation)}
-        return replace(spec, annotations=marked)
+        if action.generation:
+            spec = replace(spec, annotations={**spec.annotations, RESTART_GENERATION: str(action.generation)})
+        return spec if not isinstance(spec.detail, Machine) else _with_orders(spec, spec.detail, pod, facts)
+
+    def resources(self, desired: DesiredPod, facts: PodFacts, name: str) -> Resources:
+        """What a machine that lives is to have now."""
+        machine = spec_of(desired.pod, name, on_vm_runtime=True)
+        assert isinstance(machine, VirtualMachine)
+        return unit_resources(desired.pod, _sized(machine, desired.pod, facts), self._parts.node)
 
     def warnings(self, pod: Pod) -> tuple[PodWarning, ...]:
         """What the pod's author should know about its name servers."""
@@ -135,6 +146,31 @@ class SpecBuilder:
         if parent is None:
             parent = self._cgroup_parents[pod.uid] = await self._parts.cgroups.create(pod)
         return parent
+
+
+def _sized(machine: VirtualMachine, pod: Pod, facts: PodFacts) -> VirtualMachine:
+    """The machine with the limits that are wanted, whoever asked for them."""
+    limits = wanted_limits(_desired(pod), facts)
+    return replace(machine, resources=replace(machine.resources, limits=limits))
+
+
+def _with_orders(spec: UnitSpec, machine: Machine, pod: Pod, facts: PodFacts) -> UnitSpec:
+    """Power and interfaces as they are wanted, and a note of what the machine is made with."""
+    desired = _desired(pod)
+    notes = {
+        MADE_WITH_NICS: made_with_nics(desired, facts),
+        MADE_WITH_SIZE: size_key(wanted_limits(desired, facts)),
+    }
+    detail = replace(
+        machine,
+        power=wanted_power(desired, facts).value,
+        nics=tuple(build_nic(nic) for nic in wanted_nics(desired, facts).values()),
+    )
+    return replace(spec, detail=detail, annotations={**spec.annotations, **notes})
+
+
+def _desired(pod: Pod) -> DesiredPod:
+    return DesiredPod(uid=pod.uid, pod=pod, source="", spec_hash="")
 
 
 def _pod_ips(facts: PodFacts) -> tuple[str, ...]:

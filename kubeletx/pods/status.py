@@ -20,27 +20,32 @@ Rules that are more than the sum of these:
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from msgspec.structs import replace
 
-from kubeletx.api import RuntimeName, UnitState
+from kubeletx.api import RuntimeName, UnitState, UnitSummary
 from kubeletx.kube.core import (
     ContainerStatus,
     HostIP,
     Pod,
     PodIP,
     PodStatus,
+    ResourceRequirements,
+    VirtualMachine,
     VirtualMachineStatus,
 )
+from kubeletx.kube.machine_form import machine_of
 from kubeletx.kube.qos import qos_class
+from kubeletx.kube.quantity import to_bytes, to_millicores
 
 from .conditions import build_conditions, has_ready_sandbox
 from .facts import DesiredPod, Fact, Now, PodFacts
 from .phase import FAILED, FINAL, PENDING, RUNNING, phase_of
 from .plan import Goal, goal_of
 from .plan_sandbox import current_sandbox
+from .power import was_switched_off
 from .progress import newest
 from .roles import regular_units
 from .sources import API
@@ -58,6 +63,11 @@ _POWER = {
     UnitState.EXITED: "shutdown",
     UnitState.UNKNOWN: "nostate",
 }
+
+
+_STATES = {UnitState.HELD: "Paused", UnitState.PARKED: "Suspended"}
+CRASHES = frozenset({"Crashed", "Panicked", "Watchdog", "OOMKilled"})
+"""Reasons of an end that was the guest's or the emulator's failure."""
 
 
 class NodeIdentity(Fact, frozen=True, kw_only=True):
@@ -237,7 +247,7 @@ def _version(ip: str) -> int | None:
 
 
 def _machine(pod: Pod, facts: PodFacts, statuses: tuple[ContainerStatus, ...]) -> VirtualMachineStatus | None:
-    machine = pod.spec.virtual_machine
+    machine = machine_of(pod, on_vm_runtime=facts.is_machine)
     if machine is None or not statuses:
         return None
     status = statuses[0]
@@ -248,23 +258,47 @@ def _machine(pod: Pod, facts: PodFacts, statuses: tuple[ContainerStatus, ...]) -
         virtual_machine_id=status.container_id,
         image_id=status.image_id or None,
         image=status.image,
-        state=_state_word(status),
+        state=_state_word(unit, status, facts),
         last_termination_state=ended.reason if ended is not None else None,
-        power_state=_power(unit.state, status) if unit is not None else "nostate",
+        power_state=_power(unit, status, facts),
         ready=status.ready,
         restart_count=status.restart_count,
-        resources=machine.resources,
+        resources=_granted(machine, unit, facts),
     )
 
 
-def _power(state: UnitState, status: ContainerStatus) -> str:
+def _power(unit: UnitSummary | None, status: ContainerStatus, facts: PodFacts) -> str:
+    if unit is None:
+        return "nostate"
     ended = status.state.terminated or status.last_state.terminated
-    if state is UnitState.EXITED and ended is not None and ended.reason == "Crashed":
-        return "crashed"
-    return _POWER[state]
+    if unit.state is UnitState.EXITED and ended is not None and not was_switched_off(facts, unit):
+        return "crashed" if ended.reason in CRASHES else "shutdown"
+    return _POWER[unit.state]
 
 
-def _state_word(status: ContainerStatus) -> str:
+def _state_word(unit: UnitSummary | None, status: ContainerStatus, facts: PodFacts) -> str:
+    """One word for people: what the guest does, or why it does nothing."""
+    if unit is not None and unit.state in _STATES:
+        return _STATES[unit.state]
+    if was_switched_off(facts, unit):
+        return "Shutdown"
     if status.state.running is not None:
         return "Running"
     return "Terminated" if status.state.terminated is not None else "Waiting"
+
+
+def _granted(machine: VirtualMachine, unit: UnitSummary | None, facts: PodFacts) -> ResourceRequirements:
+    """What the runtime says that the machine has now, in place of the limits that were asked for."""
+    status = facts.snapshot.status_of(unit.id) if facts.snapshot is not None and unit is not None else None
+    found = status.resources if status is not None else {}
+    limits = dict(machine.resources.limits)
+    if (cpu := found.get("cpu_limit_millicores")) is not None:
+        limits["cpu"] = _same_or(limits.get("cpu"), cpu, to_millicores, f"{cpu}m")
+    if (memory := found.get("memory_limit_bytes")) is not None:
+        limits["memory"] = _same_or(limits.get("memory"), memory, to_bytes, str(memory))
+    return replace(machine.resources, limits=limits)
+
+
+def _same_or(text: str | None, found: int, read: Callable[[str], int], otherwise: str) -> str:
+    """The manifest's own spelling while it means the same."""
+    return text if text is not None and read(text) == found else otherwise

@@ -9,6 +9,7 @@ from .backoff import duration_text, restart_at
 from .exits import exit_code_of
 from .facts import Failure, UnitFacts
 from .order import should_restart
+from .power import is_wanted_off
 from .progress import newest
 from .restart_all import is_outdated
 from .roles import init_units, is_sidecar
@@ -25,6 +26,8 @@ PULL_ERROR_SHOWN_SECONDS = 1.0
 def runs_again(frame: Frame, container: Container, unit: UnitSummary, is_init: bool) -> bool:
     """Whether the container, whose newest unit does not live, is to be started again."""
     if not frame.will_run:
+        return False
+    if is_wanted_off(frame.desired, frame.facts):
         return False
     if unit.state is not UnitState.EXITED or is_outdated(frame.desired, frame.facts, unit):
         return True

@@ -12,21 +12,24 @@ create, start, stop and remove run to their deadline.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import PodUid, RuntimeEvent, UnitState
+from kubeletx.api import Conflict, PodUid, RuntimeEvent, UnitState
 from kubeletx.kube.core import PodStatus
 
 from . import changes
-from .actions import Action, StopUnit
+from .actions import Action, SetPower, StopUnit
 from .changes import Change
 from .debts import Debts
 from .facts import Deletion, DesiredPod, Now, PodFacts, ProbeFacts
+from .orders import Orders
 from .plan import Goal, Notice, Plan, deadline_end, plan_pod
 from .progress import newest
 
@@ -93,6 +96,7 @@ class PodWorker:
         self._actions: dict[str, Action] = {}
         self._stop_ends_at: dict[str, float] = {}
         self._has_looked = False
+        self._held: dict[str, str] = {}
 
     @property
     def uid(self) -> PodUid:
@@ -142,6 +146,28 @@ class PodWorker:
         """A probe's value changed."""
         self.facts = changes.probed(name, probes)(self.facts, self._around.now())
         self._woken.set()
+
+    def set_orders(self, orders: Orders) -> None:
+        """What operators ask of the machine now; it is written down already."""
+        self.facts = replace(self.facts, orders=orders)
+        self._woken.set()
+
+    @contextlib.contextmanager
+    def holding(self, key: str, name: str) -> Iterator[None]:
+        """Keep the plan from the unit while a command changes it; a deletion with a grace overtakes it.
+
+        Raises Conflict while something is changing it already.
+        """
+        if key in self._tasks or key in self._held:
+            raise Conflict(f"{name} of pod {self.desired.ref} is just being changed; try again")
+        self._held[key] = name
+        try:
+            yield
+        finally:
+            del self._held[key]
+            now = self._around.now().mono
+            self.facts = replace(self.facts, changed_at=now, look_wanted_at=now)
+            self._woken.set()
 
     def refresh(self) -> None:
         """Plan and publish anew without any other input."""
@@ -201,14 +227,16 @@ class PodWorker:
         stopping = {
             a.name: self._stop_ends_at[a.key]
             for a in self._actions.values()
-            if isinstance(a, StopUnit) and a.key in self._stop_ends_at
+            if isinstance(a, StopUnit | SetPower) and a.key in self._stop_ends_at
         }
-        self.facts = replace(self.facts, in_flight=frozenset(self._tasks), stopping=stopping)
+        stopping.update(dict.fromkeys(self._held.values(), math.inf))
+        in_flight = frozenset(self._tasks) | frozenset(self._held)
+        self.facts = replace(self.facts, in_flight=in_flight, stopping=stopping)
         return self.facts
 
     def _start(self, action: Action) -> None:
         now = self._around.now()
-        if isinstance(action, StopUnit):
+        if isinstance(action, StopUnit) or (isinstance(action, SetPower) and action.grace_seconds):
             self._stop_ends_at[action.key] = now.mono + action.grace_seconds
         if action.key == "look":
             self._has_looked = True

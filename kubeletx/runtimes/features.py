@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from kubeletx.api import Traits, names
 from kubeletx.kube.core import Container, Pod, SecurityContext
+from kubeletx.kube.machine_form import machine_of, says_machine
 
 
 def needs_of(pod: Pod) -> frozenset[str]:
@@ -21,11 +22,31 @@ def missing(pod: Pod, traits: Traits) -> tuple[str, ...]:
     found = sorted(needs_of(pod) & set(traits.refuses))
     if traits.remote:
         found += _remote(pod)
-    if pod.spec.virtual_machine is not None and "machine" not in traits.details:
+    if "machine" not in traits.details and (says_machine(pod) or _has_machine_notes(pod)):
         found.append("virtual machines")
-    if pod.spec.virtual_machine is None and set(traits.details) == {"machine"}:
-        found.append("containers")
+    if set(traits.details) == {"machine"} and pod.spec.virtual_machine is None:
+        found += machine_problems(pod)
     return tuple(found)
+
+
+def machine_problems(pod: Pod) -> list[str]:
+    """What keeps a pod that was written as containers from being a machine, with the field's path."""
+    spec = pod.spec
+    if len(spec.containers) != 1 or spec.init_containers or spec.ephemeral_containers:
+        return ["containers (a machine is written as exactly one, without init and ephemeral ones)"]
+    container = spec.containers[0]
+    given = {
+        "command": container.command,
+        "args": container.args,
+        "workingDir": container.working_dir,
+        "env": container.env,
+        "envFrom": container.env_from,
+    }
+    return [f"spec.containers[0].{field} of a machine" for field, value in given.items() if value]
+
+
+def _has_machine_notes(pod: Pod) -> bool:
+    return any(key.startswith(names.VM_PREFIX) for key in pod.metadata.annotations)
 
 
 def reason_of(lacking: tuple[str, ...]) -> str:
@@ -60,11 +81,18 @@ def _pod_needs(pod: Pod) -> Iterator[str]:
         yield from _profiles(security.seccomp_profile, security.app_armor_profile)
     for container in containers:
         yield from _container_needs(container, spec.host_network)
-    if spec.virtual_machine is not None:
-        if spec.virtual_machine.volume_mounts:
+    machine = machine_of(pod)
+    if machine is not None:
+        if machine.volume_mounts:
             yield "mounts"
-        if spec.virtual_machine.volume_devices:
+        if machine.volume_devices:
             yield "block-volumes"
+        if machine.key_pair_name:
+            yield "key-pairs"
+        if machine.trusted_image_certificate:
+            yield "image-certificates"
+    if spec.nics or pod.metadata.annotations.get(names.VM_NICS):
+        yield "nics"
 
 
 def _container_needs(container: Container, host_network: bool) -> Iterator[str]:

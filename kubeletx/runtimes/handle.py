@@ -284,6 +284,15 @@ class RuntimeHandle:
         self._filter.unexpect(unit_id)
         self._table.note_removed(unit_id, at=self._clock.monotonic())
 
+    async def change(self, method: str, start: Callable[[], Awaitable[T]], *, more_seconds: float = 0.0) -> T:
+        """A changing call of a capability under this runtime's deadline, limit, errors and counters.
+
+        `more_seconds`: what the call itself waits for, on top of the deadline.
+        """
+        call_class = CallClass.STOPPING if more_seconds else CallClass.CHANGING
+        seconds = self._limits.request_seconds + more_seconds
+        return await self._change(method, start, seconds=seconds, call_class=call_class)
+
     # --- queries ---
 
     async def version(self) -> RuntimeVersion:

@@ -22,7 +22,7 @@ from aiohttp import web
 
 from kubeletx.api import AlreadyExists, InvalidConfig
 
-from . import routes_agent, routes_images, routes_pods, routes_runtimes, routes_streams
+from . import routes_agent, routes_images, routes_machines, routes_pods, routes_runtimes, routes_streams
 from .backend import AdminBackend
 from .http import errors_as_status
 from .tasks import Tasks
@@ -40,6 +40,7 @@ def make_app(backend: AdminBackend, tasks: Tasks) -> web.Application:
     app.add_routes(routes_agent.routes(backend))
     app.add_routes(routes_pods.routes(backend, tasks))
     app.add_routes(routes_runtimes.routes(backend, tasks))
+    app.add_routes(routes_machines.routes(backend.machines, tasks))
     app.add_routes(routes_images.routes(backend, tasks))
     app.add_routes(routes_streams.routes(backend))
     return app

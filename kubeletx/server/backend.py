@@ -19,6 +19,7 @@ from kubeletx.kube.core import Pod
 from kubeletx.kube.event import Event
 from kubeletx.kube.node import Node
 
+from .machines import MachineVerbs
 from .views import (
     ApplyResult,
     ConfigValue,
@@ -105,6 +106,13 @@ class AdminBackend(Protocol):
 
     async def port_forward(self, target: PodTarget, port: int) -> Session | StreamUrl:
         """One connection to `port` on the pod's loopback."""
+        ...
+
+    # --- machines ---
+
+    @property
+    def machines(self) -> MachineVerbs:
+        """Verbs of virtual machines."""
         ...
 
     # --- node, events, usage ---

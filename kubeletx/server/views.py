@@ -365,3 +365,91 @@ class MetricsView(View, frozen=True, kw_only=True):
     durations: dict[str, HistogramView] = {}
     counters: dict[str, float] = {}
     counts: tuple[CountView, ...] = ()
+
+
+# --- machines ---
+
+
+class MachineOperation(View, frozen=True, kw_only=True):
+    """A reboot, snapshot or restore. `outcome`: begun, done, failed or unknown."""
+
+    verb: str
+    detail: str = ""
+    begun_at: datetime
+    ended_at: datetime | None = None
+    outcome: str
+    message: str = ""
+
+
+class MachineView(View, frozen=True, kw_only=True):
+    """A machine as its verbs see it.
+
+    `power`: running, paused, suspended or off, as it is wanted; `overrides`: the powerSpec that a verb stands
+    above, empty if the spec itself wants it. `power_state`: as it is. `limits`: what is asked for.
+    `operations`: the last ones, oldest first.
+    """
+
+    namespace: str
+    name: str
+    machine: str
+    runtime: str
+    power: str
+    overrides: str = ""
+    power_state: str = ""
+    limits: dict[str, str] = {}
+    granted: dict[str, str] = {}
+    operations: tuple[MachineOperation, ...] = ()
+
+
+class MachineReboot(View, frozen=True, kw_only=True):
+    """The request of a reboot."""
+
+    delay_seconds: float = 0.0
+
+
+class MachineSize(View, frozen=True, kw_only=True):
+    """The request of another size; what is left out stays."""
+
+    cpu: str | None = None
+    memory: str | None = None
+
+
+class SnapshotRequest(View, frozen=True, kw_only=True):
+    """A snapshot to make. `memory`: with the state of the running guest."""
+
+    name: str
+    memory: bool = False
+
+
+class SnapshotView(View, frozen=True, kw_only=True):
+    """One snapshot of a machine."""
+
+    name: str
+    created_at: datetime | None = None
+    with_memory: bool = False
+    current: bool = False
+    parent: str = ""
+    size_bytes: int | None = None
+
+
+class NicView(View, frozen=True, kw_only=True):
+    """One network interface. `state`: attached, attaching, detaching, or wanted (it is not there yet)."""
+
+    name: str
+    state: str
+    mac: str = ""
+    network: str = ""
+    port_id: str = ""
+    ips: tuple[str, ...] = ()
+    message: str = ""
+
+
+class NicRequest(View, frozen=True, kw_only=True):
+    """An interface to plug in, with the fields of spec.nics."""
+
+    name: str
+    subnet_name: str | None = None
+    port_id: str | None = None
+    ip_address: str | None = None
+    tag: str | None = None
+    ipv6_enabled: bool | None = None

@@ -1,8 +1,8 @@
 """What may change in a pod that exists: the rules kubectl users know.
 
 Labels, annotations, images, a shorter or first activeDeadlineSeconds, more tolerations, and a grace period
-that was negative. Of a virtual machine also the power state, which is there to be changed. Anything else
-needs a new pod. Source: kubernetes, pkg/apis/core/validation, ValidatePodUpdate.
+that was negative. Of a virtual machine also the power state, its CPU and memory, and its network interfaces except
+eth0. Anything else needs a new pod. Source: kubernetes, pkg/apis/core/validation, ValidatePodUpdate.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kubeletx.kube.core import Container, Pod, PodSpec, VirtualMachine
+from kubeletx.kube.core import Container, Nic, Pod, PodSpec, VirtualMachine
+
+_SIZES = ("cpu", "memory")
 
 C = TypeVar("C", bound=Container | VirtualMachine)
 
@@ -30,8 +32,8 @@ def _with_allowed_changes(old: PodSpec, new: PodSpec) -> PodSpec:
     }
     if old.virtual_machine is not None and new.virtual_machine is not None:
         (machine,) = _images((old.virtual_machine,), (new.virtual_machine,))
-        power = new.virtual_machine.power_spec
-        changes["virtual_machine"] = msgspec.structs.replace(machine, power_spec=power)
+        changes["virtual_machine"] = _machine(machine, new.virtual_machine)
+        changes["nics"] = _nics(old.nics, new.nics)
     before, after = old.active_deadline_seconds, new.active_deadline_seconds
     if after is not None and (before is None or after <= before):
         changes["active_deadline_seconds"] = after
@@ -41,6 +43,27 @@ def _with_allowed_changes(old: PodSpec, new: PodSpec) -> PodSpec:
     if (old.termination_grace_period_seconds or 0) < 0 and new.termination_grace_period_seconds == 1:
         changes["termination_grace_period_seconds"] = 1
     return msgspec.structs.replace(old, **changes)
+
+
+def _machine(old: VirtualMachine, new: VirtualMachine) -> VirtualMachine:
+    """Power, and the sizes that a living machine can take, as long as each is set before and after."""
+    limits, requests = (
+        {**before, **{name: after[name] for name in _SIZES if name in before and name in after}}
+        for before, after in (
+            (old.resources.limits, new.resources.limits),
+            (old.resources.requests, new.resources.requests),
+        )
+    )
+    resources = msgspec.structs.replace(old.resources, limits=limits, requests=requests)
+    return msgspec.structs.replace(old, power_spec=new.power_spec, resources=resources)
+
+
+def _nics(old: tuple[Nic, ...], new: tuple[Nic, ...]) -> tuple[Nic, ...]:
+    """Interfaces come and go, but eth0 stays and none that stays changes (a portId is frozen once set)."""
+    after = {nic.name: nic for nic in new}
+    kept = all(after.get(nic.name, nic) == nic for nic in old)
+    has_first = any(nic.name == "eth0" for nic in old)
+    return new if kept and (not has_first or "eth0" in after) else old
 
 
 def _images(old: tuple[C, ...], new: tuple[C, ...]) -> tuple[C, ...]:

@@ -39,6 +39,7 @@ from ..server.views import (
     UsageView,
     VersionView,
 )
+from .fake_machines import FakeMachines
 
 STARTED_AT = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -64,6 +65,7 @@ class FakeAdminBackend:
         self.config_values: tuple[ConfigValue, ...] = ()
         self.calls: list[tuple[Any, ...]] = []
         self.delete_takes_effect = True
+        self.machines = FakeMachines(self.calls)
         self._watchers: set[asyncio.Queue[PodChange]] = set()
         self._event_watchers: set[asyncio.Queue[Event]] = set()
 

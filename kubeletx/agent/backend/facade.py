@@ -30,6 +30,7 @@ from kubeletx.server.views import (
 
 from .about import AgentBackend
 from .images import ImageBackend
+from .machines import MachineBackend
 from .node import NodeBackend
 from .pods import PodBackend
 from .runtimes import RuntimeBackend
@@ -46,7 +47,9 @@ class Backend:
         node: NodeBackend,
         runtimes: RuntimeBackend,
         images: ImageBackend,
+        machines: MachineBackend,
     ) -> None:
+        self._machines = machines
         self._about = about
         self._pods = pods
         self._node = node
@@ -108,6 +111,11 @@ class Backend:
     async def port_forward(self, target: PodTarget, port: int) -> Session | StreamUrl:
         """See `AdminBackend.port_forward`."""
         return await self._pods.port_forward(target, port)
+
+    @property
+    def machines(self) -> MachineBackend:
+        """See `AdminBackend.machines`."""
+        return self._machines
 
     async def get_node(self) -> Node:
         """See `AdminBackend.get_node`."""

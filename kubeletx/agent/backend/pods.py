@@ -118,13 +118,18 @@ class PodBackend:
 
     async def open_logs(self, target: PodTarget, options: LogOptions) -> AsyncIterator[bytes]:
         """The container's log lines."""
-        worker = self._worker(target)
+        worker = self.find_worker(target)
         name = self._container(worker.desired.pod, options.container, only=True)
         return await self._logs.open(worker, name, options)
 
     async def exec(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
         """Run a command in a running container."""
         worker, unit_id = self._running(target, container)
+        if request.tty and worker.facts.is_machine:
+            raise Unsupported(
+                f"commands in machine {target.ref} have no terminal; leave -t out, or use 'kubeletx attach -it' "
+                "for its console"
+            )
         handle, supports = self._capable(worker, SupportsExec, "run commands in its units")
         return await handle.ask("exec", lambda: supports.exec(unit_id, request))
 
@@ -136,7 +141,7 @@ class PodBackend:
 
     async def port_forward(self, target: PodTarget, port: int) -> Session | StreamUrl:
         """One connection into the pod."""
-        worker = self._worker(target)
+        worker = self.find_worker(target)
         snapshot = worker.facts.snapshot
         sandbox = snapshot.sandboxes[0] if snapshot is not None and snapshot.sandboxes else None
         if sandbox is None or sandbox.state is not SandboxState.READY:
@@ -179,7 +184,8 @@ class PodBackend:
             raise NotFound(f'pods "{target.name}" not found in namespace "{target.namespace}"')
         return lives
 
-    def _worker(self, target: PodTarget) -> PodWorker:
+    def find_worker(self, target: PodTarget) -> PodWorker:
+        """The living pod that is meant. Raises NotFound, and Conflict for one that waits for its turn."""
         life = self._lives(target)[0]
         worker = self._manager.workers.get(life.uid)
         if worker is None:
@@ -214,7 +220,7 @@ class PodBackend:
         return handle, found
 
     def _running(self, target: PodTarget, container: str) -> tuple[PodWorker, UnitId]:
-        worker = self._worker(target)
+        worker = self.find_worker(target)
         name = self._container(worker.desired.pod, container)
         unit = newest(worker.facts, name)
         if unit is None or not unit.state.is_alive:

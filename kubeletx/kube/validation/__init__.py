@@ -14,6 +14,7 @@ from kubeletx.api import InvalidPod, names
 from ..core import Pod
 from ..load import describe
 from . import words
+from .machine import check_machine_annotations, check_machine_settings
 from .metadata import check_metadata
 from .problems import Problems, alternatives, show
 from .spec import check_spec
@@ -30,6 +31,8 @@ def validate_pod(
     problems = Problems(describe(origin, pod.metadata.name))
     check_metadata(pod.metadata, problems)
     _check_annotations(pod.metadata.annotations, workload_types, problems)
+    check_machine_annotations(pod, problems)
+    check_machine_settings(pod, problems)
     check_spec(pod.spec, problems)
     return tuple(problems.found)
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Collection
-from typing import Final
+from collections.abc import Collection, Sequence
+from typing import Any, Final, TypeVar
 
-from ..core import PodSpec
+import msgspec
+
+from kubeletx.api import names
+
+from ..core import Pod, PodSpec
 from ..machine import Nic, VirtualMachine
+from ..machine_form import POD_TWINS, TWINS, machine_of, says_machine
 from . import words
 from .containers import PULL_POLICIES
 from .mounts import check_mounts
@@ -16,7 +21,11 @@ from .problems import Problems, show
 from .resources import check_amounts, check_resources
 
 MAX_USER_DATA_BYTES: Final = 65535
+T = TypeVar("T")
+
 FIELD: Final = "spec.virtualMachine"
+POWER_WORDS: Final = ("Running", "Paused", "Shutdown", "Suspended")
+SHUTDOWN_WORDS: Final = ("stop", "terminate")
 
 
 def check_machine(machine: VirtualMachine, volumes: Collection[str], problems: Problems) -> None:
@@ -25,8 +34,8 @@ def check_machine(machine: VirtualMachine, volumes: Collection[str], problems: P
     if problems.required(f"{FIELD}.image", machine.image, "name an image"):
         problems.word(f"{FIELD}.image", machine.image, words.image, "remove the white space")
     problems.one_of(f"{FIELD}.imagePullPolicy", machine.image_pull_policy, PULL_POLICIES)
-    problems.one_of(f"{FIELD}.shutdownBehavior", machine.shutdown_behavior, ("stop", "terminate"))
-    problems.one_of(f"{FIELD}.powerSpec", machine.power_spec, ("Running", "Paused", "Shutdown", "Suspended"))
+    problems.one_of(f"{FIELD}.shutdownBehavior", machine.shutdown_behavior, SHUTDOWN_WORDS)
+    problems.one_of(f"{FIELD}.powerSpec", machine.power_spec, POWER_WORDS)
     check_resources(f"{FIELD}.resources", machine.resources, problems)
     check_amounts(f"{FIELD}.resourcesAllocated", machine.resources_allocated, problems)
     for index, rule in enumerate(machine.resize_policy):
@@ -34,22 +43,99 @@ def check_machine(machine: VirtualMachine, volumes: Collection[str], problems: P
         problems.one_of(f"{where}.resourceName", rule.resource_name, ("cpu", "memory"))
         problems.one_of(f"{where}.policy", rule.policy, ("NoRestart", "RestartContainer"))
     check_mounts(FIELD, machine.volume_mounts, machine.volume_devices, volumes, False, problems)
-    if machine.boot_volume is not None and machine.boot_volume not in volumes:
+    _check_boot_volume(f"{FIELD}.bootVolume", machine, volumes, problems)
+    _check_user_data(f"{FIELD}.userData", machine.user_data, problems)
+
+
+def check_machine_annotations(pod: Pod, problems: Problems) -> None:
+    """``kubeletx.io/vm-*``: on a machine, with a value that can be read, and not beside the field they stand for."""
+    notes = pod.metadata.annotations
+    if says_machine(pod) and pod.spec.virtual_machine is None and len(pod.spec.containers) != 1:
         problems.add(
-            f"{FIELD}.bootVolume",
-            f"{show(machine.boot_volume)} is not a volume of this pod",
-            "use one of spec.volumes",
+            "spec.containers", f"has {len(pod.spec.containers)} containers", "a machine is exactly one"
         )
-    _check_user_data(machine.user_data, problems)
+    given = [key for key in notes if key.startswith(names.VM_PREFIX)]
+    if not given:
+        return
+    machine = machine_of(pod, on_vm_runtime=True)
+    for key in given:
+        field = f"metadata.annotations[{key}]"
+        if not says_machine(pod) and pod.spec.runtime_class_name is None:
+            problems.add(
+                field,
+                "is set on a pod of containers",
+                f"set annotation {names.WORKLOAD_TYPE} to vm, or remove it",
+            )
+        elif pod.spec.virtual_machine is not None and key in TWINS:
+            problems.add(
+                field, "is set beside spec.virtualMachine", f"use spec.virtualMachine.{TWINS[key]} instead"
+            )
+        elif key in POD_TWINS and getattr(pod.spec, POD_TWINS[key]):
+            problems.add(field, f"is set beside spec.{POD_TWINS[key]}", "keep one of them")
+    if machine is None or pod.spec.virtual_machine is not None:
+        return
+    volumes = {volume.name for volume in pod.spec.volumes}
+    where = "metadata.annotations[{}]"
+    problems.one_of(where.format(names.VM_POWER), notes.get(names.VM_POWER), POWER_WORDS)
+    problems.one_of(
+        where.format(names.VM_SHUTDOWN_BEHAVIOR), notes.get(names.VM_SHUTDOWN_BEHAVIOR), SHUTDOWN_WORDS
+    )
+    _check_boot_volume(where.format(names.VM_BOOT_VOLUME), machine, volumes, problems)
+    if names.VM_USER_DATA in notes and names.VM_USER_DATA_BASE64 in notes:
+        field = where.format(names.VM_USER_DATA_BASE64)
+        problems.add(field, f"is set beside {names.VM_USER_DATA}", "keep one of them")
+    _check_user_data(where.format(names.VM_USER_DATA_BASE64), notes.get(names.VM_USER_DATA_BASE64), problems)
+    _check_length(where.format(names.VM_USER_DATA), len(notes.get(names.VM_USER_DATA, "").encode()), problems)
+
+
+def check_machine_settings(pod: Pod, problems: Problems) -> None:
+    """What both spellings share: sizes, firmware, meta-data and interfaces in annotations."""
+    notes = pod.metadata.annotations
+    for key in (names.VM_DISK_SIZE, names.VM_MAX_MEMORY, names.VM_MAX_CPUS):
+        problems.quantity(f"metadata.annotations[{key}]", notes.get(key))
+    problems.one_of(
+        f"metadata.annotations[{names.VM_FIRMWARE}]", notes.get(names.VM_FIRMWARE), ("bios", "uefi")
+    )
+    _json(names.VM_META_DATA, dict[str, Any], notes, problems)
+    nics = _json(names.VM_NICS, tuple[Nic, ...], notes, problems)
+    check_nic_list(f"metadata.annotations[{names.VM_NICS}]", nics or (), problems)
+
+
+def _json(key: str, type_: type[T], notes: dict[str, str], problems: Problems) -> T | None:
+    text = notes.get(key)
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=type_)
+    except msgspec.DecodeError as err:
+        problems.add(f"metadata.annotations[{key}]", f"cannot be read: {err}", "write JSON")
+        return None
+
+
+def _check_boot_volume(
+    field: str, machine: VirtualMachine, volumes: Collection[str], problems: Problems
+) -> None:
+    wanted = machine.boot_volume
+    if wanted is None:
+        return
+    if wanted not in volumes:
+        problems.add(field, f"{show(wanted)} is not a volume of this pod", "use one of spec.volumes")
+    elif wanted not in {device.name for device in machine.volume_devices}:
+        problems.add(field, f"{show(wanted)} is not in volumeDevices", "list it there, with a devicePath")
 
 
 def check_nics(spec: PodSpec, problems: Problems) -> None:
     """The pod's network and its interfaces."""
     problems.word("spec.vpc", spec.vpc, words.network_id)
-    names: set[str] = set()
+    check_nic_list("spec.nics", spec.nics, problems)
+
+
+def check_nic_list(field: str, nics: Sequence[Nic], problems: Problems) -> None:
+    """Interfaces with names and addresses of their own."""
+    seen: set[str] = set()
     addresses: set[str] = set()
-    for index, nic in enumerate(spec.nics):
-        _check_nic(f"spec.nics[{index}]", nic, names, addresses, problems)
+    for index, nic in enumerate(nics):
+        _check_nic(f"{field}[{index}]", nic, seen, addresses, problems)
 
 
 def _check_nic(field: str, nic: Nic, names: set[str], addresses: set[str], problems: Problems) -> None:
@@ -64,14 +150,17 @@ def _check_nic(field: str, nic: Nic, names: set[str], addresses: set[str], probl
     addresses.add(nic.ip_address or "")
 
 
-def _check_user_data(user_data: str | None, problems: Problems) -> None:
+def _check_user_data(field: str, user_data: str | None, problems: Problems) -> None:
     if not user_data:
         return
-    field = f"{FIELD}.userData"
     try:
         decoded = base64.b64decode("".join(user_data.split()), validate=True)
-    except binascii.Error:
+    except (binascii.Error, ValueError):
         problems.add(field, f"{show(user_data)} is not base64", "encode it with base64, once")
         return
-    if len(decoded) > MAX_USER_DATA_BYTES:
-        problems.add(field, f"holds {len(decoded)} bytes", f"use at most {MAX_USER_DATA_BYTES}")
+    _check_length(field, len(decoded), problems)
+
+
+def _check_length(field: str, length: int, problems: Problems) -> None:
+    if length > MAX_USER_DATA_BYTES:
+        problems.add(field, f"holds {length} bytes", f"use at most {MAX_USER_DATA_BYTES}")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from .. import actions as act
+from .. import changes
 from ..changes import Change
 from .bind import bind, unbind
 from .context import StepContext
+from .devices import attach_nic, detach_nic, list_nics, resize_unit
 from .directories import remove_directories
 from .look import look
+from .orders import amend, read_orders, without_override
 from .post_start import run_post_start
 from .read_message import read_message
 from .sandbox import create_sandbox, remove_sandbox, stop_sandbox
+from .set_power import set_power
 from .start_unit import start_unit
 from .stop_unit import remove_unit, stop_unit
 from .volumes import prepare_volumes, release_volumes
@@ -37,6 +41,21 @@ async def carry_out(step: StepContext, action: act.Action) -> Change:
             return await read_message(step, action)
         case act.StopUnit():
             return await stop_unit(step, action)
+        case act.ReadOrders():
+            return await read_orders(step)
+        case act.DropOverride():
+            await amend(step.services, step.worker, without_override)
+            return changes.nothing
+        case act.SetPower():
+            return await set_power(step, action)
+        case act.ListNics():
+            return await list_nics(step, action)
+        case act.AttachNic():
+            return await attach_nic(step, action)
+        case act.DetachNic():
+            return await detach_nic(step, action)
+        case act.ResizeUnit():
+            return await resize_unit(step, action)
         case act.RemoveUnit():
             return await remove_unit(step, action)
         case act.StopSandbox(sandbox_id=sandbox_id):

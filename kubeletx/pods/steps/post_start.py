@@ -9,13 +9,13 @@ from .. import changes
 from ..actions import RunPostStart
 from ..changes import Change
 from ..facts import HookState
-from ..roles import spec_of
+from ..roles import find_unit
 from .context import StepContext
 
 
 async def run_post_start(step: StepContext, action: RunPostStart) -> Change:
     """Has no deadline of its own, as with the kubelet; a failure has the container killed."""
-    container = spec_of(step.pod, action.name)
+    container = find_unit(step.pod, action.name)
     if not isinstance(container, Container) or container.lifecycle is None:
         return changes.hook_state(action.name, action.unit_id, HookState.DONE)
     handler = container.lifecycle.post_start

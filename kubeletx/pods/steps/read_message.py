@@ -8,14 +8,14 @@ from kubeletx.kube.core import Container
 from .. import changes
 from ..actions import ReadMessage
 from ..changes import Change
-from ..roles import spec_of
+from ..roles import find_unit
 from .context import StepContext
 
 
 async def read_message(step: StepContext, action: ReadMessage) -> Change:
     """An empty message is remembered too, so that it is read once."""
     message = ""
-    container = spec_of(step.pod, action.name)
+    container = find_unit(step.pod, action.name)
     snapshot = step.facts.snapshot
     status = snapshot.status_of(action.unit_id) if snapshot is not None else None
     if isinstance(container, Container):

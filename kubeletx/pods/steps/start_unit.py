@@ -6,13 +6,12 @@ import structlog
 
 from kubeletx.api import InvalidPod, KubeletxError, UnitId
 from kubeletx.api.names import Event
-from kubeletx.kube.core import VirtualMachine
 
 from .. import changes
 from ..actions import StartUnit
 from ..changes import Change
 from ..counters import container_type
-from ..roles import spec_of
+from ..roles import find_unit
 from .context import StepContext, after_error, is_silence, level_of
 
 log = structlog.get_logger(__name__)
@@ -21,7 +20,7 @@ log = structlog.get_logger(__name__)
 async def start_unit(step: StepContext, action: StartUnit) -> Change:
     """Create with the attempt as key (a repeated call finds the first result), start, and look at it."""
     handle, name = step.handle, action.name
-    container = spec_of(step.pod, name)
+    container = find_unit(step.pod, name)
     unit_id: UnitId | None = None
     step.services.counters.started_containers[container_type(step.pod, name)] += 1
     try:
@@ -37,7 +36,7 @@ async def start_unit(step: StepContext, action: StartUnit) -> Change:
     await step.services.directories.link_log(step.pod, name, action.attempt, unit_id)
     step.normal(Event.STARTED, f"Started container {name}", container=name)
     log.info("Started container", pod=step.desired.ref, container=name, runtime=handle.name)
-    lifecycle = None if isinstance(container, VirtualMachine) else container.lifecycle
+    lifecycle = container.lifecycle if container is not None else None
     has_hook = lifecycle is not None and lifecycle.post_start is not None
     return changes.unit_started(name, unit_id, has_hook=has_hook)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import structlog
-from msgspec.structs import replace
 
 from kubeletx.api import KubeletxError, NotFound
 from kubeletx.api.names import Event
@@ -12,9 +11,8 @@ from kubeletx.kube.core import Container
 from .. import changes
 from ..actions import RemoveUnit, StopUnit
 from ..changes import Change
-from ..facts import Now, PodFacts
 from ..hooks import stop_seconds
-from ..roles import spec_of
+from ..roles import find_unit
 from .context import StepContext, is_silence, level_of
 
 log = structlog.get_logger(__name__)
@@ -32,7 +30,7 @@ async def stop_unit(step: StepContext, action: StopUnit) -> Change:
         await handle.stop_unit(action.unit_id, grace)
         handle.note_unit(await handle.unit_status(action.unit_id))
     except NotFound:
-        return _look_wanted
+        return changes.look_wanted
     except KubeletxError as error:
         if not is_silence(error):
             step.warning(Event.FAILED_KILL_POD, f"error killing container {name}: {error}")
@@ -62,10 +60,7 @@ async def remove_unit(step: StepContext, action: RemoveUnit) -> Change:
 
 
 async def _run_pre_stop(step: StepContext, action: StopUnit) -> None:
-    try:
-        container = spec_of(step.pod, action.name)
-    except KeyError:
-        return
+    container = find_unit(step.pod, action.name)
     if not isinstance(container, Container) or container.lifecycle is None:
         return
     handler = container.lifecycle.pre_stop
@@ -89,8 +84,3 @@ async def _begins_now(step: StepContext, action: StopUnit) -> bool:
         return await step.services.directories.begin_once(step.pod, what)
     except KubeletxError:
         return True
-
-
-def _look_wanted(facts: PodFacts, now: Now) -> PodFacts:
-    """The unit is gone altogether."""
-    return replace(facts, changed_at=now.mono, look_wanted_at=now.mono)

@@ -35,6 +35,10 @@ from kubeletx.testing import FakeClock, FakeRuntime
 T = TypeVar("T")
 
 
+def _type_of(name: str) -> str:
+    return "vm" if name == "kvm" else "container"
+
+
 class AgentModel:
     """`runtimes` holds the fakes by name; their backends survive restarts of the agent."""
 
@@ -50,7 +54,7 @@ class AgentModel:
                 Kind(
                     name="fake",
                     factory=self._make,
-                    workload_types=("container",),
+                    workload_types=tuple(sorted({_type_of(name) for name in names})),
                     schemes=("fake",),
                     default_claim=True,
                     plugin="fake",
@@ -60,7 +64,9 @@ class AgentModel:
         self.config = AgentConfig(
             root_dir=root / "root",
             runtimes=RuntimeSettings(
-                endpoints=tuple(EndpointText(text=f"container:{n}:fake://{n}", origin="flag") for n in names)
+                endpoints=tuple(
+                    EndpointText(text=f"{_type_of(n)}:{n}:fake://{n}", origin="flag") for n in names
+                )
             ),
             sources=SourceSettings(pod_manifest_path=root / "manifests"),
             node=NodeSettings(hostname_override="node"),
@@ -144,9 +150,8 @@ class AgentModel:
 
 def a_pod(name: str = "web", *, runtime: str = "", image: str = "busybox", **spec: Any) -> Pod:
     """A pod as a manifest has it."""
+    spec.setdefault("containers", (Container(name="main", image=image),))
     return Pod(
         metadata=ObjectMeta(name=name, namespace="default"),
-        spec=PodSpec(
-            containers=(Container(name="main", image=image),), runtime_service_name=runtime or None, **spec
-        ),
+        spec=PodSpec(runtime_service_name=runtime or None, **spec),
     )

@@ -106,6 +106,7 @@ NO_REASONS = {
     "ProbeSet",
     "ProbeTarget",
     "RestartAllContainers",
+    "RestartContainer",
     "RuntimeDefault",
     "SandboxConfigError",
     "SetUp",

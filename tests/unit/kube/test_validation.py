@@ -294,6 +294,7 @@ SPEC_PROBLEMS = [
     ("virtualMachine: {name: a, image: i, powerSpec: running}", "spec.virtualMachine.powerSpec", "'running' is not known"),
     ("virtualMachine: {name: a, image: i, shutdownBehavior: x}", "spec.virtualMachine.shutdownBehavior", "'x' is not known"),
     ("virtualMachine: {name: a, image: i, bootVolume: x}", "spec.virtualMachine.bootVolume", "'x' is not a volume of this pod"),
+    ("volumes: [{name: x, emptyDir: {}}], virtualMachine: {name: a, image: i, bootVolume: x}", "spec.virtualMachine.bootVolume", "'x' is not in volumeDevices"),
     ("virtualMachine: {name: a, image: i, userData: 'a b'}", "spec.virtualMachine.userData", "'a b' is not base64"),
     (f"virtualMachine: {{name: a, image: i, userData: '{base64.b64encode(bytes(65536)).decode()}'}}", "spec.virtualMachine.userData", "holds 65536 bytes"),
     ("virtualMachine: {name: a, image: i, resizePolicy: [{resourceName: disk, policy: NoRestart}]}", "spec.virtualMachine.resizePolicy[0].resourceName", "'disk' is not known"),
@@ -316,6 +317,8 @@ def test_a_wrong_spec_is_refused(spec: str, field: str, problem: str) -> None:
     assert problems(full_pod(spec)) == [(field, problem)]
 
 
+VM_NOTES = "annotations: {kubeletx.io/workload-type: vm, "
+
 METADATA_PROBLEMS = [
     ("name: ''", "metadata.name", "is missing"),
     ("name: a..b", "metadata.name", "'a..b' is not a DNS name (lower-case letters, digits, '-' and '.')"),
@@ -328,6 +331,14 @@ METADATA_PROBLEMS = [
     ("annotations: {'a b': c}", "metadata.annotations", "key 'a b' is not a valid key (letters, digits, '-', '_' and '.')"),
     (f"annotations: {{a: {'b' * 262144}}}", "metadata.annotations", "hold 262145 bytes"),
     ("annotations: {kubeletx.io/workload-type: x}", "metadata.annotations[kubeletx.io/workload-type]", "'x' is not a workload type of this node"),
+    ("annotations: {kubeletx.io/vm-power: Paused}", "metadata.annotations[kubeletx.io/vm-power]", "is set on a pod of containers"),
+    (VM_NOTES + "kubeletx.io/vm-power: paused}", "metadata.annotations[kubeletx.io/vm-power]", "'paused' is not known"),
+    (VM_NOTES + "kubeletx.io/vm-boot-volume: a}", "metadata.annotations[kubeletx.io/vm-boot-volume]", "'a' is not a volume of this pod"),
+    (VM_NOTES + "kubeletx.io/vm-user-data-base64: 'a b'}", "metadata.annotations[kubeletx.io/vm-user-data-base64]", "'a b' is not base64"),
+    (VM_NOTES + f"kubeletx.io/vm-user-data: {'b' * 65536}}}", "metadata.annotations[kubeletx.io/vm-user-data]", "holds 65536 bytes"),
+    (VM_NOTES + "kubeletx.io/vm-disk-size: big}", "metadata.annotations[kubeletx.io/vm-disk-size]", "'big' is not a quantity"),
+    (VM_NOTES + "kubeletx.io/vm-firmware: coreboot}", "metadata.annotations[kubeletx.io/vm-firmware]", "'coreboot' is not known"),
+    (VM_NOTES + "kubeletx.io/vm-nics: '[{\"ipAddress\": \"x\"}]'}", "metadata.annotations[kubeletx.io/vm-nics][0].ipAddress", "'x' is not an IP address"),
     ("annotations: {kubeletx.io/runtime-service-name: A}", "metadata.annotations[kubeletx.io/runtime-service-name]", "'A' is not a runtime name (lower-case letters, digits and '-')"),
 ]  # fmt: skip
 
@@ -335,6 +346,22 @@ METADATA_PROBLEMS = [
 @pytest.mark.parametrize(("metadata", "field", "problem"), METADATA_PROBLEMS)
 def test_wrong_metadata_is_refused(metadata: str, field: str, problem: str) -> None:
     assert problems(full_pod(metadata=metadata)) == [(field, problem)]
+
+
+def test_a_machine_s_annotation_beside_its_field_is_refused() -> None:
+    pod = full_pod(
+        "virtualMachine: {name: a, image: i}, nics: [{name: a}]",
+        metadata="annotations: {kubeletx.io/vm-power: Paused, kubeletx.io/vm-nics: '[]'}",
+    )
+    assert problems(pod) == [
+        ("metadata.annotations[kubeletx.io/vm-power]", "is set beside spec.virtualMachine"),
+        ("metadata.annotations[kubeletx.io/vm-nics]", "is set beside spec.nics"),
+    ]
+
+
+def test_a_machine_is_exactly_one_container() -> None:
+    pod = full_pod("containers: [{name: a, image: i}, {name: b, image: i}]", metadata=VM_NOTES + "}")
+    assert problems(pod) == [("spec.containers", "has 2 containers")]
 
 
 def test_all_problems_are_found_at_once_and_each_says_what_to_do() -> None:

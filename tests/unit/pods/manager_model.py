@@ -80,7 +80,7 @@ class NoCredentials:
 class Node:
     """One node; `runtimes` holds the fakes by name and survives restarts of the agent."""
 
-    def __init__(self, root: Path, *names: str) -> None:
+    def __init__(self, root: Path, *names: str, workload_type: str = "container") -> None:
         self.root = root
         self.clock = FakeClock()
         self.sink = FakeEventSink()
@@ -88,13 +88,13 @@ class Node:
         kind = Kind(
             name="fake",
             factory=self._make,
-            workload_types=("container",),
+            workload_types=("container", "vm"),
             schemes=("fake",),
             default_claim=True,
         )
         self.kinds = KindTable([kind])
         self.endpoints = tuple(
-            Endpoint(name=RuntimeName(n), workload_type="container", url=f"fake://{n}", kind="fake")
+            Endpoint(name=RuntimeName(n), workload_type=workload_type, url=f"fake://{n}", kind="fake")
             for n in names or ("one",)
         )
         self.manager: PodManager

@@ -159,7 +159,15 @@ def test_a_remote_runtime_refuses_what_is_on_this_node() -> None:
 
 def test_details_must_fit() -> None:
     assert missing(pod(virtual_machine=VM, containers=()), Traits()) == ("virtual machines",)
-    assert missing(pod(), Traits(details=("machine",))) == ("containers",)
+    assert missing(pod(), Traits(details=("machine",))) == ()
+    two = (Container(name="a", image="i"), Container(name="b", image="i"))
+    assert missing(pod(containers=two), Traits(details=("machine",))) == (
+        "containers (a machine is written as exactly one, without init and ephemeral ones)",
+    )
+    shell = (Container(name="a", image="i", command=("sh",)),)
+    assert missing(pod(containers=shell), Traits(details=("machine",))) == (
+        "spec.containers[0].command of a machine",
+    )
 
 
 def test_the_needs_of_a_full_pod() -> None:

@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from recording_sink import RecordingSink
 
 from kubeletx.api import Conflict, InvalidPod, NotFound, Unavailable
@@ -134,7 +135,7 @@ async def test_any_other_change_is_refused_and_names_the_way_out(
     assert list(sink.pods) == [first.uid]
 
 
-async def test_a_machines_power_and_image_may_change_but_not_its_size(node: Node) -> None:
+async def test_a_machines_power_image_and_size_may_change_but_not_its_key(node: Node) -> None:
     def machine(power: str, image: str, cpu: str) -> Pod:
         text = (
             "{apiVersion: v1, kind: Pod, metadata: {name: vm}, spec: {virtualMachine: {name: testVM, "
@@ -145,8 +146,12 @@ async def test_a_machines_power_and_image_may_change_but_not_its_size(node: Node
     source, _ = await node.start()
     await source.apply(machine("Running", "a.img", "1"))
     assert (await source.apply(machine("Paused", "b.img", "1")))[0] is Action.CONFIGURED
-    with pytest.raises(Conflict, match=r"spec\.virtualMachine\.resources\.limits\.cpu"):
-        await source.apply(machine("Paused", "b.img", "2"))
+    assert (await source.apply(machine("Paused", "b.img", "2")))[0] is Action.CONFIGURED
+    other = machine("Paused", "b.img", "2")
+    assert other.spec.virtual_machine is not None
+    booting = replace(other.spec.virtual_machine, public_key="ssh-ed25519 x")
+    with pytest.raises(Conflict, match=r"spec\.virtualMachine\.publicKey"):
+        await source.apply(replace(other, spec=replace(other.spec, virtual_machine=booting)))
 
 
 async def test_replace_with_force_is_another_pod(node: Node) -> None:

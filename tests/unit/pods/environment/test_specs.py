@@ -22,8 +22,8 @@ from kubeletx.api import (
     names,
 )
 from kubeletx.kube.hashes import container_hash
+from kubeletx.kube.machine_form import machine_of
 from kubeletx.pods.environment import build_sandbox_spec, build_unit_spec, sandbox_warnings
-from kubeletx.pods.environment.machine import KEY_PAIR
 
 RUNTIME = RuntimeName("ctr-a")
 IMAGE = ImageStatus(id="sha256:1", ref="sha256:1", user=5)
@@ -226,9 +226,52 @@ def test_a_virtual_machine_becomes_a_machine():
 
 def test_settings_of_a_machine_come_from_its_annotations():
     annotations = {"kubeletx.io/vm-disk-size": "10Gi", "kubeletx.io/vm-firmware": "uefi", "other": "x"}
+    annotations["kubeletx.io/vm-cpu-model"] = "host"
     found = machine({"keyPairName": "k", "shutdownBehavior": "terminate"}, annotations=annotations)
     assert (found.root_size_bytes, found.firmware, found.keep_disk) == (10 << 30, "uefi", False)
-    assert set(found.settings) == {"kubeletx.io/vm-disk-size", "kubeletx.io/vm-firmware", KEY_PAIR}
+    assert set(found.settings) == {"kubeletx.io/vm-cpu-model", names.VM_KEY_PAIR}
+
+
+def test_a_machine_written_as_one_container_is_the_same_machine():
+    notes = {
+        names.WORKLOAD_TYPE: "vm",
+        names.VM_POWER: "Paused",
+        names.VM_SSH_KEYS: "ssh-ed25519 x\nssh-ed25519 y\n",
+        names.VM_USER_DATA: "#cloud-config\n",
+        names.VM_META_DATA: '{"local": {"a": 1}}',
+        names.VM_SHUTDOWN_BEHAVIOR: "terminate",
+        names.VM_NICS: '[{"portId": "p1"}, {"name": "data", "subnetName": "s"}]',
+        names.VM_VPC: "demo",
+        names.VM_DISK_SIZE: "5Gi",
+        names.VM_MAX_CPUS: "4",
+        names.VM_MAX_MEMORY: "4Gi",
+        names.VM_CERTIFICATES: "a\nb",
+    }
+    pod = make_pod({"containers": [{"name": "guest", "image": "disk.img"}]}, annotations=notes)
+    written = machine_of(pod)
+    assert written is not None
+    spec = build_unit_spec(pod, written, make_node(), attempt=0, image=None, runtime_name=RUNTIME)
+    found = spec.detail
+    assert isinstance(found, Machine)
+    assert (spec.name, spec.image.requested, found.power) == ("guest", "disk.img", "paused")
+    assert (found.hostname, found.vpc, found.keep_disk) == (pod.name, "demo", False)
+    assert found.cloud_init.user_data == b"#cloud-config\n"
+    assert found.cloud_init.meta_data == {"local": {"a": 1}}
+    assert found.cloud_init.ssh_keys == ("ssh-ed25519 x", "ssh-ed25519 y")
+    assert [(nic.name, nic.port_id, nic.network) for nic in found.nics] == [
+        ("eth0", "p1", ""),
+        ("data", "", "s"),
+    ]
+    assert (found.root_size_bytes, found.max_vcpus, found.max_memory_bytes) == (5 << 30, 4, 4 << 30)
+    assert found.settings == {names.VM_CERTIFICATES: "a\nb"}
+
+
+def test_a_container_is_a_machine_only_where_its_pod_or_its_runtime_says_so():
+    pod = make_pod({"containers": [{"name": "guest", "image": "disk.img"}]})
+    assert machine_of(pod) is None
+    found = machine_of(pod, on_vm_runtime=True)
+    assert found is not None
+    assert found.name == "guest"
 
 
 def test_user_data_is_decoded():

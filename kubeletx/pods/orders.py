@@ -1,0 +1,130 @@
+"""What operators asked of a pod's machine besides its spec, and what was begun that may not be repeated.
+
+A file in the pod's own directory holds it, so that it ends with the pod and survives the agent and its database:
+
+    power       a verb's wish (pause, stop, ...) until the opposite verb or a change of powerSpec
+    off_unit    the unit that we switched off: its end is nobody's failure, and the same one is started again
+    resources   limits that ``vm resize`` asked for, until the spec's own change
+    nics        interfaces that ``vm nic`` added or took away, until the spec's own list changes
+    operations  reboots, snapshots and restores: begun, then done or failed; unknown after a crash, never rerun
+
+Pure values and functions; the worker keeps the newest in its facts, `steps/orders.py` reads and writes the file.
+"""
+
+from __future__ import annotations
+
+import enum
+from datetime import datetime
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from kubeletx.kube.core import Nic
+
+KEPT_OPERATIONS: Final = 20
+
+
+class Outcome(enum.Enum):
+    """How an operation stands."""
+
+    BEGUN = "begun"
+    DONE = "done"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    """The agent or the answer was lost in the middle: it may have happened, and it is not done again."""
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that may not be repeated. `detail`: the snapshot's name, the delay."""
+
+    id: int
+    verb: str
+    detail: str = ""
+    begun_at: datetime
+    ended_at: datetime | None = None
+    outcome: Outcome = Outcome.BEGUN
+    message: str = ""
+
+
+class Orders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """See the module's docstring. Each wish stands beside the part of the spec that it overrides."""
+
+    power: str = ""
+    """running, paused, suspended or off; empty: the spec decides."""
+    power_spec: str = ""
+    off_unit: str = ""
+    resources: dict[str, str] = {}
+    resources_spec: dict[str, str] = {}
+    size_asked: str = ""
+    """The size last asked of unit `size_unit`; what was granted is in its status."""
+    size_unit: str = ""
+    nics_added: tuple[Nic, ...] = ()
+    nics_removed: tuple[str, ...] = ()
+    nics_spec: str = ""
+    operations: tuple[Operation, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing was asked and nothing was done."""
+        return self == _NOTHING
+
+
+_NOTHING = Orders()
+
+_decoder = msgspec.json.Decoder(Orders)
+
+
+def encode(orders: Orders) -> bytes:
+    """For the file."""
+    return msgspec.json.encode(orders)
+
+
+def decode(data: bytes) -> Orders:
+    """From the file. Raises ValueError for what this version cannot read."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from error
+
+
+def after_restart(orders: Orders, now: datetime) -> tuple[Orders, tuple[Operation, ...]]:
+    """The orders as a new process takes them up, and the operations whose end nobody saw."""
+    lost = tuple(
+        replace(
+            one,
+            outcome=Outcome.UNKNOWN,
+            ended_at=now,
+            message="the agent ended before it did; look at the machine, it is not done again",
+        )
+        for one in orders.operations
+        if one.outcome is Outcome.BEGUN
+    )
+    by_id = {one.id: one for one in lost}
+    operations = tuple(by_id.get(one.id, one) for one in orders.operations)
+    return replace(orders, operations=operations), lost
+
+
+def begun(orders: Orders, verb: str, detail: str, now: datetime) -> tuple[Orders, Operation]:
+    """Write down that it begins."""
+    number = max((one.id for one in orders.operations), default=0) + 1
+    made = Operation(id=number, verb=verb, detail=detail, begun_at=now)
+    return replace(orders, operations=(*orders.operations, made)[-KEPT_OPERATIONS:]), made
+
+
+def ended(orders: Orders, number: int, outcome: Outcome, now: datetime, message: str = "") -> Orders:
+    """Write down how it ended."""
+    return replace(
+        orders,
+        operations=tuple(
+            replace(one, outcome=outcome, ended_at=now, message=message) if one.id == number else one
+            for one in orders.operations
+        ),
+    )
+
+
+def with_power(orders: Orders, power: str, spec_power: str, power_spec: str) -> Orders:
+    """A verb's wish; one that is what the spec says is no override. `spec_power`: the spec's, in our words."""
+    if power == spec_power:
+        return replace(orders, power="", power_spec="")
+    return replace(orders, power=power, power_spec=power_spec)

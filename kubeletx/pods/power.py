@@ -1,0 +1,130 @@
+"""Desired power of a machine: what the spec or a verb wants, and the one step from here to there. Pure.
+
+    state \\ wanted   running     paused       suspended   off
+    RUNNING          -           pause        suspend     power off
+    HELD             resume      -            suspend     power off
+    PARKED           resume      resume¹      -           power off
+    EXITED by us     start       start¹       start¹      -
+    EXITED itself    restartPolicy decides, whatever is wanted but off
+
+    ¹ and from there on
+
+A machine that is off because somebody asked has not ended: neither phase nor restart policy count it.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final
+
+from kubeletx.api import UnitState, UnitSummary
+from kubeletx.api.names import Event
+from kubeletx.kube.machine_form import power_of
+
+from .actions import SetPower
+from .facts import DesiredPod, PodFacts
+
+if TYPE_CHECKING:
+    from .plan import Draft
+
+
+class Power(enum.Enum):
+    """Where a machine can be brought; the words of `kubeletx.api.Machine.power`."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    SUSPENDED = "suspended"
+    OFF = "off"
+
+
+class PowerStep(enum.Enum):
+    """One call that changes power."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    SUSPEND = "suspend"
+    POWER_OFF = "power_off"
+    START = "start"
+
+
+OF_SPEC: Final = {
+    "Running": Power.RUNNING,
+    "Paused": Power.PAUSED,
+    "Suspended": Power.SUSPENDED,
+    "Shutdown": Power.OFF,
+}
+
+_STEPS: Final = {
+    (UnitState.RUNNING, Power.PAUSED): PowerStep.PAUSE,
+    (UnitState.RUNNING, Power.SUSPENDED): PowerStep.SUSPEND,
+    (UnitState.RUNNING, Power.OFF): PowerStep.POWER_OFF,
+    (UnitState.HELD, Power.RUNNING): PowerStep.RESUME,
+    (UnitState.HELD, Power.SUSPENDED): PowerStep.SUSPEND,
+    (UnitState.HELD, Power.OFF): PowerStep.POWER_OFF,
+    (UnitState.PARKED, Power.RUNNING): PowerStep.RESUME,
+    (UnitState.PARKED, Power.PAUSED): PowerStep.RESUME,
+    (UnitState.PARKED, Power.OFF): PowerStep.POWER_OFF,
+}
+
+
+def spec_power(desired: DesiredPod) -> Power:
+    """What the spec wants."""
+    return OF_SPEC.get(power_of(desired.pod), Power.RUNNING)
+
+
+def is_overridden(desired: DesiredPod, facts: PodFacts) -> bool:
+    """Whether a verb's wish stands above the spec's."""
+    orders = facts.orders
+    return orders is not None and bool(orders.power) and orders.power_spec == power_of(desired.pod)
+
+
+def wanted_power(desired: DesiredPod, facts: PodFacts) -> Power:
+    """What is wanted now: the verb's wish while the spec is the one it was said against, else the spec's."""
+    if facts.orders is not None and is_overridden(desired, facts):
+        return Power(facts.orders.power)
+    return spec_power(desired)
+
+
+def is_wanted_off(desired: DesiredPod, facts: PodFacts) -> bool:
+    """Whether the pod is a machine that is to be off, so that nothing of it is started."""
+    return facts.is_machine and wanted_power(desired, facts) is Power.OFF
+
+
+def was_switched_off(facts: PodFacts, unit: UnitSummary | None) -> bool:
+    """Whether the unit ended because it was to be off."""
+    if unit is None or facts.orders is None or unit.state is not UnitState.EXITED:
+        return False
+    return facts.orders.off_unit == unit.id
+
+
+def is_kept(desired: DesiredPod, facts: PodFacts, unit: UnitSummary | None) -> bool:
+    """Whether a machine that does not run has not ended all the same: off by a wish, or the wish is not read yet."""
+    if not facts.is_machine:
+        return False
+    return facts.orders is None or is_wanted_off(desired, facts) or was_switched_off(facts, unit)
+
+
+def plan_power(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
+    """Plan the one step that brings the machine nearer to where it is wanted."""
+    step = next_step(unit, desired, facts)
+    if step is None:
+        return
+    if step is not PowerStep.START and not facts.can_power:
+        wanted = wanted_power(desired, facts).value
+        draft.tell(
+            Event.POWER_UNSUPPORTED,
+            f"runtime {facts.runtime} cannot change the power of its units; {unit.name} stays as it is "
+            f"instead of {wanted}",
+        )
+        return
+    if draft.is_due(facts.unit(unit.name).power_failure):
+        grace = facts.grace_seconds if step is PowerStep.POWER_OFF else 0
+        draft.do(SetPower(name=unit.name, unit_id=unit.id, step=step.value, grace_seconds=grace))
+
+
+def next_step(unit: UnitSummary, desired: DesiredPod, facts: PodFacts) -> PowerStep | None:
+    """See the table."""
+    wanted = wanted_power(desired, facts)
+    if was_switched_off(facts, unit):
+        return None if wanted is Power.OFF else PowerStep.START
+    return _STEPS.get((unit.state, wanted))

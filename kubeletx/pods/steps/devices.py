@@ -1,0 +1,94 @@
+"""Interfaces and size of one living machine."""
+
+from __future__ import annotations
+
+import structlog
+from msgspec.structs import replace
+
+from kubeletx.api import KubeletxError, SupportsNics, SupportsResize, Unsupported
+from kubeletx.api.names import Event
+
+from .. import changes
+from ..actions import AttachNic, DetachNic, ListNics, ResizeUnit
+from ..changes import Change
+from ..environment.machine import build_nic
+from .context import StepContext, after_error, is_silence, level_of
+from .orders import amend
+
+log = structlog.get_logger(__name__)
+
+
+async def list_nics(step: StepContext, action: ListNics) -> Change:
+    """Ask which there are."""
+    try:
+        found = await step.handle.ask("list_nics", lambda: _nics(step).list_nics(action.unit_id))
+    except KubeletxError as error:
+        level_of(error, log)("Failed to list interfaces", pod=step.desired.ref, err=str(error))
+        return changes.nic_failed(action.name, Event.FAILED_NIC, str(error))
+    return changes.nics_seen(action.name, action.unit_id, tuple(found))
+
+
+async def attach_nic(step: StepContext, action: AttachNic) -> Change:
+    """Plug one in; one whose port is not there yet is tried again."""
+    nic = build_nic(action.nic)
+    try:
+        await step.handle.change("attach_nic", lambda: _nics(step).attach_nic(action.unit_id, nic))
+    except KubeletxError as error:
+        return _nic_failed(step, action.name, f"attach interface {nic.name}", error)
+    step.normal(Event.NIC_ATTACHED, f"Attached interface {nic.name} to {action.name}", container=action.name)
+    return changes.nics_changed(action.name)
+
+
+async def detach_nic(step: StepContext, action: DetachNic) -> Change:
+    """Ask the guest to let go of one."""
+    try:
+        await step.handle.change(
+            "detach_nic", lambda: _nics(step).detach_nic(action.unit_id, action.nic_name)
+        )
+    except KubeletxError as error:
+        return _nic_failed(step, action.name, f"detach interface {action.nic_name}", error)
+    step.normal(
+        Event.NIC_DETACHED, f"Detached interface {action.nic_name} from {action.name}", container=action.name
+    )
+    return changes.nics_changed(action.name)
+
+
+async def resize_unit(step: StepContext, action: ResizeUnit) -> Change:
+    """Ask for the size, and write down that it was asked; what is granted shows later."""
+    handle = step.handle
+    try:
+        able: SupportsResize | None = handle.capability(SupportsResize)
+        if able is None:
+            raise Unsupported(f"runtime {handle.name} cannot resize its units")
+        resources = step.services.specs.resources(step.desired, step.facts, action.name)
+        await handle.change("update_resources", lambda: able.update_resources(action.unit_id, resources))
+        await amend(
+            step.services,
+            step.worker,
+            lambda orders: replace(orders, size_asked=action.size, size_unit=action.unit_id),
+        )
+        handle.note_unit(await handle.unit_status(action.unit_id))
+    except KubeletxError as error:
+        if not is_silence(error):
+            text = f"Failed to resize {action.name}: {error}"
+            step.warning(Event.FAILED_RESIZE, text, container=action.name)
+        level_of(error, log)("Failed to resize", pod=step.desired.ref, err=str(error))
+        change = changes.resize_failed(action.name, error.reason or Event.FAILED_RESIZE, str(error))
+        return after_error(error, step.now(), change)
+    step.normal(
+        Event.MACHINE_RESIZED, f"Asked machine {action.name} to become {action.size}", container=action.name
+    )
+    return changes.resized(action.name)
+
+
+def _nics(step: StepContext) -> SupportsNics:
+    found: SupportsNics | None = step.handle.capability(SupportsNics)
+    if found is None:
+        raise Unsupported(f"runtime {step.handle.name} cannot change interfaces")
+    return found
+
+
+def _nic_failed(step: StepContext, name: str, what: str, error: KubeletxError) -> Change:
+    step.warning(Event.FAILED_NIC, f"Failed to {what}: {error}", container=name)
+    level_of(error, log)("Failed to change interfaces", pod=step.desired.ref, err=str(error))
+    return after_error(error, step.now(), changes.nic_failed(name, Event.FAILED_NIC, str(error)))

@@ -1,0 +1,60 @@
+"""Reading and writing what operators asked of a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import structlog
+from msgspec.structs import replace
+
+from kubeletx.api import KubeletxError
+from kubeletx.api.names import Event
+
+from .. import changes
+from ..changes import Change
+from ..orders import Orders, after_restart, decode, encode
+from .context import StepContext
+
+if TYPE_CHECKING:
+    from ..services import PodServices
+    from ..worker import PodWorker
+
+log = structlog.get_logger(__name__)
+
+
+async def read_orders(step: StepContext) -> Change:
+    """Take up what an earlier process wrote down; an operation that it did not end has ended as unknown."""
+    try:
+        data = await step.services.directories.read_orders(step.pod)
+        orders = decode(data) if data else Orders()
+    except (KubeletxError, ValueError) as error:
+        log.warning("Could not read what was asked of a machine", pod=step.desired.ref, err=str(error))
+        orders = Orders()
+    orders, lost = after_restart(orders, step.now().wall)
+    for one in lost:
+        what = f"{one.verb} {one.detail}".strip()
+        step.warning(Event.OPERATION_UNKNOWN, f"{what} begun at {one.begun_at:%H:%M:%S}: {one.message}")
+    if lost:
+        await write(step.services, step.worker, orders)
+    return changes.orders_read(orders)
+
+
+async def write(services: PodServices, worker: PodWorker, orders: Orders) -> None:
+    """On the disk for good when it returns. Raises when it cannot be."""
+    await services.directories.write_orders(worker.desired.pod, encode(orders))
+
+
+async def amend(services: PodServices, worker: PodWorker, change: Callable[[Orders], Orders]) -> Orders:
+    """Change the orders: on the disk first, then for the plan."""
+    async with services.order_lock(worker.uid):
+        after = change(worker.facts.orders or Orders())
+        if after != worker.facts.orders:
+            await write(services, worker, after)
+            worker.set_orders(after)
+    return after
+
+
+def without_override(orders: Orders) -> Orders:
+    """The spec's power changed: what a verb wished before no longer counts."""
+    return replace(orders, power="", power_spec="")

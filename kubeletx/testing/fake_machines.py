@@ -1,0 +1,115 @@
+"""`FakeMachines`: the machine part of `FakeAdminBackend`, over values in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..api import NotFound, Unsupported
+from ..server.views import MachineSize, MachineView, NicRequest, NicView, PodTarget, SnapshotView
+from .fake_runtime import one_pixel_png
+
+_POWER = {
+    "pause": ("paused", "paused"),
+    "suspend": ("suspended", "suspended"),
+    "stop": ("off", "shutdown"),
+    "start": ("running", "running"),
+    "resume": ("running", "running"),
+}
+
+
+class FakeMachines:
+    """Implements `kubeletx.server.machines.MachineVerbs`. A test puts machines into `machines`, by pod."""
+
+    def __init__(self, calls: list[tuple[Any, ...]]) -> None:
+        """`calls`: where changing calls are noted."""
+        self.machines: dict[tuple[str, str], MachineView] = {}
+        self.snapshots: dict[str, SnapshotView] = {}
+        self.nics: dict[str, NicView] = {}
+        self.calls = calls
+
+    async def find_machine(self, target: PodTarget) -> MachineView:
+        """The value put in; Unsupported for a pod that is none."""
+        found = self.machines.get((target.namespace, target.name))
+        if found is None:
+            raise Unsupported(
+                f"pod {target.ref} is a pod of containers; 'kubeletx vm' is for virtual machines"
+            )
+        return found
+
+    async def machine_power(self, target: PodTarget, verb: str, timeout_seconds: float) -> MachineView:
+        """At once."""
+        found = await self.find_machine(target)
+        self.calls.append(("machine_power", target.ref, verb, timeout_seconds))
+        power, state = _POWER[verb]
+        overrides = "" if power == "running" else "Running"
+        return self._put(target, replace(found, power=power, power_state=state, overrides=overrides))
+
+    async def reboot_machine(self, target: PodTarget, delay_seconds: float) -> MachineView:
+        """Noted only."""
+        self.calls.append(("reboot_machine", target.ref, delay_seconds))
+        return await self.find_machine(target)
+
+    async def resize_machine(self, target: PodTarget, size: MachineSize) -> MachineView:
+        """Asked for, not granted."""
+        found = await self.find_machine(target)
+        self.calls.append(("resize_machine", target.ref, size))
+        asked = {k: v for k, v in (("cpu", size.cpu), ("memory", size.memory)) if v is not None}
+        return self._put(target, replace(found, limits={**found.limits, **asked}))
+
+    async def list_snapshots(self, target: PodTarget) -> Sequence[SnapshotView]:
+        """`snapshots`."""
+        await self.find_machine(target)
+        return list(self.snapshots.values())
+
+    async def create_snapshot(self, target: PodTarget, name: str, memory: bool) -> SnapshotView:
+        """Put into `snapshots`."""
+        await self.find_machine(target)
+        self.calls.append(("create_snapshot", target.ref, name, memory))
+        return self.snapshots.setdefault(name, SnapshotView(name=name, with_memory=memory))
+
+    async def restore_snapshot(self, target: PodTarget, name: str) -> MachineView:
+        """NotFound for one that is not there."""
+        found = await self.find_machine(target)
+        if name not in self.snapshots:
+            raise NotFound(f"machine {target.ref} has no snapshot {name!r}")
+        self.calls.append(("restore_snapshot", target.ref, name))
+        return found
+
+    async def delete_snapshot(self, target: PodTarget, name: str) -> MachineView:
+        """Taken out of `snapshots`."""
+        self.calls.append(("delete_snapshot", target.ref, name))
+        self.snapshots.pop(name, None)
+        return await self.find_machine(target)
+
+    async def list_nics(self, target: PodTarget) -> Sequence[NicView]:
+        """`nics`."""
+        await self.find_machine(target)
+        return list(self.nics.values())
+
+    async def attach_nic(self, target: PodTarget, wanted: NicRequest) -> Sequence[NicView]:
+        """Put into `nics`."""
+        self.calls.append(("attach_nic", target.ref, wanted))
+        self.nics[wanted.name] = NicView(name=wanted.name, state="attached", network=wanted.subnet_name or "")
+        return await self.list_nics(target)
+
+    async def detach_nic(self, target: PodTarget, name: str) -> Sequence[NicView]:
+        """Taken out of `nics`."""
+        self.calls.append(("detach_nic", target.ref, name))
+        self.nics.pop(name, None)
+        return await self.list_nics(target)
+
+    async def machine_screenshot(self, target: PodTarget) -> bytes:
+        """A black pixel."""
+        await self.find_machine(target)
+        return one_pixel_png()
+
+    async def machine_definition(self, target: PodTarget) -> str:
+        """A line of XML."""
+        return f"<domain><name>{(await self.find_machine(target)).machine}</name></domain>\n"
+
+    def _put(self, target: PodTarget, view: MachineView) -> MachineView:
+        self.machines[(target.namespace, target.name)] = view
+        return view
