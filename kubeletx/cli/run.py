@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 
 from .settings import Invocation
+
+_NO_FORK_HANDLERS = ("GRPC_ENABLE_FORK_SUPPORT", "false")
+"""A library in this process that forks on its own (libvirt's embedded driver) would run gRPC's fork handlers, and
+its child dies in them before it can execute the emulator. We never fork ourselves."""
 
 
 def run(invocation: Invocation) -> int:
     """Read the configuration and run until the agent ends; its exit code."""
     _import_structlog()
+    os.environ.setdefault(*_NO_FORK_HANDLERS)
     config = invocation.load()
     from kubeletx.agent.main import run_agent
 

@@ -25,7 +25,15 @@ from .mounts import list_mounts, unmount_below
 from .process import list_pids, process_state, read_pid_file, write_pid_file
 
 OWNER_FILE = "owner"
-_PROGRAMS = ("containerd", "containerd-shim-runc-v2", "docker-registry", "runc", "kubeletx")
+_PROGRAMS = (
+    "containerd",
+    "containerd-shim-runc-v2",
+    "docker-registry",
+    "runc",
+    "kubeletx",
+    "qemu-system-x86_64",
+    "libvirtd",
+)
 
 
 def claim(base_dir: Path) -> None:

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import libvirt
 
-from kubeletx.api import Host, Unavailable
+from kubeletx.api import Host, InvalidConfig, Unavailable
 
 from .errors import translate
 
@@ -30,6 +30,7 @@ _CONCURRENT_CALLS = 3
 """One fewer than the host's threads, so that a health call finds one; more callers wait their turn."""
 _KEEPALIVE_SECONDS = 5
 _KEEPALIVE_COUNT = 3
+_LONGEST_ROOT = 107 - len("/lib/qemu/channel/target/domain-1000000-kx-01234567/org.qemu.guest_agent.0")
 _QEMU_CONF = """\
 # Written by kubeletx for its embedded driver; edit as you like, it is only written when it is missing.
 user = "root"
@@ -257,7 +258,13 @@ def _prepare_embedded(url: str) -> None:
     """The driver's settings: machines run as this process's user, and write their logs themselves."""
     (root,) = parse_qs(urlsplit(url).query).get("root", ("",))
     if not root:
-        raise Unavailable(f"{url} names no directory: write qemu:///embed?root=DIRECTORY")
+        raise InvalidConfig(field=url, problem="names no directory", fix="write qemu:///embed?root=DIRECTORY")
+    if len(root) > _LONGEST_ROOT:
+        raise InvalidConfig(
+            field=url,
+            problem=f"the directory's path has {len(root)} characters; sockets below it would have too long names",
+            fix=f"use one of at most {_LONGEST_ROOT} characters",
+        )
     path = os.path.join(root, "etc", "qemu.conf")
     if not os.path.exists(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -23,3 +23,5 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Most processors one machine may ask for."""
     watchdog: bool = False
     """Give every machine an i6300esb watchdog; when the guest lets it run out, the machine ends."""
+    image_directories: tuple[str, ...] = ()
+    """Local paths and file URLs of images are allowed below these only."""

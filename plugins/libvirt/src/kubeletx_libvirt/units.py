@@ -113,7 +113,7 @@ class Units:
             disks = await self._make_disks(unit_id, spec, machine, sandbox)
             plan = Plan(
                 uuid=unit_id,
-                name=domain_name(sandbox, unit_id),
+                name=domain_name(unit_id),
                 title=f"{sandbox.namespace}/{sandbox.name}",
                 metadata=metadata_element(identity),
                 accelerator=await self._accelerator(),

@@ -44,11 +44,9 @@ def domain_uuid(agent_id: str, runtime: str, sandbox_id: SandboxId, unit: str, a
     return UnitId(str(uuid.uuid5(_UUIDS, "\0".join((agent_id, runtime, sandbox_id, unit, str(attempt))))))
 
 
-def domain_name(sandbox: SandboxSpec, unit_id: UnitId) -> str:
-    """For people in virsh: namespace, pod, and enough of the id to be unique."""
-    text = f"{sandbox.namespace}_{sandbox.name}"
-    clean = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in text)
-    return f"{clean[:80]}_{unit_id[:8]}"
+def domain_name(unit_id: UnitId) -> str:
+    """Short, because libvirt puts it into paths of sockets; the pod's name is the domain's title."""
+    return f"kx-{unit_id[:8]}"
 
 
 def identity_of(

@@ -1,0 +1,129 @@
+"""libvirt for tests and demo: the embedded driver, or a libvirtd of one's own.
+
+The embedded driver (`embedded_endpoint`) runs inside whoever opens it; a process can open only one root in its
+life. `PrivateLibvirtd` starts a libvirtd that believes to be the system's, in a mount namespace where
+libvirt's directories are private ones; it can be stopped, paused and killed while machines run.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from . import sweep
+from .images import default_cache_dir
+from .process import Daemon
+from .tools import daemon_environment, get_tool
+
+QEMU_CONF = """\
+user = "root"
+group = "root"
+remember_owner = 0
+stdio_handler = "file"
+security_driver = "none"
+namespaces = []
+"""
+_SYSTEM_DIRECTORIES = (
+    "/run/libvirt",
+    "/etc/libvirt",
+    "/var/lib/libvirt",
+    "/var/cache/libvirt",
+    "/var/log/libvirt",
+)
+
+
+def embedded_endpoint(root: Path, *, name: str = "libvirt-qemu") -> str:
+    """Value for --container-runtime-endpoint: libvirt's driver in the agent, its files below `root`."""
+    return f"vm:{name}:{embedded_url(root)}"
+
+
+def embedded_url(root: Path) -> str:
+    """The URI. What libvirt found out about the emulator is shared between runs: asking takes seconds."""
+    _share_cache(root / "cache" / "qemu" / "capabilities")
+    return f"qemu:///embed?root={root}"
+
+
+class PrivateLibvirtd:
+    """One libvirtd with directories of its own below ``BASE/<name>``."""
+
+    def __init__(self, base_dir: Path, *, name: str = "libvirtd") -> None:
+        """`base_dir`: the lab's, so that a sweep finds what is left."""
+        self.name = name
+        self.directory = base_dir / name
+        self.daemon: Daemon | None = None
+
+    @property
+    def socket_path(self) -> Path:
+        """Its socket."""
+        return self.directory / "sock" / "libvirt-sock"
+
+    @property
+    def url(self) -> str:
+        """The URI to reach it."""
+        return f"qemu+unix:///system?socket={self.socket_path}"
+
+    @property
+    def endpoint(self) -> str:
+        """Value for --container-runtime-endpoint."""
+        return f"vm:{self.name}:{self.url}"
+
+    def start(self) -> None:
+        """Start it and wait for its socket."""
+        for number, _ in enumerate(_SYSTEM_DIRECTORIES):
+            (self.directory / f"d{number}").mkdir(parents=True, exist_ok=True)
+        (self.directory / "sock").mkdir(exist_ok=True)
+        (self.directory / "d1" / "qemu.conf").write_text(QEMU_CONF)
+        config = self.directory / "libvirtd.conf"
+        config.write_text(
+            f'unix_sock_dir = "{self.directory}/sock"\n'
+            'auth_unix_rw = "none"\nunix_sock_rw_perms = "0700"\nlog_outputs = "3:stderr"\n'
+        )
+        _share_cache(self.directory / "d3" / "qemu" / "capabilities")
+        binds = " && ".join(
+            f"mkdir -p {target} && mount --bind {shlex.quote(str(self.directory))}/d{number} {target}"
+            for number, target in enumerate(_SYSTEM_DIRECTORIES)
+        )
+        script = f"{binds} && exec {get_tool('libvirtd')} --config {shlex.quote(str(config))} --pid-file {shlex.quote(str(self.directory))}/pid"
+        self.socket_path.unlink(missing_ok=True)
+        self.daemon = Daemon(
+            name=self.name,
+            argv=[get_tool("unshare"), "--mount", "--propagation", "private", "sh", "-c", script],
+            directory=self.directory.parent,
+            env=daemon_environment(),
+        )
+        self.daemon.start()
+        self.daemon.wait_until(self.socket_path.exists, what="open its socket", timeout_seconds=20)
+
+    def stop(self) -> None:
+        """End libvirtd in order; machines go on."""
+        if self.daemon is not None:
+            self.daemon.stop()
+
+    def kill(self) -> None:
+        """End it as a crash would; machines go on."""
+        if self.daemon is not None:
+            self.daemon.kill()
+
+    def pause(self) -> None:
+        """It hangs: connections stay, nothing is answered."""
+        if self.daemon is not None:
+            self.daemon.pause()
+
+    def resume(self) -> None:
+        """It goes on."""
+        if self.daemon is not None:
+            self.daemon.resume()
+
+    def end(self) -> None:
+        """End it and every machine, and remove its files."""
+        self.stop()
+        sweep.end_processes(sweep.list_processes(self.directory))
+        sweep.remove_tree(self.directory)
+
+
+def _share_cache(path: Path) -> None:
+    shared = default_cache_dir().parent / "libvirt-capabilities"
+    shared.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        path.symlink_to(shared)

@@ -1,0 +1,108 @@
+"""What the tests of virtual machines share: agents with libvirt, manifests, and looks at QEMU itself."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeletx.kube.core import Pod
+from kubeletx.testing.lab import Lab, PrivateAgent
+from kubeletx.testing.lab.libvirt import embedded_endpoint
+from kubeletx.testing.lab.machines import load_machine_image
+
+_NUMBERS = itertools.count(1)
+
+
+def machine_agent(
+    lab: Lab, make_agent: Callable[..., PrivateAgent], *, endpoints: str | None = None, **settings: Any
+) -> PrivateAgent:
+    """An agent, not started, with a container runtime and libvirt's embedded driver; `settings` of the plugin."""
+    number = next(_NUMBERS)
+    config = lab.base_dir / f"vm-{number}.yaml"
+    plugin = {"accelerator": "qemu", "imageDirectories": [str(load_machine_image().parent)], **settings}
+    config.write_text(
+        json.dumps(
+            {
+                "apiVersion": "kubelet.config.k8s.io/v1beta1",
+                "kind": "KubeletConfiguration",
+                "kubeletx": {"plugins": {"libvirt": plugin}},
+            }
+        )
+    )
+    endpoint = endpoints or embedded_endpoint(lab.base_dir / f"v{number}")
+    return make_agent(
+        name=f"vm-{number}",
+        endpoints=f"container:containerd-a:{lab['containerd-a'].endpoint};{endpoint}",
+        flags=[f"--config={config}"],
+    )
+
+
+def machine_manifest(
+    name: str,
+    *,
+    image: str | None = None,
+    machine: Mapping[str, Any] | None = None,
+    spec: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A pod with one small machine; `machine` is merged over spec.virtualMachine."""
+    body = {
+        "name": name,
+        "image": image or str(load_machine_image()),
+        "resources": {"limits": {"cpu": "1", "memory": "192Mi"}},
+        **(machine or {}),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **(metadata or {})},
+        "spec": {"terminationGracePeriodSeconds": 2, "virtualMachine": body, **(spec or {})},
+    }
+
+
+def emulators(agent: PrivateAgent) -> dict[int, str]:
+    """Process ids and command lines of the QEMU processes whose disks belong to this agent."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if "qemu-system" in line and f"{agent.root_dir}/" in line:
+            found[int(path.parent.name)] = line
+    return found
+
+
+def is_running(pod: Pod) -> bool:
+    """The pod's machine is on."""
+    return pod.status.phase == "Running"
+
+
+def wait_console(agent: PrivateAgent, pod: str, text: str, *, timeout_seconds: float = 60) -> str:
+    """The pod's log once it holds `text`."""
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        log = agent.cli("logs", pod).stdout
+        if text in log:
+            return log
+        if time.monotonic() > deadline:
+            pytest.fail(
+                f"{text!r} did not appear in the console log of {pod} in {timeout_seconds} s:\n{log[-2000:]}"
+            )
+        time.sleep(0.2)
+
+
+def files_below(directory: Path) -> list[str]:
+    """Every file below a directory, relative."""
+    return sorted(
+        os.path.relpath(os.path.join(parent, name), directory)
+        for parent, _, names in os.walk(directory)
+        for name in names
+    )
