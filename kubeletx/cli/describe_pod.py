@@ -11,11 +11,13 @@ from kubeletx.kube.core import (
     ContainerState,
     ContainerStatus,
     EnvVar,
+    Nic,
     Pod,
     Probe,
     Volume,
 )
 from kubeletx.kube.event import Event
+from kubeletx.kube.machine_form import machine_of
 
 from .columns import event_row, runtime_of
 from .pod_status import summarise
@@ -118,16 +120,33 @@ def _state(sheet: Sheet, title: str, state: ContainerState) -> None:
 
 
 def _machine(sheet: Sheet, pod: Pod) -> None:
-    machine, status = pod.spec.virtual_machine, pod.status.virtual_machine_status
-    if machine is None:
+    machine, status = machine_of(pod, on_vm_runtime=True), pod.status.virtual_machine_status
+    if machine is None or (pod.spec.virtual_machine is None and status is None):
         return
     section = sheet.nest("Virtual Machine").nest(machine.name)
     section.add("Image", machine.image).add_if("Power Spec", machine.power_spec)
     if machine.resources.limits:
         section.add_map("Limits", machine.resources.limits, ": ")
-    if status is not None:
-        section.add("Machine ID", status.virtual_machine_id).add("Power State", status.power_state)
-        section.add("Ready", str(status.ready)).add("Restart Count", str(status.restart_count))
+    if status is None:
+        return
+    section.add("Machine ID", status.virtual_machine_id).add_if("Image ID", status.image_id)
+    section.add("State", status.state).add("Power State", status.power_state)
+    section.add_if("Last Termination", status.last_termination_state)
+    section.add("Ready", str(status.ready)).add("Restart Count", str(status.restart_count))
+    if status.resources.limits and status.resources.limits != machine.resources.limits:
+        section.add_map("Granted", status.resources.limits, ": ")
+    nics = [_nic(nic) for nic in pod.spec.nics]
+    section.add_if("Interfaces", nics).add_if("VPC", pod.spec.vpc)
+
+
+def _nic(nic: Nic) -> str:
+    words = [
+        nic.name or "",
+        f"network {nic.subnet_name}" if nic.subnet_name else "",
+        f"port {nic.port_id}" if nic.port_id else "",
+        nic.ip_address or "",
+    ]
+    return " ".join(filter(None, words))
 
 
 def _volumes(sheet: Sheet, volumes: Sequence[Volume]) -> None:

@@ -15,6 +15,8 @@ from kubeletx.server.views import ORPHANED
 
 from .ages import human_duration
 
+_POWERS = {"paused": "Paused", "suspended": "Suspended", "shutdown": "Shutdown", "crashed": "Crashed"}
+
 
 class PodSummary(NamedTuple):
     """The columns READY, STATUS and RESTARTS."""
@@ -38,8 +40,8 @@ class _Count(NamedTuple):
 
 def summarise(pod: Pod, now: datetime) -> PodSummary:
     """The columns of one pod."""
-    if pod.spec.virtual_machine is not None:
-        return _machine(pod)
+    if pod.spec.virtual_machine is not None or pod.status.virtual_machine_status is not None:
+        return _machine(pod, now)
     sidecars = {c.name for c in pod.spec.init_containers if _is_sidecar(c)}
     total = len(pod.spec.containers) + len(sidecars)
     reason, count, sidecar_count = _init(pod, sidecars)
@@ -121,12 +123,14 @@ def _restarts(count: _Count, now: datetime) -> str:
     return str(count.restarts)
 
 
-def _machine(pod: Pod) -> PodSummary:
-    """A virtual machine counts as the pod's one container."""
+def _machine(pod: Pod, now: datetime) -> PodSummary:
+    """A virtual machine counts as the pod's one container; a power that somebody asked for is its status."""
     status = pod.status.virtual_machine_status
+    reason, count = _regular(pod, _first(pod), _Count())
     if status is None:
-        return PodSummary("0/1", _ending(pod, _first(pod)), "0")
-    reason = _first(pod)
-    if reason == "Running" and status.power_state not in (None, "", "running", "nostate"):
-        reason = status.power_state.capitalize()
-    return PodSummary(f"{int(status.ready)}/1", _ending(pod, reason), str(status.restart_count))
+        return PodSummary("0/1", _ending(pod, reason), _restarts(count, now))
+    waits = any(one.state.waiting is not None for one in pod.status.container_statuses)
+    if pod.status.phase == "Running" and not waits:
+        reason = _POWERS.get(status.power_state or "", reason)
+    restarts = _restarts(count._replace(restarts=status.restart_count), now)
+    return PodSummary(f"{int(status.ready)}/1", _ending(pod, reason), restarts)

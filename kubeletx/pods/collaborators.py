@@ -40,6 +40,10 @@ class Admission(Protocol):
         """Count a pod that runs already, whatever the sums say (A6)."""
         ...
 
+    def change(self, pod: Pod, handle: RuntimeHandle, source: str) -> Rejection | None:
+        """Count the pod with what it wants now in place of what it took, or say why that does not fit."""
+        ...
+
     def release(self, uid: PodUid) -> None:
         """The pod takes nothing any more; unknown ones are ignored."""
         ...

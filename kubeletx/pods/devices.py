@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from kubeletx.api import NicState, UnitState, UnitSummary
 from kubeletx.api.names import MADE_WITH_NICS, MADE_WITH_SIZE, Event
-from kubeletx.kube.core import Nic
+from kubeletx.kube.core import Nic, Pod, ResourceRequirements
 from kubeletx.kube.machine_form import machine_of, nics_of
 from kubeletx.kube.quantity import to_bytes, to_millicores
 
@@ -59,6 +61,27 @@ def wanted_limits(desired: DesiredPod, facts: PodFacts) -> dict[str, str]:
     if orders is not None and orders.resources and orders.resources_spec == sizes_of(limits):
         limits.update(orders.resources)
     return limits
+
+
+def sized_pod(desired: DesiredPod, facts: PodFacts) -> Pod:
+    """The pod with the size that is wanted, for what it takes of the node."""
+    pod, spec = desired.pod, desired.pod.spec
+    limits = wanted_limits(desired, facts)
+    if spec.virtual_machine is not None:
+        machine = replace(spec.virtual_machine, resources=sized(spec.virtual_machine.resources, limits))
+        return replace(pod, spec=replace(spec, virtual_machine=machine))
+    if len(spec.containers) != 1:
+        return pod
+    container = replace(spec.containers[0], resources=sized(spec.containers[0].resources, limits))
+    return replace(pod, spec=replace(spec, containers=(container,)))
+
+
+def sized(resources: ResourceRequirements, limits: dict[str, str]) -> ResourceRequirements:
+    """With other limits; a request that was its limit stays its limit, so that the QoS class stays."""
+    before = resources.limits
+    follows = {name for name, text in resources.requests.items() if before.get(name) == text}
+    requests = {name: limits[name] if name in follows else text for name, text in resources.requests.items()}
+    return replace(resources, limits=limits, requests=requests)
 
 
 def sizes_of(limits: dict[str, str]) -> dict[str, str]:

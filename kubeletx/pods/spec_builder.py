@@ -20,7 +20,7 @@ from kubeletx.runtimes.selection import HANDLER_MARK
 from kubeletx.volumes.prepared import PreparedVolumes
 
 from .actions import StartUnit
-from .devices import made_with_nics, size_key, wanted_limits, wanted_nics
+from .devices import made_with_nics, size_key, sized, wanted_limits, wanted_nics
 from .environment import PodWarning, build_sandbox_spec, compose_unit, sandbox_warnings
 from .environment.machine import build_nic
 from .environment.resources import unit_resources
@@ -151,7 +151,7 @@ class SpecBuilder:
 def _sized(machine: VirtualMachine, pod: Pod, facts: PodFacts) -> VirtualMachine:
     """The machine with the limits that are wanted, whoever asked for them."""
     limits = wanted_limits(_desired(pod), facts)
-    return replace(machine, resources=replace(machine.resources, limits=limits))
+    return replace(machine, resources=sized(machine.resources, limits))
 
 
 def _with_orders(spec: UnitSpec, machine: Machine, pod: Pod, facts: PodFacts) -> UnitSpec:

@@ -15,6 +15,7 @@ from ..facts import DesiredPod, Rejection
 from ..sources import API
 from .chain import admit_beside
 from .node import AdmissionNode, Occupancy, Taken, taken_by
+from .resources import check_resources
 
 
 class HasTraits(Protocol):
@@ -57,6 +58,17 @@ class NodeAdmission:
         wanted = taken_by(pod, source, handle.traits if handle is not None else None)
         if wanted is not None and pod.uid not in self._taken:
             self._count(wanted)
+
+    def change(self, pod: Pod, handle: HasTraits, source: str = API) -> Rejection | None:
+        """Count the pod with what it wants now in place of what it took, or say why that does not fit."""
+        before = self._taken.get(pod.uid)
+        self.release(pod.uid)
+        wanted = taken_by(pod, source, handle.traits)
+        refusal = check_resources(wanted, self._node, self.occupancy) if wanted is not None else None
+        counted = wanted if refusal is None else before
+        if counted is not None:
+            self._count(counted)
+        return refusal
 
     def release(self, uid: PodUid) -> None:
         """The pod takes nothing any more; unknown ones are ignored."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import KubeletxError, SupportsNics, SupportsResize, Unsupported
+from kubeletx.api import Conflict, KubeletxError, SupportsNics, SupportsResize, Unsupported
 from kubeletx.api.names import Event
 
 from .. import changes
 from ..actions import AttachNic, DetachNic, ListNics, ResizeUnit
 from ..changes import Change
+from ..devices import sized_pod
 from ..environment.machine import build_nic
 from .context import StepContext, after_error, is_silence, level_of
 from .orders import amend
@@ -60,6 +61,11 @@ async def resize_unit(step: StepContext, action: ResizeUnit) -> Change:
         able: SupportsResize | None = handle.capability(SupportsResize)
         if able is None:
             raise Unsupported(f"runtime {handle.name} cannot resize its units")
+        refusal = step.services.admission.change(
+            sized_pod(step.desired, step.facts), handle, step.desired.source
+        )
+        if refusal is not None:
+            raise Conflict(refusal.message, reason=refusal.reason)
         resources = step.services.specs.resources(step.desired, step.facts, action.name)
         await handle.change("update_resources", lambda: able.update_resources(action.unit_id, resources))
         await amend(

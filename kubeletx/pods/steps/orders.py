@@ -13,6 +13,7 @@ from kubeletx.api.names import Event
 
 from .. import changes
 from ..changes import Change
+from ..devices import sized_pod
 from ..orders import Orders, after_restart, decode, encode
 from .context import StepContext
 
@@ -37,7 +38,17 @@ async def read_orders(step: StepContext) -> Change:
         step.warning(Event.OPERATION_UNKNOWN, f"{what} begun at {one.begun_at:%H:%M:%S}: {one.message}")
     if lost:
         await write(step.services, step.worker, orders)
+    if orders.resources:
+        _count_again(step, orders)
     return changes.orders_read(orders)
+
+
+def _count_again(step: StepContext, orders: Orders) -> None:
+    """A machine that was resized by command takes what it takes, not what its spec says."""
+    services, facts = step.services, replace(step.facts, orders=orders)
+    handle = services.registry.find(facts.runtime) if facts.runtime is not None else None
+    services.admission.release(step.uid)
+    services.admission.restore(sized_pod(step.desired, facts), handle, step.desired.source)
 
 
 async def write(services: PodServices, worker: PodWorker, orders: Orders) -> None:

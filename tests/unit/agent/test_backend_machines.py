@@ -266,6 +266,18 @@ async def test_a_machine_is_resized_while_it_runs_and_what_was_granted_is_shown_
         assert (await backend.machines.find_machine(VM)).limits["memory"] == "2Gi"
 
 
+async def test_a_size_that_the_node_has_not_is_told_and_waits(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_machine())
+        await backend.machines.resize_machine(VM, MachineSize(memory="64Ti"))
+        await agent.until(lambda: worker_of(agent).facts.unit("testvm").resize_failure is not None)
+        reasons = [event.reason for event in await backend.list_events()]
+        assert "FailedResize" in reasons
+        assert agent.runtimes["kvm"].counts["update_resources"] == 0
+        await backend.machines.resize_machine(VM, MachineSize(memory="2Gi"))
+        await agent.until(lambda: unit_of(agent).resources.memory_limit_bytes == 2 << 30)
+
+
 async def test_a_screenshot_and_the_definition_come_from_the_runtime(agent: AgentModel) -> None:
     async with agent.running() as backend:
         await agent.apply(a_machine())

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kubeletx.api import InvalidConfig
 from kubeletx.cli.ages import human_duration
@@ -175,6 +176,24 @@ def test_a_machine_counts_as_one_container() -> None:
         ),
     )
     assert summarise(made, NOW) == ("1/1", "Running", "2")
+
+
+@pytest.mark.parametrize(
+    ("power", "shown"), [("paused", "Paused"), ("suspended", "Suspended"), ("shutdown", "Shutdown")]
+)
+def test_the_power_of_a_machine_is_its_status_however_it_was_written(power: str, shown: str) -> None:
+    machine = VirtualMachineStatus(name="vm", power_state=power)
+    ran = status("vm", ContainerState(terminated=ContainerStateTerminated(exit_code=0, reason="Completed")))
+    made = pod(ran if power == "shutdown" else status("vm", RUNNING))
+    made = replace(made, status=replace(made.status, phase="Running", virtual_machine_status=machine))
+    assert summarise(made, NOW)[:2] == ("0/1", shown)
+
+
+def test_a_machine_whose_image_is_not_there_says_so() -> None:
+    made = pod(status("vm", waiting("ErrImagePull")))
+    machine = VirtualMachineStatus(name="vm", power_state="nostate")
+    made = replace(made, status=replace(made.status, phase="Pending", virtual_machine_status=machine))
+    assert summarise(made, NOW)[:2] == ("0/1", "ErrImagePull")
 
 
 @pytest.mark.parametrize(
