@@ -20,7 +20,7 @@ from .facts import DesiredPod, PodFacts
 from .order import RESTART_ALL
 from .phase import FAILED, PENDING, SUCCEEDED
 from .plan_sandbox import SandboxNeed, sandbox_need
-from .power import was_switched_off
+from .power import own_hold, was_switched_off
 from .progress import newest
 from .restart_all import outdated_units
 from .roles import init_units, is_sidecar, regular_units
@@ -285,7 +285,8 @@ def _resting(facts: PodFacts) -> str:
         if newest(facts, unit.name) is not unit:
             continue
         if unit.state in (UnitState.HELD, UnitState.PARKED):
-            told.append(f"{unit.name} is {unit.state.value}")
+            why = own_hold(facts, unit)
+            told.append(f"{unit.name} is {unit.state.value}" + (f" ({why})" if why else ""))
         elif was_switched_off(facts, unit):
             told.append(f"{unit.name} is off")
     return ", ".join(told)

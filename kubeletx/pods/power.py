@@ -6,6 +6,7 @@
     PARKED           resume      resume¹      -           power off
     EXITED by us     start       start¹       start¹      -
     EXITED itself    restartPolicy decides, whatever is wanted but off
+    HELD itself      stays so until a verb lets it go on (asleep, an I/O error)
 
     ¹ and from there on
 
@@ -53,6 +54,9 @@ OF_SPEC: Final = {
     "Suspended": Power.SUSPENDED,
     "Shutdown": Power.OFF,
 }
+
+ASKED_FOR: Final = ("", "Paused")
+"""`UnitStatus.reason` of a machine that is held because a call paused it."""
 
 _STEPS: Final = {
     (UnitState.RUNNING, Power.PAUSED): PowerStep.PAUSE,
@@ -122,9 +126,23 @@ def plan_power(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
         draft.do(SetPower(name=unit.name, unit_id=unit.id, step=step.value, grace_seconds=grace))
 
 
+def own_hold(facts: PodFacts, unit: UnitSummary) -> str:
+    """Why the guest or its emulator holds itself (asleep, an I/O error), which nobody asked for; else empty.
+
+    To let such a machine go on is its operator's decision: the plan would do it again and again.
+    """
+    if unit.state is not UnitState.HELD or facts.snapshot is None:
+        return ""
+    status = facts.snapshot.status_of(unit.id)
+    reason = status.reason if status is not None else ""
+    return "" if reason in ASKED_FOR else reason
+
+
 def next_step(unit: UnitSummary, desired: DesiredPod, facts: PodFacts) -> PowerStep | None:
     """See the table."""
     wanted = wanted_power(desired, facts)
+    if wanted is Power.RUNNING and own_hold(facts, unit):
+        return None
     if was_switched_off(facts, unit):
         return None if wanted is Power.OFF else PowerStep.START
     return _STEPS.get((unit.state, wanted))

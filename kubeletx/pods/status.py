@@ -45,7 +45,7 @@ from .facts import DesiredPod, Fact, Now, PodFacts
 from .phase import FAILED, FINAL, PENDING, RUNNING, phase_of
 from .plan import Goal, goal_of
 from .plan_sandbox import current_sandbox
-from .power import was_switched_off
+from .power import own_hold, was_switched_off
 from .progress import newest
 from .roles import regular_units
 from .sources import API
@@ -66,7 +66,7 @@ _POWER = {
 
 
 _STATES = {UnitState.HELD: "Paused", UnitState.PARKED: "Suspended"}
-CRASHES = frozenset({"Crashed", "Panicked", "Watchdog", "OOMKilled"})
+CRASHES = frozenset({"Crashed", "GuestCrashed", "Panicked", "GuestPanicked", "Watchdog", "OOMKilled"})
 """Reasons of an end that was the guest's or the emulator's failure."""
 
 
@@ -273,7 +273,7 @@ def _power(unit: UnitSummary | None, status: ContainerStatus, facts: PodFacts) -
     ended = status.state.terminated or status.last_state.terminated
     if unit.state is UnitState.EXITED and ended is not None and not was_switched_off(facts, unit):
         return "crashed" if ended.reason in CRASHES else "shutdown"
-    return _POWER[unit.state]
+    return "crashed" if own_hold(facts, unit) in CRASHES else _POWER[unit.state]
 
 
 def _state_word(unit: UnitSummary | None, status: ContainerStatus, facts: PodFacts) -> str:
@@ -294,9 +294,17 @@ def _granted(machine: VirtualMachine, unit: UnitSummary | None, facts: PodFacts)
     limits = dict(machine.resources.limits)
     if (cpu := found.get("cpu_limit_millicores")) is not None:
         limits["cpu"] = _same_or(limits.get("cpu"), cpu, to_millicores, f"{cpu}m")
-    if (memory := found.get("memory_limit_bytes")) is not None:
+    elif (vcpus := found.get("vcpus")) is not None:
+        limits["cpu"] = _same_or(limits.get("cpu"), vcpus, _vcpus, str(vcpus))
+    memory = found.get("memory_limit_bytes", found.get("memory_bytes"))
+    if memory is not None:
         limits["memory"] = _same_or(limits.get("memory"), memory, to_bytes, str(memory))
     return replace(machine.resources, limits=limits)
+
+
+def _vcpus(text: str) -> int:
+    """A part of a CPU is one with a quota."""
+    return max(-(-to_millicores(text) // 1000), 1)
 
 
 def _same_or(text: str | None, found: int, read: Callable[[str], int], otherwise: str) -> str:

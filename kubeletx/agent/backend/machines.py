@@ -40,7 +40,7 @@ from kubeletx.kube.quantity import to_bytes, to_millicores
 from kubeletx.pods.devices import FIRST_NIC, nics_key, sizes_of, wanted_limits, wanted_nics
 from kubeletx.pods.orders import Orders, Outcome, begun, ended, with_power
 from kubeletx.pods.phase import FINAL
-from kubeletx.pods.power import Power, is_overridden, spec_power, wanted_power, was_switched_off
+from kubeletx.pods.power import Power, is_overridden, own_hold, spec_power, wanted_power, was_switched_off
 from kubeletx.pods.progress import newest
 from kubeletx.pods.roles import regular_units
 from kubeletx.pods.services import PodServices
@@ -96,7 +96,7 @@ class MachineBackend:
         if verb not in _WANTED:
             raise NotFound(f"no verb {verb!r}; verbs: {', '.join(_WANTED)}")
         worker = self._machine(target)
-        self._capable(worker, SupportsMachine, "change the power of its units")
+        _, machine = self._capable(worker, SupportsMachine, "change the power of its units")
         if verb == "resume" and wanted_power(worker.desired, worker.facts) is Power.OFF:
             raise Conflict(f"machine {target.ref} is off; use 'kubeletx vm start'")
         wanted = _WANTED[verb]
@@ -106,6 +106,7 @@ class MachineBackend:
             worker,
             lambda orders: with_power(orders, wanted.value, spec_power(desired).value, power_of(desired.pod)),
         )
+        await self._wake(worker, machine, wanted)
         await self._wait_power(worker, wanted, timeout_seconds)
         return self._view(worker)
 
@@ -344,6 +345,16 @@ class MachineBackend:
         if found is None:
             raise Unsupported(f"runtime {handle.name} cannot {what}")
         return handle, found
+
+    async def _wake(self, worker: PodWorker, machine: SupportsMachine, wanted: Power) -> None:
+        """Let a machine go on that holds itself; the plan does not, since it might do so for ever."""
+        unit = newest(worker.facts, self._name(worker))
+        if wanted is not Power.RUNNING or unit is None or not own_hold(worker.facts, unit):
+            return
+        assert worker.facts.runtime is not None
+        handle = self._services.registry.get(worker.facts.runtime)
+        with worker.holding(f"unit/{unit.name}", unit.name):
+            await handle.change("resume", lambda: machine.resume(unit.id))
 
     async def _wait_power(self, worker: PodWorker, wanted: Power, seconds: float) -> None:
         """Until the machine is there. Raises what keeps it, and TimedOut; the order stands all the same."""

@@ -219,3 +219,18 @@ async def test_one_container_with_annotations_is_the_same_machine(node: Node) ->
         unit = backend.unit(backend.find_unit("c0"))
         assert unit.is_machine
         assert unit.summary.state is UnitState.HELD
+
+
+async def test_a_machine_that_holds_itself_is_left_alone_and_named(node: Node) -> None:
+    async with node.running():
+        await node.start(a_machine())
+        backend = node.runtimes["one"].backend
+        unit_id = backend.find_unit("testvm")
+        backend.unit(unit_id).reason = "IOError"
+        backend.set_state(unit_id, UnitState.HELD)
+        await node.until(lambda: power_state(node) == "paused")
+        await node.clock.run_for(30)
+        assert count(node, "resume") == 0
+        status = node.services.board.statuses[a_machine().uid]
+        found = {c.type: c.message for c in status.conditions}
+        assert found[names.VM_READY] == "testvm is held (IOError)"
