@@ -126,7 +126,7 @@ def _plan_size(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
             )
         )
     elif not facts.can_resize:
-        draft.tell(
+        draft.refuse(
             Event.RESIZE_UNSUPPORTED, f"runtime {facts.runtime} cannot resize {unit.name} while it runs"
         )
     elif draft.is_due(facts.unit(unit.name).resize_failure):
@@ -152,7 +152,7 @@ def _plan_nics(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
     if not facts.can_nics:
         if differs:
             text = f"runtime {facts.runtime} cannot change the interfaces of {unit.name} while it runs"
-            draft.tell(Event.NIC_UNSUPPORTED, text)
+            draft.refuse(Event.NIC_UNSUPPORTED, text)
         return
     if not draft.is_due(known.nic_failure):
         return

@@ -65,7 +65,8 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """`wake_at`: monotonic time to plan again without any input; None: only on input. `finished`: the worker
-    may end. `goal` and `why` are for the log and `describe`."""
+    may end. `goal` and `why` are for the log and `describe`. `notice`: why the pod waits; `refusals`: what is wanted
+    of it and its runtime cannot do."""
 
     goal: Goal
     actions: tuple[Action, ...] = ()
@@ -73,6 +74,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     finished: bool = False
     why: str = ""
     notice: Notice | None = None
+    refusals: tuple[Notice, ...] = ()
 
 
 class Draft:
@@ -85,6 +87,7 @@ class Draft:
         self._actions: list[Action] = []
         self._wake_at: float | None = None
         self.notice: Notice | None = None
+        self._refusals: list[Notice] = []
 
     def is_busy(self, key: str) -> bool:
         """Whether the key is in flight or planned already."""
@@ -108,9 +111,9 @@ class Draft:
         else:
             self.do(Look())
 
-    def tell(self, reason: str, message: str) -> None:
-        """The pod's users should hear this, once."""
-        self.notice = Notice(reason=reason, message=message)
+    def refuse(self, reason: str, message: str) -> None:
+        """What is wanted cannot be done; the pod's users should hear this, once."""
+        self._refusals.append(Notice(reason=reason, message=message))
 
     def wake(self, at: float | None) -> None:
         """Plan again at this time at the latest."""
@@ -137,6 +140,7 @@ class Draft:
             finished=finished,
             why=why,
             notice=self.notice,
+            refusals=tuple(self._refusals),
         )
 
 

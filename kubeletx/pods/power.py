@@ -115,7 +115,7 @@ def plan_power(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
         return
     if step is not PowerStep.START and not facts.can_power:
         wanted = wanted_power(desired, facts).value
-        draft.tell(
+        draft.refuse(
             Event.POWER_UNSUPPORTED,
             f"runtime {facts.runtime} cannot change the power of its units; {unit.name} stays as it is "
             f"instead of {wanted}",

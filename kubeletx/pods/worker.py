@@ -212,6 +212,10 @@ class PodWorker:
             log.debug("Planned pod", pod=self.desired.ref, goal=plan.goal.value, why=plan.why)
         if plan.notice is not None and plan.notice != (self.plan.notice if self.plan else None):
             self._around.notify(self.desired, plan.notice)
+        known = self.plan.refusals if self.plan is not None else ()
+        for refusal in plan.refusals:
+            if refusal not in known:
+                self._around.notify(self.desired, refusal)
         self.plan = plan
         for action in plan.actions:
             self._start(action)

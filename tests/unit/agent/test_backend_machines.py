@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 from agent_model import AgentModel, a_pod
+from msgspec.structs import replace
 
 from kubeletx.api import (
     Conflict,
     InvalidConfig,
     NotFound,
+    SupportsNics,
+    SupportsResize,
     SupportsSnapshots,
     TimedOut,
     Unavailable,
@@ -20,7 +23,13 @@ from kubeletx.api import (
     Unsupported,
 )
 from kubeletx.api.streams import StreamRequest
-from kubeletx.kube.core import Nic, Pod, ResourceRequirements, VirtualMachine
+from kubeletx.kube.core import (
+    Nic,
+    Pod,
+    ResourceRequirements,
+    VirtualMachine,
+    VirtualMachineResizePolicy,
+)
 from kubeletx.pods.worker import PodWorker
 from kubeletx.server.views import MachineSize, NicRequest, PodTarget
 
@@ -286,3 +295,45 @@ async def test_a_screenshot_and_the_definition_come_from_the_runtime(agent: Agen
         await agent.done(backend.machines.machine_power(VM, "stop", 60))
         with pytest.raises(Conflict, match="is off"):
             await backend.machines.machine_screenshot(VM)
+
+
+async def test_a_size_with_the_policy_to_restart_restarts_the_machine(agent: AgentModel) -> None:
+    def sized(memory: str) -> Pod:
+        made = a_machine()
+        machine = made.spec.virtual_machine
+        assert machine is not None
+        machine = replace(
+            machine,
+            resources=ResourceRequirements(limits={"cpu": "1", "memory": memory}),
+            resize_policy=(
+                VirtualMachineResizePolicy(resource_name="memory", policy="RestartContainer"),
+                VirtualMachineResizePolicy(resource_name="cpu", policy="NoRestart"),
+            ),
+        )
+        return replace(made, spec=replace(made.spec, virtual_machine=machine))
+
+    async with agent.running() as backend:
+        await agent.apply(sized("1Gi"))
+        await backend.apply_pod(sized("2Gi"))
+        await agent.until(lambda: unit_of(agent).summary.attempt == 1)
+        await agent.until(lambda: unit_of(agent).summary.state is UnitState.RUNNING)
+        assert unit_of(agent).resources.memory_limit_bytes == 2 << 30
+        assert agent.runtimes["kvm"].counts["update_resources"] == 0
+
+
+async def test_a_runtime_without_hotplug_or_resize_says_so_once(agent: AgentModel) -> None:
+    agent.without = (SupportsNics, SupportsResize)
+    async with agent.running() as backend:
+        await agent.apply(a_machine())
+        made = a_machine(nics=(Nic(name="data"),))
+        machine = made.spec.virtual_machine
+        assert machine is not None
+        machine = replace(machine, resources=ResourceRequirements(limits={"cpu": "2", "memory": "1Gi"}))
+        await backend.apply_pod(replace(made, spec=replace(made.spec, virtual_machine=machine)))
+        await agent.until(lambda: worker_of(agent).desired.pod.spec.nics != ())
+        await agent.clock.run_for(30)
+        reasons = [event.reason for event in await backend.list_events()]
+        assert reasons.count("NicUnsupported") == 1
+        assert reasons.count("ResizeUnsupported") == 1
+        with pytest.raises(Unsupported, match="runtime kvm cannot resize"):
+            await backend.machines.resize_machine(VM, MachineSize(cpu="2"))

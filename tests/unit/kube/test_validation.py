@@ -448,3 +448,26 @@ def test_whatever_can_be_decoded_can_be_judged(container: dict[str, object], spe
     for problem in validate_pod(set_defaults(pod), "x"):
         assert problem.field
         assert "\n" not in str(problem)
+
+
+def test_the_design_document_s_own_sample_pod_needs_neither_key_nor_login() -> None:
+    text = """
+apiVersion: v1
+kind: Pod
+metadata:
+  name: vm-with-nic-portid
+spec:
+  virtualMachine:
+    name: testVM
+    image: cloud-images.ubuntu.com/xenial/current/xenial-server-cloudimg-amd64-disk1.img
+    resources:
+      limits: {cpu: "1", memory: "1Gi"}
+      requests: {cpu: "1", memory: "1Gi"}
+  vpc: demo
+  nics:
+    - portId: 04fe371d-fddf-43c4-9419-b7d9cd4a2197
+  # optional
+  runtimeServiceName: libvirt-qemu
+"""
+    (pod,) = load_pods(text.encode(), "sample.yaml")
+    assert problems(set_defaults(pod)) == []
