@@ -26,7 +26,6 @@ from .facts import (
     VolumeFacts,
     Waiting,
 )
-from .orders import Orders
 
 LOOK_AGAIN_SECONDS = 1.0
 
@@ -276,15 +275,6 @@ def probed(name: str, probes: ProbeFacts) -> Change:
 
     def apply(facts: PodFacts, now: Now) -> PodFacts:
         return _unit(facts, name, probes=probes)
-
-    return apply
-
-
-def orders_read(orders: Orders) -> Change:
-    """What an earlier process wrote down; an order given meanwhile is newer."""
-
-    def apply(facts: PodFacts, now: Now) -> PodFacts:
-        return facts if facts.orders is not None else replace(facts, orders=orders)
 
     return apply
 

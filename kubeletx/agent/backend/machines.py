@@ -44,7 +44,7 @@ from kubeletx.pods.power import Power, is_overridden, own_hold, spec_power, want
 from kubeletx.pods.progress import newest
 from kubeletx.pods.roles import regular_units
 from kubeletx.pods.services import PodServices
-from kubeletx.pods.steps.orders import amend
+from kubeletx.pods.steps.orders import amend, ensure_read
 from kubeletx.pods.worker import PodWorker
 from kubeletx.runtimes.handle import RuntimeHandle
 from kubeletx.server.views import (
@@ -87,7 +87,7 @@ class MachineBackend:
 
     async def find_machine(self, target: PodTarget) -> MachineView:
         """How it stands and what was asked of it."""
-        return self._view(self._machine(target))
+        return self._view(await self._machine(target))
 
     # --- orders -------------------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class MachineBackend:
         """Record what is wanted above powerSpec, and wait until it is so."""
         if verb not in _WANTED:
             raise NotFound(f"no verb {verb!r}; verbs: {', '.join(_WANTED)}")
-        worker = self._machine(target)
+        worker = await self._machine(target)
         _, machine = self._capable(worker, SupportsMachine, "change the power of its units")
         if verb == "resume" and wanted_power(worker.desired, worker.facts) is Power.OFF:
             raise Conflict(f"machine {target.ref} is off; use 'kubeletx vm start'")
@@ -112,7 +112,7 @@ class MachineBackend:
 
     async def resize_machine(self, target: PodTarget, size: MachineSize) -> MachineView:
         """Record other limits; the machine takes them while it runs, or when it runs again."""
-        worker = self._machine(target)
+        worker = await self._machine(target)
         asked = {k: v for k, v in (("cpu", size.cpu), ("memory", size.memory)) if v is not None}
         if not asked:
             raise InvalidConfig(field="resize", problem="names nothing", fix="give --cpu or --memory")
@@ -131,7 +131,7 @@ class MachineBackend:
 
     async def list_nics(self, target: PodTarget) -> Sequence[NicView]:
         """Those that are there, then those that are wanted and are not."""
-        worker = self._machine(target)
+        worker = await self._machine(target)
         unit = self._alive(worker)
         handle, nics = self._capable(worker, SupportsNics, "list the interfaces of its units")
         found = await handle.ask("list_nics", lambda: nics.list_nics(unit.id))
@@ -165,7 +165,7 @@ class MachineBackend:
 
     async def attach_nic(self, target: PodTarget, wanted: NicRequest) -> Sequence[NicView]:
         """Record that the machine is to have this interface too."""
-        worker = self._machine(target)
+        worker = await self._machine(target)
         self._capable(worker, SupportsNics, "change the interfaces of its units")
         if not wanted.name:
             raise InvalidConfig(field="name", problem="is missing", fix="name the interface")
@@ -184,7 +184,7 @@ class MachineBackend:
 
     async def detach_nic(self, target: PodTarget, name: str) -> Sequence[NicView]:
         """Record that the machine is not to have it; one that it has not is no error."""
-        worker = self._machine(target)
+        worker = await self._machine(target)
         self._capable(worker, SupportsNics, "change the interfaces of its units")
         if name == FIRST_NIC:
             raise Conflict(f"{FIRST_NIC} is the pod network's own interface and stays")
@@ -196,7 +196,7 @@ class MachineBackend:
 
     async def reboot_machine(self, target: PodTarget, delay_seconds: float) -> MachineView:
         """Once the delay is over; the host waits, so that no call of the runtime is held."""
-        worker = self._machine(target)
+        worker = await self._machine(target)
         handle, machine = self._capable(worker, SupportsMachine, "reboot its units")
         self._running(worker, "reboot")
 
@@ -214,7 +214,7 @@ class MachineBackend:
 
     async def list_snapshots(self, target: PodTarget) -> Sequence[SnapshotView]:
         """All of them, oldest first."""
-        worker = self._machine(target)
+        worker = await self._machine(target)
         handle, snapshots = self._capable(worker, SupportsSnapshots, "make snapshots")
         unit = self._unit(worker)
         found = await handle.ask("list_snapshots", lambda: snapshots.list_snapshots(unit.id))
@@ -223,7 +223,7 @@ class MachineBackend:
     async def create_snapshot(self, target: PodTarget, name: str, memory: bool) -> SnapshotView:
         """Make one."""
         _check_snapshot_name(name)
-        worker = self._machine(target)
+        worker = await self._machine(target)
         handle, snapshots = self._capable(worker, SupportsSnapshots, "make snapshots")
         unit = self._alive(worker) if memory else self._unit(worker)
         made = await self._held(
@@ -241,7 +241,7 @@ class MachineBackend:
 
     async def restore_snapshot(self, target: PodTarget, name: str) -> MachineView:
         """Bring the machine back to it; an unknown one changes nothing."""
-        worker = self._machine(target)
+        worker = await self._machine(target)
         handle, snapshots = self._capable(worker, SupportsSnapshots, "make snapshots")
         unit = self._unit(worker)
         known = await handle.ask("list_snapshots", lambda: snapshots.list_snapshots(unit.id))
@@ -263,7 +263,7 @@ class MachineBackend:
 
     async def delete_snapshot(self, target: PodTarget, name: str) -> MachineView:
         """Forget it; one that is not there is no error."""
-        worker = self._machine(target)
+        worker = await self._machine(target)
         handle, snapshots = self._capable(worker, SupportsSnapshots, "make snapshots")
         unit = self._unit(worker)
         await self._held(
@@ -283,21 +283,21 @@ class MachineBackend:
 
     async def machine_screenshot(self, target: PodTarget) -> bytes:
         """A PNG."""
-        worker = self._machine(target)
+        worker = await self._machine(target)
         unit = self._alive(worker)
         handle, pictures = self._capable(worker, SupportsScreenshot, "take screenshots")
         return await handle.ask("screenshot", lambda: pictures.screenshot(unit.id))
 
     async def machine_definition(self, target: PodTarget) -> str:
         """The backend's own words."""
-        worker = self._machine(target)
+        worker = await self._machine(target)
         unit = self._unit(worker)
         handle, definitions = self._capable(worker, SupportsDefinition, "show how it describes its units")
         return await handle.ask("definition", lambda: definitions.definition(unit.id))
 
     # --- private ------------------------------------------------------------------------------------
 
-    def _machine(self, target: PodTarget) -> PodWorker:
+    async def _machine(self, target: PodTarget) -> PodWorker:
         """The worker of a pod that is a machine, bound and not ended. Raises what says why not."""
         worker = self._worker_of(target)
         if not worker.facts.is_machine and machine_of(worker.desired.pod) is None:
@@ -309,8 +309,7 @@ class MachineBackend:
         status = self._services.board.statuses.get(worker.uid)
         if worker.desired.is_going or (status is not None and status.phase in FINAL):
             raise Conflict(f"machine {target.ref} is at its end")
-        if worker.facts.orders is None:
-            raise Unavailable(f"machine {target.ref} was only just found; try again")
+        await ensure_read(self._services, worker)
         return worker
 
     def _name(self, worker: PodWorker) -> str:

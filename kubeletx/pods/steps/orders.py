@@ -25,7 +25,21 @@ log = structlog.get_logger(__name__)
 
 
 async def read_orders(step: StepContext) -> Change:
-    """Take up what an earlier process wrote down; an operation that it did not end has ended as unknown."""
+    """Take up what an earlier process wrote down."""
+    await ensure_read(step.services, step.worker)
+    return changes.nothing
+
+
+async def ensure_read(services: PodServices, worker: PodWorker) -> Orders:
+    """The orders; read now if nobody did so before. A verb may come sooner than the plan."""
+    async with services.order_lock(worker.uid):
+        return await _take_up(StepContext(services=services, worker=worker))
+
+
+async def _take_up(step: StepContext) -> Orders:
+    """Read once; an operation that the earlier process did not end has ended as unknown."""
+    if step.facts.orders is not None:
+        return step.facts.orders
     try:
         data = await step.services.directories.read_orders(step.pod)
         orders = decode(data) if data else Orders()
@@ -37,10 +51,19 @@ async def read_orders(step: StepContext) -> Change:
         what = f"{one.verb} {one.detail}".strip()
         step.warning(Event.OPERATION_UNKNOWN, f"{what} begun at {one.begun_at:%H:%M:%S}: {one.message}")
     if lost:
-        await write(step.services, step.worker, orders)
+        await _write_quietly(step, orders)
     if orders.resources:
         _count_again(step, orders)
-    return changes.orders_read(orders)
+    step.worker.set_orders(orders)
+    return orders
+
+
+async def _write_quietly(step: StepContext, orders: Orders) -> None:
+    """What cannot be written is found again, and told again, by the next process."""
+    try:
+        await write(step.services, step.worker, orders)
+    except KubeletxError as error:
+        log.warning("Could not write what was asked of a machine", pod=step.desired.ref, err=str(error))
 
 
 def _count_again(step: StepContext, orders: Orders) -> None:
@@ -59,7 +82,7 @@ async def write(services: PodServices, worker: PodWorker, orders: Orders) -> Non
 async def amend(services: PodServices, worker: PodWorker, change: Callable[[Orders], Orders]) -> Orders:
     """Change the orders: on the disk first, then for the plan."""
     async with services.order_lock(worker.uid):
-        after = change(worker.facts.orders or Orders())
+        after = change(await _take_up(StepContext(services=services, worker=worker)))
         if after != worker.facts.orders:
             await write(services, worker, after)
             worker.set_orders(after)
