@@ -126,7 +126,8 @@ class ContractBase:
     def interactive_spec(self, unit_spec: UnitSpec) -> UnitSpec:
         """A unit that answers its own stdin, line by line."""
         spec = running(unit_spec, "interactive", "exec cat")
-        assert isinstance(spec.detail, Process)
+        if not isinstance(spec.detail, Process):
+            return spec
         return msgspec.structs.replace(spec, detail=msgspec.structs.replace(spec.detail, stdin=True))
 
     @pytest.fixture
