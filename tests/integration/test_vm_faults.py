@@ -1,0 +1,158 @@
+"""libvirtd stops, dies, hangs and comes back while machines run: the machines never notice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from kubeletx_libvirt.config import Settings
+from kubeletx_libvirt.runtime import LibvirtRuntime
+from test_vm_contract import SMALL
+
+from kubeletx.api import (
+    ImageSpec,
+    Machine,
+    Runtime,
+    RuntimeEvent,
+    SandboxId,
+    Unavailable,
+    UnitId,
+    UnitSpec,
+    UnitState,
+)
+from kubeletx.testing import FakeClock, FakeHost, endpoint, sandbox_spec
+from kubeletx.testing.contract.base import eventually, with_image
+from kubeletx.testing.lab import Lab, sweep
+from kubeletx.testing.lab.libvirt import PrivateLibvirtd
+from kubeletx.testing.lab.machines import load_machine_image
+
+
+@pytest.fixture
+def libvirtd(lab: Lab) -> Iterator[PrivateLibvirtd]:
+    one = PrivateLibvirtd(lab.base_dir, name="lv-faults")
+    one.start()
+    yield one
+    one.end()
+
+
+@pytest_asyncio.fixture
+async def runtime(libvirtd: PrivateLibvirtd, tmp_path: Path) -> AsyncIterator[Runtime]:
+    settings = Settings(accelerator="qemu", image_directories=(str(load_machine_image().parent),))
+    host = FakeHost(tmp_path, clock=FakeClock(auto_advance=True))
+    one = LibvirtRuntime(endpoint(libvirtd.url, workload_type="vm"), settings, host)
+    await one.open()
+    yield one
+    await one.close()
+
+
+async def start_machine(runtime: Runtime, logs: Path) -> tuple[SandboxId, UnitId]:
+    sandbox = sandbox_spec("faults", log_directory=str(logs))
+    sandbox_id = await runtime.create_sandbox(sandbox)
+    spec = UnitSpec(
+        name="main",
+        image=ImageSpec(requested=str(load_machine_image())),
+        detail=Machine(),
+        resources=SMALL,
+        log_path="main.log",
+    )
+    unit_id = await runtime.create_unit(sandbox_id, await with_image(runtime, spec, sandbox), sandbox)
+    await runtime.start_unit(unit_id)
+    return sandbox_id, unit_id
+
+
+def emulators(libvirtd: PrivateLibvirtd) -> list[int]:
+    daemon = libvirtd.daemon.pid if libvirtd.daemon and libvirtd.daemon.is_running else 0
+    return [pid for pid in sweep.list_processes(libvirtd.directory) if pid != daemon]
+
+
+async def reopen(runtime: Runtime) -> None:
+    async def look() -> bool | None:
+        try:
+            await runtime.open()
+        except Unavailable:
+            return None
+        return True
+
+    await eventually(look, "a new connection")
+
+
+async def lost(runtime: Runtime) -> bool | None:
+    try:
+        await runtime.list_units({})
+    except Unavailable:
+        return True
+    return None
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+async def test_machines_go_on_and_are_found_again_when_libvirtd_restarts(
+    libvirtd: PrivateLibvirtd, runtime: Runtime, tmp_path: Path, end: str
+) -> None:
+    sandbox_id, unit_id = await start_machine(runtime, tmp_path)
+    before = await runtime.unit_status(unit_id)
+    (emulator,) = emulators(libvirtd)
+    await asyncio.to_thread(getattr(libvirtd, end))
+    await eventually(lambda: lost(runtime), "the loss of the connection")
+    for call in (runtime.health(), runtime.list_sandboxes({}), runtime.unit_status(unit_id)):
+        with pytest.raises(Unavailable):
+            await call
+    assert emulators(libvirtd) == [emulator]
+    await asyncio.to_thread(libvirtd.start)
+    await reopen(runtime)
+    after = await runtime.unit_status(unit_id)
+    assert after.summary == before.summary
+    assert after.started_at_ns == before.started_at_ns
+    assert emulators(libvirtd) == [emulator]
+    await runtime.remove_sandbox(sandbox_id)
+    assert emulators(libvirtd) == []
+
+
+async def test_the_end_of_a_machine_while_libvirtd_was_away_is_seen(
+    libvirtd: PrivateLibvirtd, runtime: Runtime, tmp_path: Path
+) -> None:
+    sandbox_id, unit_id = await start_machine(runtime, tmp_path)
+    await asyncio.to_thread(libvirtd.kill)
+    await asyncio.to_thread(sweep.end_processes, emulators(libvirtd))
+    await asyncio.to_thread(libvirtd.start)
+    await reopen(runtime)
+
+    async def ended() -> bool | None:
+        state = (await runtime.unit_status(unit_id)).summary.state
+        return True if state is UnitState.EXITED else None
+
+    await eventually(ended, "the end of the machine")
+    assert (await runtime.unit_status(unit_id)).exit_code not in (0, None)
+    await runtime.remove_sandbox(sandbox_id)
+
+
+async def test_a_libvirtd_that_hangs_is_noticed_and_costs_no_machine(
+    libvirtd: PrivateLibvirtd, runtime: Runtime, tmp_path: Path
+) -> None:
+    sandbox_id, unit_id = await start_machine(runtime, tmp_path)
+    (emulator,) = emulators(libvirtd)
+    await asyncio.to_thread(libvirtd.pause)
+    async with asyncio.timeout(40):
+        with pytest.raises(Unavailable):
+            await runtime.health()
+    await asyncio.to_thread(libvirtd.resume)
+    await reopen(runtime)
+    assert (await runtime.unit_status(unit_id)).summary.state is UnitState.RUNNING
+    assert emulators(libvirtd) == [emulator]
+    await runtime.remove_sandbox(sandbox_id)
+
+
+async def test_the_event_stream_ends_with_the_connection(
+    libvirtd: PrivateLibvirtd, runtime: LibvirtRuntime
+) -> None:
+    async def collect() -> list[RuntimeEvent]:
+        return [event async for event in runtime.events()]
+
+    collector = asyncio.create_task(collect())
+    await asyncio.sleep(0)
+    await asyncio.to_thread(libvirtd.kill)
+    async with asyncio.timeout(20):
+        with pytest.raises(Unavailable):
+            await collector
