@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,10 @@ STATES = {
 }
 
 
+def is_in(node: Node, power: str) -> bool:
+    return (state(node), power_state(node)) == STATES[power]
+
+
 @pytest.mark.parametrize("start", STATES)
 @pytest.mark.parametrize("end", STATES)
 async def test_power_spec_is_honoured_from_every_state_to_every_state(
@@ -66,7 +71,7 @@ async def test_power_spec_is_honoured_from_every_state_to_every_state(
         await node.start(a_machine())
         for power in (start, end):
             manager.update("file", a_machine(power))
-            await node.until(lambda power=power: (state(node), power_state(node)) == STATES[power])
+            await node.until(partial(is_in, node, power))
         assert count(node, "create_unit") == 1
         assert node.phase(a_machine().uid) == "Running"
         if "Shutdown" in (start, end):
