@@ -6,8 +6,8 @@
 | boot loader | syslinux on a FAT file system without partitions, written with mtools |
 | root file system | an initramfs: busybox-static, qemu-guest-agent with the libraries it needs |
 
-The guest reads the NoCloud seed (a disk labelled ``cidata``): hostname, static addresses, user-data (a script
-is run). It answers HTTP on port 80: ``/`` is its hostname, ``/seed/meta-data`` and so on are what it was given,
+The guest reads the NoCloud seed (a disk labelled ``cidata``): hostname, static addresses, vendor-data and
+user-data (scripts are run). It answers HTTP on port 80: ``/`` is its hostname, ``/seed/meta-data`` and so on are what it was given,
 ``/cgi-bin/facts`` is what it is (addresses, memory, processors, boot id). On the serial console it says
 ``guest is up`` and then asks for a login (root, password ``kubeletx``). It ends on the power button and does what
 the guest agent asks for. Its disk is writable below ``/disk``, so tests see what survives a restart.
@@ -123,6 +123,7 @@ name=$(sed -n 's/^ *"\{0,1\}local-hostname"\{0,1\}: *"\{0,1\}\([^",]*\).*/\1/p' 
 hostname "${name:-guest}"
 hostname > /www/index.html
 /etc/network
+[ -e vendor-data ] && sh vendor-data > /dev/console 2>&1
 acpid -f -l /dev/null &
 httpd -p 80 -h /www
 if [ -e user-data ]; then

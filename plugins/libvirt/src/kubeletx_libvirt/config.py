@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from .network.settings import NetworkTarget, PortEntry
+
 MIB = 1 << 20
 GIB = 1 << 30
 
@@ -25,3 +27,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Give every machine an i6300esb watchdog; when the guest lets it run out, the machine ends."""
     image_directories: tuple[str, ...] = ()
     """Local paths and file URLs of images are allowed below these only."""
+    networks: dict[str, NetworkTarget] = {}
+    """What a pod's ``vpc`` and ``nics[].subnetName`` stand for on this node."""
+    ports: dict[str, PortEntry] = {}
+    """What ``nics[].portId`` stands for on this node."""
+    unknown_network: Literal["warn", "refuse"] = "warn"
+    """A vpc or portId without an entry: join the pod network with a Warning event, or reject the pod."""
+    key_pairs: dict[str, str] = {}
+    """SSH public keys by the name that ``keyPairName`` gives; other names are rejected."""
+    shares: Literal["auto", "virtiofs", "9p"] = "auto"
+    """How directories come into the guest. auto: virtiofs where virtiofsd is installed, else 9p."""

@@ -46,13 +46,15 @@ from .accelerator import check_kvm
 from .client import Connection, DomainEvent
 from .config import Settings
 from .disks import Base, pod_directory, remove_disks
+from .guest_parts import Guests
 from .looks import Looks, Stops, now_ns
+from .network import PodLinks
 from .records import Records, SandboxRecord
 from .units import Units
 
 T = TypeVar("T")
 
-CAN = {"pod-network", "block-volumes", "resources"}
+CAN = {"pod-network", "host-ports", "nics", "key-pairs", "block-volumes", "mounts", "resources"}
 _EVENTS = {
     libvirt.VIR_DOMAIN_EVENT_DEFINED: EventKind.CREATED,
     libvirt.VIR_DOMAIN_EVENT_UNDEFINED: EventKind.DELETED,
@@ -73,6 +75,8 @@ class LibvirtRuntime:
         self.records = Records(host)
         self.looks = Looks(self.connection, self.records, host, endpoint.name)
         self.stops = Stops()
+        self.links = PodLinks(host)
+        self.guests = Guests(host=host, settings=settings, records=self.records, links=self.links)
         self.units = Units(
             host=host,
             settings=settings,
@@ -82,6 +86,7 @@ class LibvirtRuntime:
             stops=self.stops,
             runtime=endpoint.name,
             find_base=self._find_base,
+            guests=self.guests,
             accelerator=self._accelerator,
         )
         self._kvm: asyncio.Task[str] | None = None
@@ -93,6 +98,7 @@ class LibvirtRuntime:
         await self.records.load()
         await self.connection.open()
         self.looks.reset()
+        await self._sweep_links()
         if self._pump is None or self._pump.done():
             queue = self.connection.subscribe()
             self._pump = asyncio.create_task(self._listen(queue), name=f"libvirt-events-{self.endpoint.name}")
@@ -160,15 +166,25 @@ class LibvirtRuntime:
             return sandbox_id
         record = record or SandboxRecord(spec=spec, created_at_ns=now_ns(self.host))
         await self.records.save_sandbox(sandbox_id, record)
-        await self.records.save_sandbox(sandbox_id, msgspec.structs.replace(record, is_ready=True))
+        ips: tuple[str, ...] = ()
+        if self.host.pod_network is not None:
+            ips = (await self.links.attach(spec)).ips
+        record = msgspec.structs.replace(record, is_ready=True, ips=ips)
+        await self.records.save_sandbox(sandbox_id, record)
         return sandbox_id
 
     async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Power off what runs in it."""
+        """Power off what runs in it; give its addresses and ports back."""
         record = self.records.sandboxes.get(sandbox_id)
         for unit_id in await self._units_of(sandbox_id):
             await self.units.stop(unit_id, 0)
         if record is not None and not record.is_stopped:
+            if not any(
+                other.spec.uid == record.spec.uid and not other.is_stopped
+                for other_id, other in self.records.sandboxes.items()
+                if other_id != sandbox_id
+            ):
+                await self.links.release(record.spec.uid)
             await self.records.save_sandbox(sandbox_id, msgspec.structs.replace(record, is_stopped=True))
 
     async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
@@ -190,7 +206,7 @@ class LibvirtRuntime:
         """From the records; raises Unavailable like every other look when libvirt does not answer."""
         self.connection.get_handle()
         return [
-            _summary(sandbox_id, record)
+            _summary(sandbox_id, record, is_linked=self._is_linked(record))
             for sandbox_id, record in self.records.sandboxes.items()
             if match.items() <= record.spec.labels.items()
         ]
@@ -202,7 +218,9 @@ class LibvirtRuntime:
         if record is None:
             raise NotFound(f"sandbox {sandbox_id} does not exist")
         on_node = record.spec.namespaces.network is NamespaceMode.NODE
-        return SandboxStatus(summary=_summary(sandbox_id, record), ips=record.ips, host_network=on_node)
+        is_linked = self._is_linked(record) and (not record.ips or await self.links.check(record.spec.uid))
+        summary = _summary(sandbox_id, record, is_linked=is_linked)
+        return SandboxStatus(summary=summary, ips=record.ips, host_network=on_node)
 
     # --- units ---
 
@@ -280,6 +298,18 @@ class LibvirtRuntime:
 
     # --- private ---
 
+    def _is_linked(self, record: SandboxRecord) -> bool:
+        """Whether the pod's place in the network is still there, if it was ever given one."""
+        return not record.ips or record.is_stopped or self.links.is_there(record.spec.uid)
+
+    async def _sweep_links(self) -> None:
+        """Give back what pods have that are known no more: a crash between two steps left it."""
+        known = {record.spec.uid for record in self.records.sandboxes.values() if not record.is_stopped}
+        for uid in await self.links.list_uids():
+            if uid not in known:
+                with contextlib.suppress(KubeletxError):  # the next `open` tries again
+                    await self.links.release(uid)
+
     async def _units_of(self, sandbox_id: SandboxId) -> list[UnitId]:
         found = await self.looks.all()
         return [unit_id for unit_id, one in found.items() if one.identity.sandbox_id == sandbox_id]
@@ -313,9 +343,10 @@ class LibvirtRuntime:
         return "qemu"
 
 
-def _summary(sandbox_id: SandboxId, record: SandboxRecord) -> SandboxSummary:
+def _summary(sandbox_id: SandboxId, record: SandboxRecord, *, is_linked: bool) -> SandboxSummary:
+    """A pod that lost its place in the network is not ready: the host makes the next attempt."""
     spec = record.spec
-    is_ready = record.is_ready and not record.is_stopped
+    is_ready = record.is_ready and not record.is_stopped and is_linked
     return SandboxSummary(
         id=sandbox_id,
         uid=spec.uid,

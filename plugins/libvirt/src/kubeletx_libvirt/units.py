@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from weakref import WeakValueDictionary
 
@@ -36,6 +37,7 @@ from .domain.metadata import Identity, domain_name, domain_uuid, identity_of, me
 from .domain.sizing import Size, size_of
 from .domain.xml import Disk, Plan, domain_xml
 from .errors import code_of
+from .guest_parts import Guests
 from .looks import Looks, Stops, now_ns
 from .records import Records, Run, UnitRecord
 
@@ -61,6 +63,7 @@ class Units:
         stops: Stops,
         runtime: str,
         find_base: FindBase,
+        guests: Guests,
         accelerator: Callable[[], Awaitable[str]],
     ) -> None:
         self._host = host
@@ -71,6 +74,7 @@ class Units:
         self._stops = stops
         self._runtime = runtime
         self._find_base = find_base
+        self._guests = guests
         self._accelerator = accelerator
         self._locks: WeakValueDictionary[UnitId, asyncio.Lock] = WeakValueDictionary()
 
@@ -111,6 +115,7 @@ class Units:
                 now_ns=now_ns(self._host),
             )
             disks = await self._make_disks(unit_id, spec, machine, sandbox)
+            parts = await self._guests.prepare(unit_id, spec, machine, sandbox)
             plan = Plan(
                 uuid=unit_id,
                 name=domain_name(unit_id),
@@ -118,7 +123,9 @@ class Units:
                 metadata=metadata_element(identity),
                 accelerator=await self._accelerator(),
                 size=size,
-                disks=disks,
+                disks=(*disks, parts.seed),
+                devices=parts.devices,
+                elements=parts.elements,
                 log_path=identity.log_path,
                 firmware=machine.firmware,
                 watchdog=self._settings.watchdog,
@@ -143,6 +150,9 @@ class Units:
             paused = isinstance(machine, Machine) and machine.power == "paused"
             self._looks.starting.add(unit_id)
             try:
+                await self._host.blocking(_make_log_directory, found.identity.log_path)
+                if record is not None:
+                    await self._guests.renew(unit_id, record.spec)
                 if state is not UnitState.PARKED:
                     await self._records.save_run(unit_id, Run(is_starting=True, restarts=old.restarts))
                 await self._connection.use(_create, unit_id, paused)
@@ -191,6 +201,7 @@ class Units:
             record = self._records.units.get(unit_id)
             if found is not None and record is not None:
                 await self._remove_own_disk(found.identity, record.spec)
+            await self._guests.release(unit_id)
             await self._records.forget_unit(unit_id)
 
     async def _remove_own_disk(self, identity: Identity, spec: UnitSpec) -> None:
@@ -273,6 +284,11 @@ def granted(size: Size) -> dict[str, int]:
 
 
 # --- on the host's threads ---
+
+
+def _make_log_directory(log_path: str) -> None:
+    if log_path:
+        os.makedirs(os.path.dirname(log_path), exist_ok=True)
 
 
 def _define(handle: libvirt.virConnect, text: str) -> None:

@@ -1,0 +1,296 @@
+"""What cloud-init in the guest reads: a NoCloud seed. Pure, but for `write_seed`.
+
+    meta-data       who the guest is, and its SSH keys: keys need no user-data, so they never clash with it
+    user-data       the pod's userData, byte for byte; with a script as well, both as parts of one MIME message
+    vendor-data     what the node adds: shared directories and hostAliases, as a boot hook that runs at each boot
+                    before anything of the user's. It is a plain shell script too, for guests with less than
+                    cloud-init. Being vendor-data, it hides no key of the user's cloud-config
+    network-config  version 2, static: the guest asks nobody for the address that the pod network gave it
+
+Source: cloud-init's documentation of the NoCloud data source, network configuration version 2, user-data formats.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from email import message_from_bytes, policy
+from email.encoders import encode_base64
+from email.mime.base import MIMEBase
+from email.mime.multipart import MIMEMultipart
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from kubeletx.api import HostEntry, InvalidPod, Machine, PodUid
+from kubeletx.api.specs import Spec
+
+from .network import GuestLink
+
+LABEL: Final = "CIDATA"
+KEY_PAIR: Final = "kubeletx.io/vm-key-pair-name"
+"""Machine setting: virtualMachine.keyPairName."""
+NETWORK_CONFIG: Final = "kubeletx.io/vm-network-config"
+"""Machine setting: static (default), dhcp for all interfaces, or none: the guest's image knows best."""
+
+_TYPES: Final = (
+    (b"#cloud-config-archive", "text/cloud-config-archive"),
+    (b"#cloud-config", "text/cloud-config"),
+    (b"#cloud-boothook", "text/cloud-boothook"),
+    (b"#include-once", "text/x-include-once-url"),
+    (b"#include", "text/x-include-url"),
+    (b"#part-handler", "text/part-handler"),
+    (b"## template: jinja", "text/jinja2"),
+    (b"#!", "text/x-shellscript"),
+    (b"\x1f\x8b", "application/x-gzip"),
+)
+
+
+class GuestMount(Spec, frozen=True, kw_only=True):
+    """A share as the guest mounts it; `tag` names the device.
+
+    `bind`: the name of a single file in the share, which `target` then is; empty: the share itself.
+    """
+
+    tag: str
+    target: str
+    type: str
+    options: str = ""
+    bind: str = ""
+
+
+class Seed(Spec, frozen=True, kw_only=True):
+    """The files of a seed. None: the file is not there."""
+
+    meta_data: bytes
+    user_data: bytes = b""
+    vendor_data: bytes | None = None
+    network_config: bytes | None = None
+
+    def __repr__(self) -> str:
+        return "Seed(...)"
+
+    def files(self) -> dict[str, bytes]:
+        """Name → content."""
+        named = {
+            "meta-data": self.meta_data,
+            "user-data": self.user_data,
+            "vendor-data": self.vendor_data,
+            "network-config": self.network_config,
+        }
+        return {name: content for name, content in named.items() if content is not None}
+
+
+def instance_id(uid: PodUid, disk_generation: int = 0) -> str:
+    """cloud-init's instance: the same for as long as the pod keeps its disk, restarts in place included."""
+    return f"{uid}-{disk_generation}" if disk_generation else str(uid)
+
+
+def build_seed(
+    machine: Machine,
+    *,
+    instance: str,
+    pod_name: str,
+    namespace: str,
+    links: Sequence[GuestLink],
+    mounts: Sequence[GuestMount] = (),
+    hosts: Sequence[HostEntry] = (),
+    key_pairs: Mapping[str, str] | None = None,
+) -> Seed:
+    """The seed of one machine. `key_pairs`: the operator's table of SSH keys by name.
+
+    Raises InvalidPod for a key pair that the node does not know and an unknown way of network configuration.
+    """
+    hook = _boot_hook(mounts, hosts)
+    return Seed(
+        meta_data=_meta_data(machine, instance, pod_name, namespace, links, key_pairs or {}),
+        user_data=_user_data(machine),
+        vendor_data=hook or None,
+        network_config=_network_config(machine, links),
+    )
+
+
+def write_seed(path: Path, seed: Seed) -> None:
+    """Write the seed as an ISO 9660 image labelled CIDATA, mode 0600; replaces an older one whole. Blocks."""
+    import pycdlib
+
+    iso = pycdlib.PyCdlib()
+    iso.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=LABEL)
+    try:
+        for name, content in seed.files().items():
+            short = name.upper().replace("-", "_")
+            iso.add_fp(BytesIO(content), len(content), f"/{short}.;1", rr_name=name, joliet_path=f"/{name}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_name(f".{path.name}.new")
+        new.unlink(missing_ok=True)
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            iso.write_fp(file)
+        os.replace(new, path)
+    finally:
+        iso.close()
+
+
+# --- meta-data ---
+
+
+def _meta_data(
+    machine: Machine,
+    instance: str,
+    pod_name: str,
+    namespace: str,
+    links: Sequence[GuestLink],
+    key_pairs: Mapping[str, str],
+) -> bytes:
+    data: dict[str, Any] = {
+        "local-hostname": (machine.hostname or pod_name).lower(),
+        "pod-name": pod_name,
+        "pod-namespace": namespace,
+    }
+    keys = _ssh_keys(machine, key_pairs)
+    if keys:
+        data["public-keys"] = keys
+    tags = [{"name": link.name, "mac": link.mac, "tag": link.tag} for link in links if link.tag]
+    if tags:
+        data["network-tags"] = tags
+    data |= machine.cloud_init.meta_data or {}
+    data["instance-id"] = instance
+    return _yaml(data)
+
+
+def _ssh_keys(machine: Machine, key_pairs: Mapping[str, str]) -> list[str]:
+    keys = [key.strip() for text in machine.cloud_init.ssh_keys for key in text.splitlines() if key.strip()]
+    name = machine.settings.get(KEY_PAIR)
+    if name:
+        if name not in key_pairs:
+            known = ", ".join(sorted(key_pairs)) or "none"
+            raise InvalidPod(
+                field="spec.virtualMachine.keyPairName",
+                problem=f"{name!r} is not in libvirt.keyPairs of this node",
+                fix=f"use one of: {known}; or write the key itself in publicKey",
+            )
+        keys.append(key_pairs[name].strip())
+    return list(dict.fromkeys(keys))
+
+
+# --- user-data ---
+
+
+def _user_data(machine: Machine) -> bytes:
+    given = machine.cloud_init.user_data or b""
+    script = _script(machine.cloud_init.script)
+    if not given or not script:
+        return given or script
+    message = MIMEMultipart(boundary="=" * 15 + hashlib.sha256(given + script).hexdigest()[:24])
+    for part in (*_parts("user-data", given), *_parts("script", script)):
+        message.attach(part)
+    return message.as_bytes(policy=policy.compat32)
+
+
+def _script(text: str | None) -> bytes:
+    """A script that does not say what it is, is the shell's."""
+    if not text:
+        return b""
+    content = text.encode()
+    known = any(content.startswith(mark) for mark, _ in _TYPES)
+    return content if known else b"#!/bin/sh\n" + content
+
+
+def _parts(name: str, content: bytes) -> list[Any]:
+    """The MIME parts of one piece of user data; the parts of a message are taken over as they are."""
+    head = content.lstrip()[:100].lower()
+    if head.startswith((b"content-type: multipart", b"mime-version:")):
+        message = message_from_bytes(content)
+        if message.is_multipart():
+            return [part for part in message.walk() if not part.is_multipart()]
+    kind = next((kind for mark, kind in _TYPES if head.startswith(mark)), "text/plain")
+    main, _, sub = kind.partition("/")
+    part = MIMEBase(main, sub)
+    part.set_payload(content)
+    part.add_header("Content-Disposition", "attachment", filename=name)
+    encode_base64(part)
+    return [part]
+
+
+# --- vendor-data ---
+
+
+def _boot_hook(mounts: Sequence[GuestMount], hosts: Sequence[HostEntry]) -> bytes:
+    """A script that may run any number of times; a mount that fails does not keep the next one away."""
+    lines = [line for mount in mounts for line in _mount_lines(mount)]
+    for entry in hosts:
+        line = shlex.quote(f"{entry.ip}\t{' '.join(entry.names)}")
+        lines.append(f"grep -qxF {line} /etc/hosts || printf '%s\\n' {line} >>/etc/hosts")
+    if not lines:
+        return b""
+    return "\n".join(["#cloud-boothook", "#!/bin/sh", *lines, "exit 0", ""]).encode()
+
+
+def _mount_lines(mount: GuestMount) -> list[str]:
+    options = f" -o {shlex.quote(mount.options)}" if mount.options else ""
+    tag, target = shlex.quote(mount.tag), shlex.quote(mount.target)
+    if not mount.bind:
+        return [
+            f"mkdir -p {target}",
+            f'grep -qs " "{target}" " /proc/mounts || mount -t {mount.type}{options} {tag} {target}',
+        ]
+    holder = shlex.quote(f"/run/kubeletx/{mount.tag}")
+    file = shlex.quote(f"/run/kubeletx/{mount.tag}/{mount.bind}")
+    return [
+        f'mkdir -p {holder} "$(dirname {target})" && touch {target}',
+        f'grep -qs " "{holder}" " /proc/mounts || mount -t {mount.type}{options} {tag} {holder}',
+        f'grep -qs " "{target}" " /proc/mounts || mount -o bind {file} {target}',
+    ]
+
+
+# --- network-config ---
+
+
+def _network_config(machine: Machine, links: Sequence[GuestLink]) -> bytes | None:
+    way = machine.settings.get(NETWORK_CONFIG, "static")
+    if way == "none":
+        return None
+    if way not in ("static", "dhcp"):
+        raise InvalidPod(
+            field=f"metadata.annotations[{NETWORK_CONFIG}]",
+            problem=f"{way!r} is no way of network configuration",
+            fix="use static, dhcp or none",
+        )
+    return _yaml(
+        {"version": 2, "ethernets": {link.name: _ethernet(link, asks=way == "dhcp") for link in links}}
+    )
+
+
+def _ethernet(link: GuestLink, *, asks: bool) -> dict[str, Any]:
+    data: dict[str, Any] = {"match": {"macaddress": link.mac}, "set-name": link.name}
+    if link.mtu:
+        data["mtu"] = link.mtu
+    if asks or link.dhcp:
+        return data | {"dhcp4": True, "dhcp6": link.ipv6}
+    data |= {"dhcp4": False, "dhcp6": False}
+    data["addresses"] = list(link.addresses)
+    if link.routes:
+        data["routes"] = [_route(route.destination, route.gateway, link) for route in link.routes]
+    if link.dns is not None and (link.dns.servers or link.dns.searches):
+        data["nameservers"] = {"addresses": list(link.dns.servers), "search": list(link.dns.searches)}
+    return data
+
+
+def _route(destination: str, gateway: str, link: GuestLink) -> dict[str, Any]:
+    """A gateway outside the link's own subnets (a /32 address, say) is reached on the link."""
+    if not gateway:
+        return {"to": destination, "scope": "link"}
+    route: dict[str, Any] = {"to": destination, "via": gateway}
+    subnets = [ipaddress.ip_interface(address).network for address in link.addresses]
+    if not any(ipaddress.ip_address(gateway) in subnet for subnet in subnets):
+        route["on-link"] = True
+    return route
+
+
+def _yaml(data: dict[str, Any]) -> bytes:
+    return yaml.safe_dump(data, sort_keys=False, default_flow_style=False, width=1000).encode()

@@ -1,0 +1,127 @@
+"""What a machine has besides its disks: network interfaces, shared directories, and the seed that tells it of both.
+
+prepare   make them, and say what the domain's XML has to hold; nothing of it is kept in memory
+renew     before each start: bind mounts and seed again, should the node have restarted
+release   when the machine goes
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from kubeletx.api import Host, Machine, ObjectRef, SandboxSpec, UnitId, UnitSpec
+
+from .cloudinit import build_seed, instance_id, write_seed
+from .config import Settings
+from .domain.xml import Disk
+from .network import GuestLink, PodLinks, interface_xml, resolve_nics
+from .records import Records
+from .shares import (
+    Share,
+    ShareKind,
+    find_files,
+    find_virtiofsd,
+    forbids_memory_snapshot,
+    guest_mounts,
+    memory_backing_xml,
+    plan_shares,
+    prepare_shares,
+    release_shares,
+    share_xml,
+)
+
+SEED_SERIAL = "seed"
+
+
+class GuestParts(msgspec.Struct, frozen=True, kw_only=True):
+    """For `domain.xml.Plan`."""
+
+    devices: tuple[str, ...] = ()
+    elements: tuple[str, ...] = ()
+    seed: Disk
+
+
+class Guests:
+    """The parts of all machines of one runtime."""
+
+    def __init__(self, *, host: Host, settings: Settings, records: Records, links: PodLinks) -> None:
+        """Does no I/O."""
+        self._host = host
+        self._settings = settings
+        self._records = records
+        self._links = links
+
+    async def prepare(
+        self, unit_id: UnitId, spec: UnitSpec, machine: Machine, sandbox: SandboxSpec
+    ) -> GuestParts:
+        """Make everything. Raises InvalidPod for interfaces, keys and settings that this node cannot give."""
+        links = await self._resolve(machine, sandbox)
+        shares = await self._plan_shares(unit_id, spec)
+        await self._host.blocking(prepare_shares, shares)
+        seed = build_seed(
+            machine,
+            instance=instance_id(sandbox.uid),
+            pod_name=sandbox.name,
+            namespace=sandbox.namespace,
+            links=links,
+            mounts=guest_mounts(shares),
+            hosts=sandbox.hosts,
+            key_pairs=self._settings.key_pairs,
+        )
+        path = self._records.unit_directory(unit_id) / "seed.iso"
+        await self._host.blocking(write_seed, path, seed)
+        backing = memory_backing_xml(shares)
+        return GuestParts(
+            devices=(*map(interface_xml, links), *map(share_xml, shares)),
+            elements=(backing,) if backing else (),
+            seed=Disk(path=str(path), format="raw", read_only=True, serial=SEED_SERIAL),
+        )
+
+    async def renew(self, unit_id: UnitId, spec: UnitSpec) -> None:
+        """Bring back what does not survive a restart of the node."""
+        await self._host.blocking(prepare_shares, await self._plan_shares(unit_id, spec))
+
+    async def release(self, unit_id: UnitId) -> None:
+        """Take the shares away; succeeds if there are none."""
+        await self._host.blocking(release_shares, self._share_directory(unit_id))
+
+    async def shares(self, unit_id: UnitId, spec: UnitSpec) -> tuple[Share, ...]:
+        """The machine's shares."""
+        return await self._plan_shares(unit_id, spec)
+
+    async def forbids_memory_snapshot(self, unit_id: UnitId, spec: UnitSpec) -> str | None:
+        """Why its memory cannot be saved, in words; None when it can."""
+        return forbids_memory_snapshot(await self._plan_shares(unit_id, spec))
+
+    async def _resolve(self, machine: Machine, sandbox: SandboxSpec) -> tuple[GuestLink, ...]:
+        if self._host.pod_network is None:
+            return ()
+        resolved = resolve_nics(
+            machine,
+            await self._links.attach(sandbox),
+            networks=self._settings.networks,
+            ports=self._settings.ports,
+            unknown=self._settings.unknown_network,
+            uid=sandbox.uid,
+        )
+        ref = ObjectRef(kind="Pod", name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid)
+        for warning in resolved.warnings:
+            self._host.events.record(ref, type="Warning", reason="UnknownNetwork", message=warning)
+        return resolved.links
+
+    async def _plan_shares(self, unit_id: UnitId, spec: UnitSpec) -> tuple[Share, ...]:
+        files = await self._host.blocking(find_files, spec.mounts)
+        return plan_shares(
+            spec.mounts, directory=self._share_directory(unit_id), kind=self._share_kind(), files=files
+        )
+
+    def _share_directory(self, unit_id: UnitId) -> Path:
+        return self._records.unit_directory(unit_id) / "shares"
+
+    def _share_kind(self) -> ShareKind:
+        chosen = self._settings.shares
+        if chosen == "auto":
+            chosen = "virtiofs" if find_virtiofsd() else "9p"
+        return ShareKind(chosen)

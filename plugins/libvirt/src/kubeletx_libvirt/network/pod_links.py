@@ -1,0 +1,261 @@
+"""`PodLinks`: a virtual machine's place in the node's pod network.
+
+    pod network of the node ── eth0 ── br0 ── guest0 ═══ kxv<hash> ── kxp<hash> ── guest
+                               └─ the pod's own namespace ─┘     └─ the node's namespace ─┘
+
+CNI attaches a namespace of the pod, as it would a container's. There CNI's interface becomes the port of a
+bridge, and its address, routes and MAC go to the guest: the macvtap ``kxp<hash>``, which the emulator opens, carries
+CNI's MAC, cloud-init carries the rest. The bridge stands in the pod's namespace and not in the node's, where
+br_netfilter would lead every frame of the guest through the node's NAT rules once too often (decision 0002).
+
+Everything is found by the pod's UID: the namespace is held by a mount on ``<state>/links/<uid>.netns``, the
+device's name is a hash of it. ``<uid>.json`` beside it keeps what CNI said, for the guest's configuration is
+nowhere to be looked at; it is believed only while namespace and devices are there. All devices are children of
+the namespace, so nothing can stay behind when it is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from kubeletx.api import (
+    Host,
+    Internal,
+    InvalidPod,
+    NamespaceMode,
+    PodNetwork,
+    PodUid,
+    PortMapping,
+    SandboxSpec,
+    Unavailable,
+)
+
+from .convert import to_link
+from .ip import Ip
+from .links import GuestLink
+from .names import INNER_BRIDGE, INNER_DEVICE, guest_device, outer_device, stable_mac
+
+_NETNS = ".netns"
+_RECORD = ".json"
+
+
+class PodLinks:
+    """The pods' links of one runtime. Calls for one pod follow each other, pods go on side by side."""
+
+    def __init__(self, host: Host, *, ip: Ip | None = None) -> None:
+        """Does no I/O."""
+        self._host = host
+        self._ip = ip or Ip()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @property
+    def directory(self) -> Path:
+        """Where namespaces and records are."""
+        return self._host.state_directory / "links"
+
+    async def attach(self, sandbox: SandboxSpec) -> GuestLink:
+        """The pod's link, made or found. Nothing is left behind by a failure that could not be finished later.
+
+        Raises InvalidPod for a pod that wants the node's own network, Unavailable without a pod network or when
+        CNI or the kernel refuses.
+        """
+        if sandbox.namespaces.network is NamespaceMode.NODE:
+            raise InvalidPod(
+                field="spec.hostNetwork",
+                problem="a virtual machine cannot use the node's own network",
+                fix="remove hostNetwork; ports[].hostPort publishes single ports on the node",
+            )
+        network = self._network()
+        uid = sandbox.uid
+        async with self._lock(uid):
+            link = await self._find(uid)
+            if link is not None:
+                return link
+            netns = self._netns(uid)
+            if not _is_held(netns):
+                # After a power cut: what CNI attached is gone, and it takes no file that is no namespace.
+                netns.unlink(missing_ok=True)
+                await network.delete(uid)
+                self._record(uid).unlink(missing_ok=True)
+                _make_file(netns)
+                await self._ip.make_namespace(netns)
+            address = await network.add(
+                uid, sandbox.name, sandbox.namespace, str(netns), _port_mappings(sandbox.ports)
+            )
+            mtu, mac = await self._hand_over(uid, netns, address.interface, address.mac)
+            link = to_link(address, device=guest_device(uid), mac=mac, mtu=mtu, dns=sandbox.dns)
+            self._write(uid, link)
+            return link
+
+    async def find(self, uid: PodUid) -> GuestLink | None:
+        """The pod's link if it is whole, else None."""
+        async with self._lock(uid):
+            return await self._find(uid)
+
+    def is_there(self, uid: PodUid) -> bool:
+        """Whether namespace and device are there: a look without a program, for lists. `check` looks closer."""
+        return _is_held(self._netns(uid)) and _is_device(guest_device(uid))
+
+    async def check(self, uid: PodUid) -> bool:
+        """Whether the link is whole: namespace, both devices, and CNI's interface on the bridge, all up.
+
+        CNI's own CHECK is not asked: it would miss the address, which the guest has.
+        """
+        return await self.find(uid) is not None
+
+    async def release(self, uid: PodUid) -> None:
+        """Give back address and ports and remove every device; succeeds for what never was."""
+        async with self._lock(uid):
+            netns = self._netns(uid)
+            if not _is_held(netns):
+                netns.unlink(missing_ok=True)
+            if self._host.pod_network is not None:
+                await self._host.pod_network.delete(uid)
+            device = outer_device(uid)
+            if _is_device(device):
+                await self._ip.batch([f"link delete dev {device}"])
+            self._record(uid).unlink(missing_ok=True)
+            while _is_held(netns):
+                await self._ip.hold_no_more(netns)
+            netns.unlink(missing_ok=True)
+
+    async def list_uids(self) -> tuple[PodUid, ...]:
+        """Pods of which something is left here, whole or not, for the sweep after a crash."""
+        return _list_uids(self.directory)
+
+    # --- private ---
+
+    def _lock(self, uid: str) -> asyncio.Lock:
+        lock = self._locks.get(uid)
+        if lock is None:
+            lock = self._locks[uid] = asyncio.Lock()
+        return lock
+
+    def _netns(self, uid: str) -> Path:
+        return self.directory / f"{uid}{_NETNS}"
+
+    def _record(self, uid: str) -> Path:
+        return self.directory / f"{uid}{_RECORD}"
+
+    def _network(self) -> PodNetwork:
+        if self._host.pod_network is None:
+            raise Unavailable("no pod network for virtual machines; set --cni-conf-dir and --cni-bin-dir")
+        return self._host.pod_network
+
+    async def _find(self, uid: str) -> GuestLink | None:
+        link = self._read(uid)
+        netns = self._netns(uid)
+        if link is None or not _is_held(netns) or not _is_device(link.source):
+            return None
+        inside = await self._ip.find_links(netns=netns)
+        return link if _is_whole(inside, link.name) else None
+
+    async def _hand_over(self, uid: str, netns: Path, interface: str, mac: str) -> tuple[int, str]:
+        """Bridge CNI's interface to the guest's device. Returns the link's MTU and the guest's MAC.
+
+        Repeats what an earlier try did not finish: each line is asked for by what a look shows. The MAC of an
+        interface that was handed over already is no longer CNI's, so the one in CNI's answer counts; networks
+        that name none get a stable one of our own.
+        """
+        inside = await self._ip.find_links(netns=netns)
+        if interface not in inside:
+            raise Internal(f"pod network: CNI made no {interface} in the namespace of pod {uid}")
+        mtu = int(inside[interface].get("mtu", 1500))
+        mac = (mac or stable_mac("guest", uid)).lower()
+        outer, guest = outer_device(uid), guest_device(uid)
+        lines = []
+        if INNER_DEVICE not in inside:
+            pair = f"type veth peer name {INNER_DEVICE} mtu {mtu} netns {netns}"
+            lines += [f"link add name {outer} mtu {mtu} {pair}", f"link set dev {outer} addrgenmode none"]
+            lines += [f"link set dev {outer} up"]
+        if lines or not _is_device(guest):
+            # Made here and not by libvirt (type='direct'), whose embedded driver crashes at the end of such a guest.
+            lines += [
+                f"link add link {outer} name {guest} mtu {mtu} address {mac} type macvtap mode passthru"
+            ]
+            lines += [f"link set dev {guest} addrgenmode none"]
+        lines += [f"link set dev {guest} allmulticast on up"]
+        await self._ip.batch(lines)
+        lines = []
+        if INNER_BRIDGE not in inside:
+            lines += [f"link add name {INNER_BRIDGE} mtu {mtu} type bridge stp_state 0 mcast_snooping 0"]
+        lines += [
+            f"link set dev {INNER_BRIDGE} addrgenmode none",
+            f"link set dev {INNER_BRIDGE} address {stable_mac('bridge', uid)}",
+            f"link set dev {interface} addrgenmode none",
+            f"address flush dev {interface}",
+            f"link set dev {interface} address {stable_mac('port', uid)}",
+            f"link set dev {interface} master {INNER_BRIDGE}",
+            f"link set dev {INNER_DEVICE} addrgenmode none",
+            f"link set dev {INNER_DEVICE} master {INNER_BRIDGE}",
+            # CNI's own bridge may be in hairpin mode and send broadcasts back: a bridge that learns would then
+            # look for the guest on the wrong side. With two ports there is nothing to learn.
+            *(f"link set dev {name} type bridge_slave learning off" for name in (interface, INNER_DEVICE)),
+            *(f"link set dev {name} up" for name in (interface, INNER_DEVICE, INNER_BRIDGE)),
+        ]
+        await self._ip.batch(lines, netns=netns)
+        return mtu, mac
+
+    def _read(self, uid: str) -> GuestLink | None:
+        try:
+            return msgspec.json.decode(self._record(uid).read_bytes(), type=GuestLink)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None  # a torn record of a crash: attaching again writes it anew
+
+    def _write(self, uid: str, link: GuestLink) -> None:
+        path = self._record(uid)
+        new = path.with_name(f".{path.name}")
+        new.write_bytes(msgspec.json.encode(link))
+        os.replace(new, path)
+
+
+def _list_uids(directory: Path) -> tuple[PodUid, ...]:
+    if not directory.is_dir():
+        return ()
+    names = (path.name for path in directory.iterdir() if not path.name.startswith("."))
+    return tuple(
+        PodUid(uid) for uid in sorted({name.removesuffix(_NETNS).removesuffix(_RECORD) for name in names})
+    )
+
+
+def _is_held(netns: Path) -> bool:
+    """Whether a namespace is mounted there; after a power cut the file alone is left."""
+    return os.path.ismount(netns)
+
+
+def _is_device(name: str) -> bool:
+    return os.path.exists(f"/sys/class/net/{name}")
+
+
+def _make_file(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+
+
+def _is_whole(inside: dict[str, dict[str, object]], interface: str) -> bool:
+    """Whether both ports stand on the bridge, all three up."""
+    if not {interface, INNER_DEVICE, INNER_BRIDGE} <= inside.keys():
+        return False
+    ports = (inside[interface], inside[INNER_DEVICE])
+    flags = [link.get("flags") for link in (*ports, inside[INNER_BRIDGE])]
+    is_up = all(isinstance(one, list) and "UP" in one for one in flags)
+    return is_up and all(port.get("master") == INNER_BRIDGE for port in ports)
+
+
+def _port_mappings(ports: tuple[PortMapping, ...]) -> list[dict[str, object]]:
+    """Those published on the node, as CNI's capability portMappings wants them."""
+    return [
+        {
+            "hostPort": port.host_port,
+            "containerPort": port.container_port,
+            "protocol": port.protocol.lower(),
+            "hostIP": port.host_ip,
+        }
+        for port in ports
+        if port.host_port
+    ]

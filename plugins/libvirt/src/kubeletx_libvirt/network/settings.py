@@ -1,0 +1,44 @@
+"""The operator's tables ``networks`` and ``ports`` (DECISIONS 30): what a pod's words mean on this node."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from .links import Route
+
+Mac = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F][02468aceACE](:[0-9a-fA-F]{2}){5}$")]
+"""A unicast MAC address."""
+
+
+class NetworkTarget(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What ``vpc`` or ``nics[].subnetName`` stands for; with neither `bridge` nor `network`, the pod network.
+
+    `bridge`: a bridge of this node. `network`: a named network of this libvirt. `subnet` (CIDR), `routes` and
+    `dns` are given to guests with ``nics[].ipAddress``; without `subnet` a pod with an ipAddress there is refused.
+    Guests without one ask DHCP. `mtu` None: the device's own.
+    """
+
+    bridge: str | None = None
+    network: str | None = None
+    subnet: str | None = None
+    routes: tuple[Route, ...] = ()
+    dns: tuple[str, ...] = ()
+    mtu: int | None = None
+
+    @property
+    def is_pod_network(self) -> bool:
+        """True when it names nothing of its own."""
+        return self.bridge is None and self.network is None
+
+
+class PortEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What ``nics[].portId`` stands for. `network`: a key of ``networks``; None: the pod network.
+
+    `mac` None: a stable one derived from the port's id. `ip_address` None: what the pod says, else DHCP.
+    """
+
+    network: str | None = None
+    mac: Mac | None = None
+    ip_address: str | None = None

@@ -1,0 +1,213 @@
+"""Directories of the node in the guest: virtiofs where it works, else 9p.
+
+    plan_shares      mounts of kind DIRECTORY → `Share`s (pure)
+    prepare_shares   what cannot be shared as it stands gets a directory of its own below the machine's: a single
+                     file, since both file systems share directories only, and a read-only mount, since virtiofsd
+                     cannot refuse writing. Both are bind mounts; the read-only one is enforced by the node's kernel
+    share_xml        the domain's ``<filesystem>``; virtiofs needs `memory_backing_xml` besides
+    guest_mounts     what the guest mounts, for the seed's boot hook
+    release_shares   takes every bind mount away again; found by looking at the mount table
+
+virtiofsd reads and writes as root with the guest's own user ids, as a container would. 9p does so with the ids of
+the emulator's process.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree as ET
+
+from kubeletx.api import Mount, SourceKind, Unavailable
+from kubeletx.api.specs import Spec
+
+from .cloudinit import GuestMount
+
+VIRTIOFSD: Final = ("/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd")
+"""Where Debian keeps it: since bookworm's successor in a package of its own, before in qemu-system-common."""
+_9P_OPTIONS: Final = "trans=virtio,version=9p2000.L,msize=262144"
+_SECONDS: Final = 20
+
+
+class ShareKind(enum.Enum):
+    """How a directory comes into the guest."""
+
+    VIRTIOFS = "virtiofs"
+    NINE_P = "9p"
+
+
+class Share(Spec, frozen=True, kw_only=True):
+    """`origin`: the mount's source. `directory`: what is shared, `origin` itself or a prepared one.
+
+    `file`: the name in `directory` of a single file.
+    """
+
+    tag: str
+    kind: ShareKind
+    origin: str
+    directory: str
+    target: str
+    read_only: bool = False
+    file: str = ""
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether `prepare_shares` has to make its directory."""
+        return self.directory != self.origin
+
+
+def find_virtiofsd() -> str | None:
+    """The program, or None where shares have to be 9p."""
+    return next((path for path in VIRTIOFSD if os.access(path, os.X_OK)), None)
+
+
+def plan_shares(
+    mounts: Sequence[Mount], *, directory: Path, kind: ShareKind, files: frozenset[str] = frozenset()
+) -> tuple[Share, ...]:
+    """One share for each mount of a directory or file, outer targets first.
+
+    `directory`: the machine's own, for prepared ones. `files`: those sources that are single files.
+    """
+    wanted = [mount for mount in mounts if mount.kind is SourceKind.DIRECTORY and mount.source]
+    shares = []
+    for mount in sorted(wanted, key=lambda one: one.target.rstrip("/").split("/")):
+        tag = "kx" + hashlib.sha256(mount.target.encode()).hexdigest()[:12]
+        is_file = mount.source in files
+        prepared = is_file or mount.read_only
+        shares.append(
+            Share(
+                tag=tag,
+                kind=kind,
+                origin=mount.source,
+                directory=str(directory / tag) if prepared else mount.source,
+                target=mount.target,
+                read_only=mount.read_only,
+                file=os.path.basename(mount.target) if is_file else "",
+            )
+        )
+    return tuple(shares)
+
+
+def find_files(mounts: Sequence[Mount]) -> frozenset[str]:
+    """Those sources that are something else than directories. Blocks."""
+    return frozenset(
+        mount.source
+        for mount in mounts
+        if mount.kind is SourceKind.DIRECTORY and mount.source and not os.path.isdir(mount.source)
+    )
+
+
+def prepare_shares(shares: Sequence[Share]) -> None:
+    """Make the bind mounts that are missing; may be repeated, after a restart of the node too. Blocks.
+
+    Raises Unavailable when a source is not there or the kernel refuses.
+    """
+    mounted = set(_mounts_below(Path(os.path.dirname(one.directory)) for one in shares if one.is_prepared))
+    for share in shares:
+        if not share.is_prepared:
+            continue
+        path = Path(share.directory)
+        path.mkdir(mode=0o755, parents=True, exist_ok=True)
+        point = path / share.file if share.file else path
+        if str(point) in mounted:
+            continue
+        if share.file:
+            point.touch()
+        _run("mount", "--bind", share.origin, str(point))
+        if share.read_only:
+            _run("mount", "-o", "remount,bind,ro", str(point))
+
+
+def release_shares(directory: Path) -> None:
+    """Take away all bind mounts below `directory`, and the directory itself; succeeds if there is none. Blocks."""
+    for point in sorted(_mounts_below([directory]), reverse=True):
+        _run("umount", "--lazy", point)
+    if not directory.is_dir():
+        return
+    for path in directory.iterdir():
+        if path.is_dir():
+            for file in path.iterdir():
+                file.unlink()
+            path.rmdir()
+        else:
+            path.unlink()
+    directory.rmdir()
+
+
+def share_xml(share: Share) -> str:
+    """The ``<filesystem>`` element."""
+    root = ET.Element("filesystem", type="mount", accessmode="passthrough")
+    is_virtiofs = share.kind is ShareKind.VIRTIOFS
+    ET.SubElement(root, "driver", type="virtiofs" if is_virtiofs else "path")
+    ET.SubElement(root, "source", dir=share.directory)
+    ET.SubElement(root, "target", dir=share.tag)
+    if share.read_only and not is_virtiofs:  # virtiofs: by the prepared directory alone
+        ET.SubElement(root, "readonly")
+    return ET.tostring(root, encoding="unicode")
+
+
+def memory_backing_xml(shares: Sequence[Share]) -> str:
+    """The domain's ``<memoryBacking>``, or nothing: virtiofsd reads and writes the guest's memory."""
+    if not any(share.kind is ShareKind.VIRTIOFS for share in shares):
+        return ""
+    return "<memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>"
+
+
+def guest_mounts(shares: Sequence[Share]) -> tuple[GuestMount, ...]:
+    """What the guest mounts, in this order."""
+    return tuple(
+        GuestMount(
+            tag=share.tag,
+            target=share.target,
+            type=share.kind.value,
+            options=_options(share),
+            bind=share.file,
+        )
+        for share in shares
+    )
+
+
+def forbids_memory_snapshot(shares: Sequence[Share]) -> str | None:
+    """Why the machine's memory cannot be saved, in words; None when it can."""
+    if not shares:
+        return None
+    targets = ", ".join(share.target for share in shares)
+    return (
+        f"its memory cannot be saved while it shares directories with the node ({targets}): "
+        f"{shares[0].kind.value} keeps state outside the guest; take a disk snapshot, or use volumeDevices"
+    )
+
+
+def _options(share: Share) -> str:
+    parts = [_9P_OPTIONS] if share.kind is ShareKind.NINE_P else []
+    return ",".join([*parts, "ro"] if share.read_only else parts)
+
+
+def _mounts_below(directories: Iterable[Path]) -> list[str]:
+    prefixes = tuple(f"{directory}/" for directory in directories)
+    if not prefixes:
+        return []
+    with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
+        points = [_unescape(line.split(" ")[1]) for line in file]
+    return [point for point in points if point.startswith(prefixes)]
+
+
+def _unescape(text: str) -> str:
+    """The mount table writes blanks as octal numbers."""
+    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        text = text.replace(code, character)
+    return text
+
+
+def _run(*command: str) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"share: {' '.join(command)}: {error}") from error
+    if done.returncode != 0:
+        raise Unavailable(f"share: {done.stderr.strip().splitlines()[0] if done.stderr else command[0]}")

@@ -1,0 +1,215 @@
+"""The seed: what a guest reads of its pod."""
+
+from __future__ import annotations
+
+from email import message_from_bytes
+from pathlib import Path
+from typing import Any
+
+import pycdlib
+import pytest
+import yaml
+from kubeletx_libvirt.cloudinit import GuestMount, Seed, build_seed, instance_id, write_seed
+from kubeletx_libvirt.network import GuestLink, LinkKind, Route
+
+from kubeletx.api import CloudInit, Dns, HostEntry, InvalidPod, Machine, PodUid
+
+LINK = GuestLink(
+    name="eth0",
+    kind=LinkKind.DIRECT,
+    source="kxp0",
+    mac="02:00:00:00:00:01",
+    addresses=("10.88.0.5/22",),
+    routes=(Route(destination="0.0.0.0/0", gateway="10.88.0.1"),),
+    dns=Dns(servers=("10.96.0.10",), searches=("default.svc.cluster.local",)),
+    mtu=1450,
+)
+
+
+def seed(cloud_init: CloudInit | None = None, **changes: Any) -> Seed:
+    arguments: dict[str, Any] = {
+        "instance": "u1",
+        "pod_name": "web",
+        "namespace": "default",
+        "links": (LINK,),
+    }
+    names = ("hostname", "settings")
+    machine = Machine(
+        cloud_init=cloud_init or CloudInit(), **{k: changes.pop(k) for k in names if k in changes}
+    )
+    return build_seed(machine, **(arguments | changes))
+
+
+def meta(one: Seed) -> dict[str, Any]:
+    data: dict[str, Any] = yaml.safe_load(one.meta_data)
+    return data
+
+
+def parts_of(one: Seed) -> list[tuple[str, object]]:
+    """Type and content of each part of the user data."""
+    message = message_from_bytes(one.user_data)
+    assert message.is_multipart()
+    parts = [part for part in message.walk() if not part.is_multipart()]
+    return [(part.get_content_type(), part.get_payload(decode=True)) for part in parts]
+
+
+def network(one: Seed) -> dict[str, Any]:
+    assert one.network_config is not None
+    data: dict[str, Any] = yaml.safe_load(one.network_config)
+    return data
+
+
+def test_a_machine_needs_neither_key_nor_user_data() -> None:
+    one = seed(hostname="TestVM")
+    assert meta(one) == {
+        "local-hostname": "testvm",
+        "pod-name": "web",
+        "pod-namespace": "default",
+        "instance-id": "u1",
+    }
+    assert one.user_data == b""
+    assert one.vendor_data is None
+
+
+def test_the_instance_is_the_pods_for_as_long_as_its_disk() -> None:
+    assert instance_id(PodUid("u1")) == "u1"
+    assert instance_id(PodUid("u1"), 2) == "u1-2"
+    assert meta(seed(CloudInit(meta_data={"instance-id": "mine", "role": "db"})))["instance-id"] == "u1"
+
+
+def test_keys_stand_in_the_meta_data_so_that_user_data_stays_as_it_is() -> None:
+    data = b"#cloud-config\nssh_authorized_keys: [mine]\n"
+    one = seed(CloudInit(user_data=data, ssh_keys=("ssh-ed25519 AAAA a\nssh-rsa BBBB b\n",)))
+    assert meta(one)["public-keys"] == ["ssh-ed25519 AAAA a", "ssh-rsa BBBB b"]
+    assert one.user_data == data
+
+
+def test_a_key_pair_is_the_operators_key_and_an_unknown_one_is_refused() -> None:
+    settings = {"kubeletx.io/vm-key-pair-name": "ops"}
+    assert meta(seed(settings=settings, key_pairs={"ops": "ssh-ed25519 CCCC\n"}))["public-keys"] == [
+        "ssh-ed25519 CCCC"
+    ]
+    with pytest.raises(InvalidPod, match=r"keyPairName.*'ops'.*use one of: dev"):
+        seed(settings=settings, key_pairs={"dev": "x"})
+
+
+@pytest.mark.parametrize("data", [b"#!/bin/sh\necho \xff\x00", b"\x1f\x8b\x08binary", b"plain"])
+def test_user_data_alone_reaches_the_guest_byte_for_byte(data: bytes) -> None:
+    assert seed(CloudInit(user_data=data)).user_data == data
+
+
+@pytest.mark.parametrize(
+    ("script", "found"),
+    [
+        ("echo hi", b"#!/bin/sh\necho hi"),
+        ("# hi\necho", b"#!/bin/sh\n# hi\necho"),
+        ("#!/bin/bash\nx", b"#!/bin/bash\nx"),
+    ],
+)
+def test_a_script_alone_is_the_user_data(script: str, found: bytes) -> None:
+    assert seed(CloudInit(script=script)).user_data == found
+
+
+def test_user_data_and_script_come_as_two_parts_the_users_first() -> None:
+    data = b"#cloud-config\npackages: [nginx]\n"
+    one = seed(CloudInit(user_data=data, script="echo hi"))
+    assert parts_of(one) == [
+        ("text/cloud-config", data),
+        ("text/x-shellscript", b"#!/bin/sh\necho hi"),
+    ]
+    assert seed(CloudInit(user_data=data, script="echo hi")) == one
+
+
+def test_a_message_of_the_users_own_keeps_its_parts() -> None:
+    inner = seed(CloudInit(user_data=b"#cloud-config\na: 1\n", script="echo one")).user_data
+    found = parts_of(seed(CloudInit(user_data=inner, script="echo two")))
+    assert [content for _, content in found] == [
+        b"#cloud-config\na: 1\n",
+        b"#!/bin/sh\necho one",
+        b"#!/bin/sh\necho two",
+    ]
+
+
+def test_the_network_is_static_and_complete() -> None:
+    assert network(seed()) == {
+        "version": 2,
+        "ethernets": {
+            "eth0": {
+                "match": {"macaddress": "02:00:00:00:00:01"},
+                "set-name": "eth0",
+                "mtu": 1450,
+                "dhcp4": False,
+                "dhcp6": False,
+                "addresses": ["10.88.0.5/22"],
+                "routes": [{"to": "0.0.0.0/0", "via": "10.88.0.1"}],
+                "nameservers": {"addresses": ["10.96.0.10"], "search": ["default.svc.cluster.local"]},
+            }
+        },
+    }
+
+
+def test_a_gateway_outside_the_subnet_is_reached_on_the_link() -> None:
+    link = GuestLink(
+        name="eth0",
+        kind=LinkKind.DIRECT,
+        source="d",
+        mac="m",
+        addresses=("10.1.2.3/32",),
+        routes=(
+            Route(destination="169.254.1.1/32"),
+            Route(destination="0.0.0.0/0", gateway="169.254.1.1"),
+        ),
+    )
+    assert network(seed(links=(link,)))["ethernets"]["eth0"]["routes"] == [
+        {"to": "169.254.1.1/32", "scope": "link"},
+        {"to": "0.0.0.0/0", "via": "169.254.1.1", "on-link": True},
+    ]
+
+
+def test_dhcp_and_nothing_at_all_are_options() -> None:
+    key = "kubeletx.io/vm-network-config"
+    assert network(seed(settings={key: "dhcp"}))["ethernets"]["eth0"]["dhcp4"] is True
+    assert seed(settings={key: "none"}).network_config is None
+    with pytest.raises(InvalidPod, match="use static, dhcp or none"):
+        seed(settings={key: "magic"})
+
+
+def test_mounts_and_host_aliases_are_a_boot_hook_that_is_a_shell_script_too() -> None:
+    mounts = (
+        GuestMount(tag="kx1", target="/data dir", type="virtiofs", options="ro"),
+        GuestMount(tag="kx2", target="/etc/app.conf", type="9p", options="trans=virtio", bind="app.conf"),
+    )
+    hook = seed(mounts=mounts, hosts=(HostEntry(ip="10.0.0.9", names=("db", "db.local")),)).vendor_data
+    assert hook is not None
+    lines = hook.decode().splitlines()
+    assert lines[:2] == ["#cloud-boothook", "#!/bin/sh"]
+    assert any(line.endswith("mount -t virtiofs -o ro kx1 '/data dir'") for line in lines)
+    assert any(line.endswith("mount -o bind /run/kubeletx/kx2/app.conf /etc/app.conf") for line in lines)
+    assert any("10.0.0.9\tdb db.local" in line for line in lines)
+
+
+def test_a_seed_never_shows_its_secrets() -> None:
+    assert "password" not in repr(seed(CloudInit(user_data=b"password")))
+
+
+def test_the_image_is_labelled_and_private_and_holds_the_files_by_their_names(tmp_path: Path) -> None:
+    path = tmp_path / "seed.iso"
+    path.write_bytes(b"older")
+    path.chmod(0o644)
+    one = seed(CloudInit(user_data=b"x" * 70_000), mounts=(GuestMount(tag="t", target="/t", type="9p"),))
+    write_seed(path, one)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [entry.name for entry in tmp_path.iterdir()] == ["seed.iso"]
+    assert path.read_bytes()[32808:32840].strip() == b"CIDATA"
+    iso = pycdlib.PyCdlib()
+    iso.open(str(path))
+    try:
+        assert {name: _read(iso, f"/{name}") for name in one.files()} == one.files()
+    finally:
+        iso.close()
+
+
+def _read(iso: pycdlib.PyCdlib, name: str) -> bytes:
+    with iso.open_file_from_iso(rr_path=name) as file:
+        content: bytes = file.read()
+    return content

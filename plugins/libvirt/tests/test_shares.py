@@ -1,0 +1,78 @@
+"""Directories of the node in the guest: the plan and its XML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from kubeletx_libvirt.shares import (
+    ShareKind,
+    forbids_memory_snapshot,
+    guest_mounts,
+    memory_backing_xml,
+    plan_shares,
+    share_xml,
+)
+
+from kubeletx.api import Mount, SourceKind
+
+MOUNTS = (
+    Mount(source="/pods/u1/data/inner", target="/data/inner"),
+    Mount(source="/pods/u1/data", target="/data"),
+    Mount(source="/pods/u1/config", target="/etc/app", read_only=True),
+    Mount(source="/pods/u1/hosts", target="/etc/my hosts"),
+    Mount(source="/dev/vdz", target="/dev/vdb", kind=SourceKind.BLOCK_DEVICE),
+)
+FILES = frozenset({"/pods/u1/hosts"})
+
+
+def plan(kind: ShareKind = ShareKind.VIRTIOFS):  # type: ignore[no-untyped-def]
+    return plan_shares(MOUNTS, directory=Path("/machine/shares"), kind=kind, files=FILES)
+
+
+def test_outer_directories_come_first_and_disks_are_no_shares() -> None:
+    assert [share.target for share in plan()] == ["/data", "/data/inner", "/etc/app", "/etc/my hosts"]
+
+
+def test_read_only_mounts_and_single_files_get_a_directory_of_their_own() -> None:
+    data, _, config, hosts = plan()
+    assert (data.directory, data.is_prepared) == ("/pods/u1/data", False)
+    assert config.directory == f"/machine/shares/{config.tag}"
+    assert config.is_prepared
+    assert hosts.file == "my hosts"
+    assert hosts.is_prepared
+
+
+def test_tags_are_short_and_different() -> None:
+    tags = [share.tag for share in plan()]
+    assert len(set(tags)) == len(tags)
+    assert all(len(tag) <= 31 for tag in tags)
+
+
+def test_virtiofs_needs_shared_memory_and_9p_says_read_only() -> None:
+    virtiofs, nine_p = plan()[2], plan(ShareKind.NINE_P)[2]
+    driver = ET.fromstring(share_xml(virtiofs)).find("driver")
+    assert driver is not None
+    assert driver.get("type") == "virtiofs"
+    assert ET.fromstring(share_xml(virtiofs)).find("readonly") is None
+    assert ET.fromstring(share_xml(nine_p)).find("readonly") is not None
+    assert "shared" in memory_backing_xml(plan())
+    assert memory_backing_xml(plan(ShareKind.NINE_P)) == ""
+    assert memory_backing_xml(()) == ""
+
+
+def test_the_guest_mounts_each_share_as_it_is() -> None:
+    config, hosts = guest_mounts(plan(ShareKind.NINE_P))[2:]
+    assert config.type == "9p"
+    assert config.options.endswith(",ro")
+    assert "trans=virtio" in config.options
+    assert hosts.bind == "my hosts"
+    assert guest_mounts(plan())[0].options == ""
+
+
+def test_a_share_forbids_saving_memory_in_words() -> None:
+    assert forbids_memory_snapshot(()) is None
+    reason = forbids_memory_snapshot(plan())
+    assert reason is not None
+    assert "virtiofs" in reason
+    assert "/data" in reason

@@ -1,0 +1,105 @@
+"""Machines on the pod network, as users see it: by pod IP, by host port, and nothing left afterwards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from bench import Bench
+from machines import machine_manifest
+from vm_pods import address_of, ask, make_machines
+
+from kubeletx.testing.lab import Lab, free_port, put_manifest
+from kubeletx.testing.lab.machines import load_machine_image
+
+
+@pytest.fixture(scope="module")
+def bench(make_bench: Callable[..., Bench], lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return make_machines(make_bench, lab, tmp_path_factory.mktemp("network"))
+
+
+def devices(lab: Lab) -> set[str]:
+    """Ports of the lab's bridge, and what stands in the node's namespace for guests."""
+    net = Path("/sys/class/net")
+    ours = {path.name for path in net.iterdir() if path.name.startswith(("kxp", "kxv"))}
+    return ours | {path.name for path in (net / lab.network.bridge / "brif").iterdir()}
+
+
+def test_containers_machines_and_the_node_reach_each_other(bench: Bench, lab: Lab) -> None:
+    before, taken = devices(lab), lab.network.list_addresses()
+    container = bench.put("web", "mkdir /w; echo from-the-container >/w/index.html; httpd -f -p 8080 -h /w")
+    other = bench.ready("web").status.pod_ip
+    # The guest's own script asks the container and keeps what it heard.
+    script = f"#!/bin/sh\nuntil wget -q -O /www/heard http://{other}:8080/; do sleep 1; done\n"
+    pod = machine_manifest("vm-one", machine={"cloudInitUserDataScript": script})
+    machine = put_manifest(bench.manifests, pod)
+    address = address_of(bench, "vm-one")
+    assert address in lab.network.list_addresses()
+    assert ask(address) == "vm-one\n"
+    assert ask(address, "/heard") == "from-the-container\n"
+    assert bench.run("client", f"wget -q -O - http://{address}/") == "vm-one\n"
+    for path in (container, machine, bench.manifests / "client.json"):
+        path.unlink()
+    for name in ("web", "vm-one", "client"):
+        bench.agent.wait_gone(name)
+    assert lab.network.list_addresses() == taken
+    assert devices(lab) == before
+
+
+def test_a_host_port_of_a_machine_written_as_a_container_leads_into_the_guest(bench: Bench, lab: Lab) -> None:
+    assert lab.network.has_portmap
+    port = free_port()
+    image = str(load_machine_image())
+    container = {"name": "vm", "image": image, "ports": [{"containerPort": 80, "hostPort": port}]}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "vm-port", "annotations": {"kubeletx.io/workload-type": "vm"}},
+        "spec": {"terminationGracePeriodSeconds": 1, "containers": [container]},
+    }
+    put_manifest(bench.manifests, pod)
+    address_of(bench, "vm-port")
+    ask(lab.network.gateway, port=port)
+    (bench.manifests / "vm-port.json").unlink()
+    bench.agent.wait_gone("vm-port")
+
+
+def test_after_a_crash_the_machine_keeps_its_address_and_is_released_in_order(bench: Bench, lab: Lab) -> None:
+    before, taken = devices(lab), lab.network.list_addresses()
+    machine = put_manifest(bench.manifests, machine_manifest("vm-crash"))
+    address = address_of(bench, "vm-crash")
+    ask(address)
+    boot = ask(address, "/cgi-bin/facts")
+    bench.agent.kill()
+    assert ask(address) == "vm-crash\n"
+    bench.agent.start()
+    assert address_of(bench, "vm-crash") == address
+    assert ask(address, "/cgi-bin/facts").split("boot-id")[1][:38] == boot.split("boot-id")[1][:38]
+    machine.unlink()
+    bench.agent.wait_gone("vm-crash")
+    assert lab.network.list_addresses() == taken
+    assert devices(lab) == before
+
+
+def test_a_machine_on_the_nodes_network_is_refused_in_words(bench: Bench) -> None:
+    put_manifest(bench.manifests, machine_manifest("vm-host", spec={"hostNetwork": True}))
+    pod = bench.until("vm-host", lambda pod: pod.status.phase == "Failed")
+    assert "network" in (pod.status.message or "")
+    (bench.manifests / "vm-host.json").unlink()
+    bench.agent.wait_gone("vm-host")
+
+
+def test_the_sample_pods_vpc_and_port_join_the_pod_network_with_warnings(bench: Bench) -> None:
+    port_id = "04fe371d-fddf-43c4-9419-b7d9cd4a2197"
+    put_manifest(
+        bench.manifests, machine_manifest("vm-sample", spec={"vpc": "demo", "nics": [{"portId": port_id}]})
+    )
+    address = address_of(bench, "vm-sample")
+    assert ask(address) == "vm-sample\n"
+    events = json.dumps([str(event) for event in bench.events("vm-sample")])
+    assert "spec.vpc" in events
+    assert "portId" in events
+    (bench.manifests / "vm-sample.json").unlink()
+    bench.agent.wait_gone("vm-sample")
