@@ -46,6 +46,7 @@ from .accelerator import check_kvm
 from .client import Connection, DomainEvent
 from .config import Settings
 from .disks import Base, pod_directory, remove_disks
+from .domain.metadata import sandbox_of
 from .guest_parts import Guests
 from .looks import Looks, Stops, now_ns
 from .network import PodLinks
@@ -98,13 +99,12 @@ class LibvirtRuntime:
         await self.records.load()
         await self.connection.open()
         self.looks.reset()
-        await self._sweep_links()
         if self._pump is None or self._pump.done():
             queue = self.connection.subscribe()
             self._pump = asyncio.create_task(self._listen(queue), name=f"libvirt-events-{self.endpoint.name}")
         if self._kvm is None:
             self._kvm = asyncio.create_task(self._choose_accelerator(), name="libvirt-kvm-check")
-        await self.looks.all()
+        await self._adopt()
 
     async def close(self) -> None:
         """Disconnect; the machines go on."""
@@ -301,6 +301,21 @@ class LibvirtRuntime:
     def _is_linked(self, record: SandboxRecord) -> bool:
         """Whether the pod's place in the network is still there, if it was ever given one."""
         return not record.ips or record.is_stopped or self.links.is_there(record.spec.uid)
+
+    async def _adopt(self) -> None:
+        """Records that were lost come back from the domains; then links of unknown pods are given back."""
+        for found in (await self.looks.all()).values():
+            identity = found.identity
+            if identity.sandbox_id not in self.records.sandboxes:
+                link = await self.links.find(identity.uid)
+                record = SandboxRecord(
+                    spec=sandbox_of(identity),
+                    created_at_ns=identity.created_at_ns,
+                    is_ready=True,
+                    ips=link.ips if link is not None else (),
+                )
+                await self.records.save_sandbox(identity.sandbox_id, record)
+        await self._sweep_links()
 
     async def _sweep_links(self) -> None:
         """Give back what pods have that are known no more: a crash between two steps left it."""

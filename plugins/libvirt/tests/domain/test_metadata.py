@@ -9,11 +9,14 @@ from kubeletx_libvirt.domain.metadata import (
     Identity,
     domain_name,
     domain_uuid,
+    identity_of,
     metadata_element,
     read_metadata,
+    sandbox_of,
 )
 
 from kubeletx.api import PodUid, SandboxId
+from kubeletx.testing import sandbox_spec, unit_spec
 
 PLAIN = Identity(
     agent_id="agent",
@@ -58,3 +61,11 @@ def test_a_key_is_always_the_same_domain_and_another_key_another() -> None:
 
 def test_names_are_short_since_sockets_carry_them() -> None:
     assert len(domain_name(domain_uuid("a", "r", SandboxId("s"), "u", 0))) == 11
+
+
+def test_a_domain_remembers_enough_of_its_pod_to_stop_and_remove_it() -> None:
+    sandbox = sandbox_spec("vm", attempt=2, annotations={"a": "b"}, log_directory="/logs")
+    key = {"agent_id": "a", "runtime": "r", "sandbox_id": SandboxId("s-2"), "now_ns": 1}
+    identity = identity_of(sandbox, unit_spec(log_path="main.log"), **key)  # type: ignore[arg-type]
+    assert sandbox_of(identity) == sandbox
+    assert identity.log_path == "/logs/main.log"

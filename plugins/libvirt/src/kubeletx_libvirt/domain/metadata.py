@@ -36,7 +36,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     annotations: dict[str, str] = {}
     sandbox_labels: dict[str, str] = {}
     sandbox_annotations: dict[str, str] = {}
-    sandbox_created_at_ns: int = 0
+    log_directory: str = ""
 
 
 def domain_uuid(agent_id: str, runtime: str, sandbox_id: SandboxId, unit: str, attempt: int) -> UnitId:
@@ -73,6 +73,21 @@ def identity_of(
         annotations=unit.annotations,
         sandbox_labels=sandbox.labels,
         sandbox_annotations=sandbox.annotations,
+        log_directory=sandbox.log_directory,
+    )
+
+
+def sandbox_of(identity: Identity) -> SandboxSpec:
+    """What a domain remembers of its pod: enough to list, stop and remove it."""
+    return SandboxSpec(
+        uid=identity.uid,
+        name=identity.pod,
+        namespace=identity.namespace,
+        attempt=identity.sandbox_attempt,
+        handler=identity.handler,
+        labels=identity.sandbox_labels,
+        annotations=identity.sandbox_annotations,
+        log_directory=identity.log_directory,
     )
 
 
