@@ -1,0 +1,200 @@
+"""Downloading one file over HTTP: resumed where it broke off, unchanged ones not transferred at all.
+
+A download that an earlier try, or an earlier life of the agent, left is continued with ``Range`` and
+``If-Range``: a server that has something else by now sends that from its start. Without a strong validator
+nothing is continued, since nobody could tell the old from the new. Sources: RFC 9110, sections 13 and 14.
+"""
+
+from __future__ import annotations
+
+import base64
+import random
+import re
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+
+import aiohttp
+import msgspec
+
+from kubeletx.api import Clock, PullProgress, Unavailable
+
+from .http import Broken, Http, check_status
+from .importing import too_large
+from .index import Validators
+from .part import Part, PartState
+from .problems import Refused, free_bytes, no_space
+from .unpack import CHUNK_BYTES
+from .workers import Workers
+
+Report = Callable[[PullProgress], None]
+
+_TRIES = 3
+_LONGEST_WAIT_SECONDS = 10.0
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """One file to download. `shown`: the URL for messages; `image`: the reference in the manifest.
+
+    `fixed`: the content is named by its digest, so a part of it is always a part of the same. `known`: what we
+    have of it; if the server still has that, nothing is transferred. `size_bytes`: if it is known before.
+    """
+
+    image: str
+    url: str
+    shown: str
+    headers: dict[str, str] = {}
+    fixed: bool = False
+    may_downgrade: bool = False
+    known: Validators | None = None
+    limit_bytes: int
+    size_bytes: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Wanted({self.shown!r}, ...)"
+
+
+class Downloads:
+    """Made once per store."""
+
+    def __init__(self, http: Http, workers: Workers, clock: Clock) -> None:
+        self.http = http
+        self._workers = workers
+        self._clock = clock
+
+    async def download(self, wanted: Wanted, part: Part, report: Report) -> Validators | None:
+        """Fill `part` and return what it is; None: the server has still what is known.
+
+        Raises Unavailable when the connection breaks again and again without new bytes (what arrived is kept
+        for the next call), TimedOut when the server stays silent, Refused and OSError.
+        """
+        await self._workers.finish(part.load, wanted.url)
+        most, failures = part.size, 0
+        try:
+            while True:
+                try:
+                    return await self._try(wanted, part, report)
+                except Broken as broken:
+                    has_more, most = part.size > most, max(most, part.size)
+                    failures = 0 if has_more else failures + 1
+                    if failures >= _TRIES or (broken.stalled and not has_more):
+                        raise _say_how_far(broken, part) from broken
+                    wait = min(2.0**failures, _LONGEST_WAIT_SECONDS)
+                    await self._clock.sleep(wait * random.uniform(0.5, 1.0))
+        finally:
+            await self._workers.finish(part.close)
+
+    async def _try(self, wanted: Wanted, part: Part, report: Report) -> Validators | None:
+        offset = _resume_at(wanted, part)
+        headers = dict(wanted.headers)
+        if offset:
+            headers["Range"] = f"bytes={offset}-"
+            if not wanted.fixed and part.state is not None:
+                headers["If-Range"] = part.state.validators.if_range
+        elif wanted.known is not None:
+            if wanted.known.etag:
+                headers["If-None-Match"] = wanted.known.etag
+            elif wanted.known.modified:
+                headers["If-Modified-Since"] = wanted.known.modified
+        async with self.http.get(
+            wanted.url, headers, shown=wanted.shown, may_downgrade=wanted.may_downgrade
+        ) as response:
+            if response.status == HTTPStatus.NOT_MODIFIED and wanted.known is not None and not offset:
+                return None
+            if response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and offset:
+                await self._workers.finish(part.restart, PartState(url=wanted.url))
+                raise Broken(Unavailable(f"{wanted.shown}: the server cannot continue the download"))
+            check_status(response, wanted.shown)
+            now = _validators(response)
+            if response.status == HTTPStatus.PARTIAL_CONTENT:
+                total = await self._continue(wanted, part, response, offset, now)
+            elif wanted.known is not None and wanted.known.is_same_http(now):
+                return None
+            else:
+                total = now.length
+                if total is not None and wanted.size_bytes is not None and total != wanted.size_bytes:
+                    raise Refused(f"has {total} bytes where {wanted.size_bytes} were announced")
+                state = PartState(url=wanted.url, validators=now, total_bytes=total)
+                await self._workers.finish(part.restart, state)
+            await self._receive(wanted, part, response, total, report)
+            assert part.state is not None
+            return part.state.validators
+
+    async def _continue(
+        self, wanted: Wanted, part: Part, response: aiohttp.ClientResponse, offset: int, now: Validators
+    ) -> int | None:
+        match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
+        old = part.state.validators if part.state is not None else Validators()
+        changed = bool(now.etag and old.etag and now.etag != old.etag)
+        if match is None or int(match[1]) != offset or not offset or (changed and not wanted.fixed):
+            await self._workers.finish(part.restart, PartState(url=wanted.url))
+            raise Broken(Unavailable(f"{wanted.shown}: the server sent another part than was asked for"))
+        await self._workers.finish(part.resume, offset)
+        return int(match[2]) + 1 if match[3] == "*" else int(match[3])
+
+    async def _receive(
+        self,
+        wanted: Wanted,
+        part: Part,
+        response: aiohttp.ClientResponse,
+        total: int | None,
+        report: Report,
+    ) -> None:
+        if total is not None:
+            if total > wanted.limit_bytes:
+                raise too_large(total, wanted.limit_bytes)
+            if total - part.size > free_bytes(part.path.parent):
+                raise no_space(wanted.image, part.path.parent, total - part.size)
+        report(PullProgress(done_bytes=part.size, total_bytes=total, message="downloading"))
+        buffer = bytearray()
+        try:
+            async for piece in response.content.iter_any():
+                buffer += piece
+                if len(buffer) >= CHUNK_BYTES:
+                    await self._write(wanted, part, buffer)
+                    report(PullProgress(done_bytes=part.size, total_bytes=total, message="downloading"))
+        finally:
+            if buffer:
+                await self._write(wanted, part, buffer)
+        report(PullProgress(done_bytes=part.size, total_bytes=total, message="downloading"))
+        if total is not None and part.size < total:
+            raise Broken(Unavailable(f"{wanted.shown}: the server ended the transfer early"))
+
+    async def _write(self, wanted: Wanted, part: Part, buffer: bytearray) -> None:
+        data = bytes(buffer)
+        buffer.clear()
+        if part.size + len(data) > wanted.limit_bytes:
+            raise too_large(part.size + len(data), wanted.limit_bytes)
+        await self._workers.finish(part.write, data)
+
+
+def _resume_at(wanted: Wanted, part: Part) -> int:
+    """Where to go on; 0: from the start. Of a complete file the last byte is asked for again, so that there
+    is always a range to answer with."""
+    state = part.state
+    if state is None or not part.size or not (wanted.fixed or state.validators.if_range):
+        return 0
+    return part.size - 1 if part.size == state.total_bytes else part.size
+
+
+def _validators(response: aiohttp.ClientResponse) -> Validators:
+    length = response.content_length if response.status == HTTPStatus.OK else None
+    return Validators(
+        etag=response.headers.get("ETag", ""),
+        modified=response.headers.get("Last-Modified", ""),
+        length=length,
+    )
+
+
+def _say_how_far(broken: Broken, part: Part) -> Exception:
+    total = part.state.total_bytes if part.state is not None else None
+    of = f" of {total}" if total is not None else ""
+    message = f"{broken.error.message}, after {part.size}{of} bytes"
+    if part.state is not None and part.state.validators.if_range:
+        message += "; the next try goes on there"
+    return type(broken.error)(message)
+
+
+def basic_header(username: str, password: str) -> Mapping[str, str]:
+    """Credentials as a header."""
+    return {"Authorization": f"Basic {base64.b64encode(f'{username}:{password}'.encode()).decode()}"}

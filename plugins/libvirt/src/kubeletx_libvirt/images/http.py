@@ -1,0 +1,190 @@
+"""`Http`: one aiohttp session, redirects only to http(s), and every failure in words.
+
+Redirects are followed here and not by aiohttp, so that each target is looked at: only http(s), and from https
+to http only when a checksum vouches for the content. Credentials never go to another server than the first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+import urllib.request
+from collections.abc import AsyncIterator, Iterator, Mapping
+from http import HTTPStatus
+from urllib.parse import urljoin, urlsplit
+
+import aiohttp
+from yarl import URL
+
+from kubeletx.api import InvalidPod, KubeletxError, NotFound, PermissionDenied, TimedOut, Unavailable
+
+from .problems import Refused
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_MAX_REDIRECTS = 10
+_CONNECT_SECONDS = 30.0
+_SHOWN_ERROR_CHARACTERS = 200
+_MAX_ANSWER_BYTES = 1 << 20
+
+
+class Broken(Exception):
+    """The connection broke; what arrived is kept. `error` is for the user when trying again does not help."""
+
+    def __init__(self, error: KubeletxError, *, stalled: bool = False) -> None:
+        super().__init__(error.message)
+        self.error, self.stalled = error, stalled
+
+
+class Http:
+    """`stall_seconds`: how long a server may send nothing."""
+
+    def __init__(self, *, stall_seconds: float, user_agent: str = "kubeletx") -> None:
+        self.stall_seconds = stall_seconds
+        self._user_agent = user_agent
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close connections; a later request makes a new session."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    @contextlib.asynccontextmanager
+    async def get(
+        self, url: str, headers: Mapping[str, str], *, shown: str, may_downgrade: bool = False
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The final answer, whatever its status. Failures, also while its body is read, are `Broken`.
+
+        `shown`: the URL in messages. `may_downgrade`: follow redirects from https to http.
+        """
+        sent = {"Accept-Encoding": "identity", **headers}
+        with self._in_words(shown):
+            for _ in range(_MAX_REDIRECTS + 1):
+                async with self._open(url, sent) as response:
+                    if response.status not in _REDIRECTS:
+                        yield response
+                        return
+                    target = _redirect(url, response.headers.get("Location", ""), may_downgrade)
+                if _origin(target) != _origin(url):
+                    sent.pop("Authorization", None)
+                url = target
+            raise Refused(f"is redirected more than {_MAX_REDIRECTS} times", "correct the URL")
+
+    async def post_form(self, url: str, form: Mapping[str, str], *, shown: str) -> bytes:
+        """The answer to a form, which is sent to no other place; at most a small one."""
+        try:
+            with self._in_words(shown):
+                session = self._need_session()
+                async with session.post(
+                    url, data=form, allow_redirects=False, proxy=proxy_of(url)
+                ) as response:
+                    check_status(response, shown)
+                    return await response.content.read(_MAX_ANSWER_BYTES)
+        except Broken as broken:
+            raise broken.error from broken
+
+    @contextlib.contextmanager
+    def _in_words(self, shown: str) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError as error:
+            raise Broken(
+                TimedOut(f"{shown}: the server sent nothing for {self.stall_seconds:g} s"), stalled=True
+            ) from error
+        except aiohttp.InvalidURL as error:
+            raise Refused(f"leads to {str(error)[:_SHOWN_ERROR_CHARACTERS]!r}, which is no URL") from error
+        except aiohttp.ClientSSLError as error:
+            raise Unavailable(f"{shown}: no secure connection: {_words(error)}") from error
+        except aiohttp.ClientConnectorError as error:
+            raise Unavailable(
+                f"{shown}: cannot connect to {error.host}:{error.port}: {_words(error)}"
+            ) from error
+        except aiohttp.ClientError as error:
+            raise Broken(Unavailable(f"{shown}: the connection broke: {_words(error)}")) from error
+        except ssl.SSLError as error:
+            raise Unavailable(f"{shown}: no secure connection: {error.reason}") from error
+
+    def _open(
+        self, url: str, headers: Mapping[str, str]
+    ) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        # A URL of plain ASCII is sent as written: a signed query must not be quoted anew.
+        try:
+            target = URL(url, encoded=url.isascii())
+        except ValueError as error:
+            raise Refused(f"leads to a broken URL ({error})", "correct the URL") from error
+        return self._need_session().get(target, headers=headers, allow_redirects=False, proxy=proxy_of(url))
+
+    def _need_session(self) -> aiohttp.ClientSession:
+        if self._session is None or self._session.closed:
+            self._session = aiohttp.ClientSession(
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": self._user_agent},
+                timeout=aiohttp.ClientTimeout(
+                    total=None,
+                    sock_connect=min(_CONNECT_SECONDS, self.stall_seconds),
+                    sock_read=self.stall_seconds,
+                ),
+            )
+        return self._session
+
+
+def check_status(response: aiohttp.ClientResponse, shown: str) -> None:
+    """Raise what a failed answer means: gone, not allowed, try later."""
+    status = response.status
+    if status < HTTPStatus.BAD_REQUEST:
+        if status not in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
+            raise Unavailable(f"{shown}: the server answered {_status(status)}")
+        return
+    text = f"{shown}: the server answered {_status(status)}"
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED):
+        raise PermissionDenied(f"{text}; check the pull secret for {response.url.host}")
+    if status in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
+        raise NotFound(text)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in (
+        HTTPStatus.REQUEST_TIMEOUT,
+        HTTPStatus.TOO_EARLY,
+        HTTPStatus.TOO_MANY_REQUESTS,
+    ):
+        raise Unavailable(text)
+    raise InvalidPod(field="image", problem=text, fix="correct the URL", reason="ImageRefused")
+
+
+def proxy_of(url: str) -> str | None:
+    """The proxy of the environment (https_proxy, http_proxy, no_proxy), without reading any .netrc."""
+    parts = urlsplit(url)
+    if urllib.request.proxy_bypass(parts.netloc):
+        return None
+    return urllib.request.getproxies().get(parts.scheme)
+
+
+def _redirect(url: str, location: str, may_downgrade: bool) -> str:
+    target = urljoin(url, location)
+    scheme = urlsplit(target).scheme.lower()
+    if not location or scheme not in ("http", "https"):
+        raise Refused(
+            f"is redirected to {scheme or 'nowhere'!r}; only http and https are followed", "correct the URL"
+        )
+    if urlsplit(url).scheme == "https" and scheme == "http" and not may_downgrade:
+        raise Refused(
+            "is redirected from https to http, where anybody may change it",
+            "pin it with #sha256=HEX, or name a server that keeps to https",
+        )
+    return target
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+def _status(status: int) -> str:
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)
+
+
+def _words(error: Exception) -> str:
+    inner = getattr(error, "os_error", None) or error
+    return (str(inner) or type(inner).__name__)[:_SHOWN_ERROR_CHARACTERS]

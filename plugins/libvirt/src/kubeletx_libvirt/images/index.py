@@ -1,0 +1,110 @@
+"""What the store remembers: where each disk came from and under which names. One JSON file, replaced at once.
+
+What the index says about a disk (its format above all) also stands in the name of the disk's file,
+``blobs/<sha256>.<format>``, so that a lost index costs names and validators, never a wrong format.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+VERSION = 1
+
+
+class Validators(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """By which an unchanged source is recognised without fetching it.
+
+    `etag`, `modified` (Last-Modified) and `length`: of HTTP. `digest`: of an OCI manifest. `stamp`: size, time
+    and inode of a local file.
+    """
+
+    etag: str = ""
+    modified: str = ""
+    length: int | None = None
+    digest: str = ""
+    stamp: str = ""
+
+    @property
+    def if_range(self) -> str:
+        """A strong validator, for resuming; empty when there is none. Source: RFC 9110, 13.1.5."""
+        return self.etag if self.etag and not self.etag.startswith("W/") else self.modified
+
+    def is_same_http(self, other: Validators) -> bool:
+        """Whether both are of the same published file; False when that cannot be told."""
+        if self.etag and other.etag:
+            return self.etag.removeprefix("W/") == other.etag.removeprefix("W/")
+        if self.modified and other.modified:
+            return self.modified == other.modified and self.length == other.length
+        return False
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One source. `names`: the references in manifests that led to it; `image`: id of the disk it gave last."""
+
+    image: str
+    names: tuple[str, ...] = ()
+    validators: Validators = Validators()
+
+
+class StoredDisk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One file below ``blobs``. `published`: ``sha256=HEX`` of every packed form it came in, as pins say it."""
+
+    format: str
+    virtual_size_bytes: int
+    file_bytes: int
+    published: tuple[str, ...] = ()
+
+
+class Index(msgspec.Struct, frozen=True, kw_only=True):
+    """`origins` by `ImageSource.key`, `disks` by image id (``sha256:HEX``)."""
+
+    version: int = VERSION
+    origins: dict[str, Origin] = {}
+    disks: dict[str, StoredDisk] = {}
+
+
+def load(path: Path) -> Index | None:
+    """The index; None when there is none, or none that can be read (it is then set aside)."""
+    try:
+        index = msgspec.json.decode(path.read_bytes(), type=Index)
+        if index.version == VERSION:
+            return index
+    except FileNotFoundError:
+        return None
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        pass
+    path.replace(path.with_name(f"{path.name}.unreadable"))
+    return None
+
+
+def save(path: Path, index: Index) -> None:
+    """Replace the file; after a crash it is the old or the new one."""
+    replace_file(path, msgspec.json.encode(index, order="sorted"))
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write, flush, rename; nothing is left when the disk is full."""
+    temporary = path.with_name(f"{path.name}.new")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make renames and links in a directory lasting."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

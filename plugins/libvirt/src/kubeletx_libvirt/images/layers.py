@@ -1,0 +1,122 @@
+"""Finding the one disk under ``/disk`` in the layers of a container image.
+
+Layers are read from the top. A name in an upper layer hides the same name below, a whiteout (``.wh.NAME``)
+hides without replacing, an opaque mark hides the whole directory. Only the disk's bytes are ever written, to a
+file whose name we choose; nothing is unpacked by name. Sources: OCI image specification, layer.md (changesets);
+the containerDisk convention of KubeVirt: one file directly below ``/disk``.
+"""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import tarfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .importing import Limits, Sink, Stopped, private_opener
+from .problems import Refused
+from .unpack import CHUNK_BYTES, packing_of, unpack
+
+_DIRECTORY = "disk"
+_WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
+_MAX_HEADER_BYTES = 1 << 20
+_EXTRA_BYTES = 4 << 30
+"""What a layer may hold beside the disk."""
+
+
+class DiskSearch:
+    """Fed with layers from the top to the bottom; the disk's content is in `target` once `found` is set."""
+
+    def __init__(self, target: Path, *, limits: Limits, stop: threading.Event) -> None:
+        self.found = ""
+        self.is_hidden_below = False
+        """Nothing in lower layers can be seen any more."""
+        self._target, self._limits, self._stop = target, limits, stop
+        self._hidden: set[str] = set()
+
+    def read_layer(self, path: Path) -> None:
+        """Look through one layer. Raises Refused, Stopped and OSError."""
+        hidden: set[str] = set()
+        opaque = False
+        with path.open("rb") as file:
+            kind = packing_of(file.read(8))
+            file.seek(0)
+            chunks = unpack(file, kind) if kind else iter(lambda: file.read(CHUNK_BYTES), b"")
+            stream = _Stream(chunks, self._limits.image_bytes + _EXTRA_BYTES, self._stop)
+            try:
+                with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as tar:
+                    for member in tar:
+                        parts = _parts(member.name)
+                        if parts in ((_OPAQUE,), (f"{_WHITEOUT}{_DIRECTORY}",), (_DIRECTORY, _OPAQUE)):
+                            opaque = True
+                        elif parts == (_DIRECTORY,) and not member.isdir():
+                            raise Refused("has a /disk that is not a directory", "put the file below /disk")
+                        elif len(parts) == 2 and parts[0] == _DIRECTORY:
+                            name = parts[1].removeprefix(_WHITEOUT)
+                            hidden.add(name)
+                            if name == parts[1] and name not in self._hidden and not member.isdir():
+                                self._extract(tar, member, name)
+            except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
+                raise Refused(
+                    f"has a layer that is not a sound tar archive ({error})", "push it again"
+                ) from error
+        self._hidden |= hidden
+        self.is_hidden_below = self.is_hidden_below or opaque
+
+    def _extract(self, tar: tarfile.TarFile, member: tarfile.TarInfo, name: str) -> None:
+        if not member.isreg():
+            raise Refused(f"has a /disk/{name} that is not a regular file", "put the disk itself there")
+        if self.found not in ("", name):
+            raise Refused(
+                f"has more than one file under /disk ({self.found}, {name})", "leave one disk in the image"
+            )
+        content = tar.extractfile(member)
+        assert content is not None
+        self.found = name
+        with open(self._target, "wb", opener=private_opener) as file:
+            sink = Sink(file, self._limits.image_bytes)
+            sink.write_all(iter(lambda: content.read(CHUNK_BYTES), b""), self._stop)
+        if sink.size != member.size:
+            raise Refused("has a layer that ends in the middle of the disk", "push it again")
+
+
+class _Member(tarfile.TarInfo):
+    """Refuses headers (long names, pax records) that would fill the memory."""
+
+    def _proc_member(self, tar: tarfile.TarFile) -> Any:
+        if not self.isreg() and not self.issparse() and self.size > _MAX_HEADER_BYTES:
+            raise tarfile.ReadError(f"a header of {self.size} bytes")
+        return super()._proc_member(tar)  # type: ignore[misc]
+
+
+class _Stream(io.RawIOBase):
+    """Chunks as a file, at most `limit` bytes."""
+
+    def __init__(self, chunks: Iterator[bytes], limit: int, stop: threading.Event) -> None:
+        self._chunks, self._left, self._stop = chunks, limit, stop
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        if self._stop.is_set():
+            raise Stopped
+        while not self._rest:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return b""
+            self._rest = chunk
+        data, self._rest = self._rest[:size], self._rest[size:]
+        self._left -= len(data)
+        if self._left < 0:
+            raise Refused("has a layer that unpacks to more than is allowed", "make the image smaller")
+        return data
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    path = posixpath.normpath(name.strip("/"))
+    return tuple(path.split("/")) if path != "." else ()

@@ -1,0 +1,110 @@
+"""Copying a file of this node into the store.
+
+Only below configured directories, after all links are resolved, and only regular files: a pod must not read
+what its author may not. The check is made on the opened file itself, so that nobody can swap it in between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from kubeletx.api import InvalidPod, NotFound, PermissionDenied
+
+from .importing import Limits, Stopped, private_opener, too_large
+from .problems import free_bytes, no_space
+from .unpack import CHUNK_BYTES
+
+
+def check_place(path: str, directories: Sequence[str]) -> None:
+    """Raise InvalidPod unless the path, links resolved, lies below one of `directories`."""
+    real = os.path.realpath(path)
+    if not any(_is_below(real, os.path.realpath(directory)) for directory in directories):
+        below = ", ".join(directories) or "none for this pod"
+        raise InvalidPod(
+            field="image",
+            problem=f"{path!r} is not below a directory that local images may come from ({below})",
+            fix="put it there, or add its directory to kubeletx.plugins.libvirt.imageDirectories",
+            reason="ImageRefused",
+        )
+
+
+def open_image(path: str, directories: Sequence[str]) -> int:
+    """A descriptor of the file; the caller closes it. Raises InvalidPod, NotFound and PermissionDenied."""
+    check_place(path, directories)
+    try:
+        descriptor = os.open(
+            os.path.realpath(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        )
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotFound(f"image {path!r}: there is no such file on this node") from error
+    except PermissionError as error:
+        raise PermissionDenied(f"image {path!r}: the agent may not read it") from error
+    except OSError as error:
+        raise _no_file(path) from error
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise _no_file(path)
+        opened = os.readlink(f"/proc/self/fd/{descriptor}")
+        check_place(opened, directories)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def stamp_of(descriptor: int) -> str:
+    """Changes when the file does."""
+    status = os.fstat(descriptor)
+    return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}"
+
+
+def copy(
+    descriptor: int,
+    target: Path,
+    *,
+    image: str,
+    algorithms: Sequence[str],
+    limits: Limits,
+    stop: threading.Event,
+) -> dict[str, str]:
+    """Copy with holes left out; the digests of the content by algorithm."""
+    size = os.fstat(descriptor).st_size
+    if size > limits.image_bytes:
+        raise too_large(size, limits.image_bytes)
+    if os.fstat(descriptor).st_blocks * 512 > free_bytes(target.parent):
+        raise no_space(image, target.parent, size)
+    hashes = {name: hashlib.new(name) for name in algorithms}
+    done = 0
+    with open(target, "wb", opener=private_opener) as file:
+        while chunk := os.pread(descriptor, CHUNK_BYTES, done):
+            if stop.is_set():
+                raise Stopped
+            for digest in hashes.values():
+                digest.update(chunk)
+            if chunk.count(0) == len(chunk):
+                file.seek(len(chunk), os.SEEK_CUR)
+            else:
+                file.write(chunk)
+            done += len(chunk)
+            if done > limits.image_bytes:
+                raise too_large(done, limits.image_bytes)
+        file.truncate(done)
+    return {name: digest.hexdigest() for name, digest in hashes.items()}
+
+
+def _is_below(path: str, directory: str) -> bool:
+    return directory == "/" or path.startswith(f"{directory}/")
+
+
+def _no_file(path: str) -> InvalidPod:
+    return InvalidPod(
+        field="image",
+        problem=f"{path!r} is not a regular file",
+        fix="name a qcow2 or raw file",
+        reason="ImageRefused",
+    )

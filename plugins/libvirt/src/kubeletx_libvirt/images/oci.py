@@ -1,0 +1,235 @@
+"""A small client of the OCI distribution specification: manifests, blobs, tokens.
+
+Enough to fetch the layers of one image for this machine's architecture. Everything fetched is checked against
+its digest. A registry is asked over https unless it is listed as insecure; credentials go to the registry and to
+the token server it names, and to nobody else.
+Sources: OCI distribution 1.1; Docker registry v2 token authentication.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import platform
+import re
+from collections.abc import Collection
+from http import HTTPStatus
+from urllib.parse import urlencode, urlsplit
+
+import aiohttp
+import msgspec
+
+from kubeletx.api import ImageAuth, InvalidPod, PermissionDenied, Unavailable
+
+from .fetch import basic_header
+from .http import Broken, Http, check_status
+from .problems import Refused
+from .reference import OciImage
+
+MANIFESTS = (
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
+INDEXES = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+)
+_LAYER = re.compile(
+    r"application/vnd\.(oci\.image\.layer\.v1\.tar|docker\.image\.rootfs\.diff\.tar)([.+](gzip|zstd))?"
+)
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_CHALLENGE = re.compile(r'([A-Za-z_]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s,]+))')
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_MAX_MANIFEST_BYTES = 4 << 20
+_MAX_LAYERS = 512
+_HUB = {"docker.io": "registry-1.docker.io"}
+
+
+class Descriptor(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One blob."""
+
+    digest: str
+    size: int
+    media_type: str = ""
+    platform: dict[str, object] | None = None
+
+
+class _Document(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    schema_version: int = 0
+    media_type: str = ""
+    manifests: tuple[Descriptor, ...] | None = None
+    layers: tuple[Descriptor, ...] | None = None
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reference leads to. `digest`: of the first document; `layers`: from the lowest to the topmost."""
+
+    digest: str
+    layers: tuple[Descriptor, ...] = ()
+
+
+class Registry:
+    """One image's registry, for one pull with one credential."""
+
+    def __init__(
+        self, http: Http, image: OciImage, auth: ImageAuth | None, *, insecure: Collection[str], shown: str
+    ) -> None:
+        self._http, self._image, self._auth, self._shown = http, image, auth, shown
+        self._is_insecure = image.registry in {name.lower() for name in insecure}
+        scheme = "http" if self._is_insecure else "https"
+        host = _HUB.get(image.registry, image.registry)
+        self._base = f"{scheme}://{host}/v2/{image.repository}"
+        self.headers: dict[str, str] = {}
+        """With the credential, once `find_manifest` has found out which is wanted."""
+
+    async def find_manifest(self, known_digest: str = "") -> Manifest | None:
+        """The image's manifest for this machine; None when its digest is still `known_digest`."""
+        digest, document = await self._get_document(self._image.digest or self._image.tag)
+        if digest == known_digest:
+            return None
+        layers = document.layers
+        if document.manifests is not None:
+            chosen = self._choose(document.manifests)
+            _, inner = await self._get_document(chosen.digest)
+            layers = inner.layers
+        if layers is None:
+            raise Refused("has a manifest without layers", "push it as a container image")
+        if len(layers) > _MAX_LAYERS:
+            raise Refused(
+                f"has {len(layers)} layers; at most {_MAX_LAYERS} are read", "put the disk into one"
+            )
+        for layer in layers:
+            if not _DIGEST.fullmatch(layer.digest) or layer.size < 0:
+                raise Refused(
+                    f"has a layer with the digest {layer.digest[:80]!r}", "push it with sha256 digests"
+                )
+            if not _LAYER.fullmatch(layer.media_type):
+                raise Refused(
+                    f"has a layer of type {layer.media_type!r}",
+                    "use plain, gzip or zstd layers in the registry",
+                )
+        return Manifest(digest=digest, layers=layers)
+
+    def blob_url(self, digest: str) -> str:
+        """Where a layer is."""
+        return f"{self._base}/blobs/{digest}"
+
+    def _choose(self, manifests: tuple[Descriptor, ...]) -> Descriptor:
+        machine = platform.machine()
+        wanted = _ARCHITECTURES.get(machine, machine)
+        found = []
+        for one in manifests:
+            where = one.platform or {}
+            if where.get("os") in ("linux", None, "") and where.get("architecture") == wanted:
+                if _DIGEST.fullmatch(one.digest):
+                    return one
+            else:
+                found.append(f"{where.get('os', '?')}/{where.get('architecture', '?')}")
+        raise Refused(
+            f"is not there for linux/{wanted} (but for {', '.join(found)[:200]})", "push it for that"
+        )
+
+    async def _get_document(self, reference: str) -> tuple[str, _Document]:
+        url = f"{self._base}/manifests/{reference}"
+        accept = {"Accept": ", ".join((*MANIFESTS, *INDEXES))}
+        for is_second in (False, True):
+            try:
+                async with self._http.get(url, {**accept, **self.headers}, shown=self._shown) as response:
+                    if response.status == HTTPStatus.UNAUTHORIZED and not is_second:
+                        challenges = response.headers.getall("WWW-Authenticate", [])
+                    else:
+                        check_status(response, self._shown)
+                        body = await _read(response, self._shown)
+                        break
+            except Broken as broken:
+                raise broken.error from broken
+            await self._log_in(challenges)
+        digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
+        if _DIGEST.fullmatch(reference) and digest != reference:
+            raise Refused(
+                f"has a manifest with another digest ({digest}) than was asked for", "ask the registry"
+            )
+        try:
+            return digest, msgspec.json.decode(body, type=_Document)
+        except msgspec.MsgspecError as error:
+            raise Refused(f"has no readable manifest ({error})", "check the registry's address") from error
+
+    # --- who we are ---
+
+    async def _log_in(self, challenges: list[str]) -> None:
+        for challenge in challenges:
+            scheme, _, rest = challenge.strip().partition(" ")
+            parameters = {key.lower(): quoted or plain for key, quoted, plain in _CHALLENGE.findall(rest)}
+            if scheme.lower() == "bearer" and parameters.get("realm"):
+                self.headers = {"Authorization": f"Bearer {await self._get_token(parameters)}"}
+                return
+            if scheme.lower() == "basic":
+                name, password = _credentials(self._auth)
+                if not name:
+                    raise PermissionDenied(
+                        f"{self._shown}: the registry asks for a user name; give the pod a pull secret for "
+                        f"{self._image.registry}"
+                    )
+                self.headers = dict(basic_header(name, password))
+                return
+        raise PermissionDenied(f"{self._shown}: the registry asks for credentials of an unknown kind")
+
+    async def _get_token(self, parameters: dict[str, str]) -> str:
+        if self._auth is not None and self._auth.registry_token:
+            return self._auth.registry_token
+        realm = parameters["realm"]
+        scheme = urlsplit(realm).scheme
+        if scheme != "https" and not (scheme == "http" and self._is_insecure):
+            raise Refused(
+                f"would send credentials to {realm[:80]!r}, which is not https", "correct the registry"
+            )
+        query = {
+            "service": parameters.get("service", ""),
+            "scope": f"repository:{self._image.repository}:pull",
+            "client_id": "kubeletx",
+        }
+        name, password = _credentials(self._auth)
+        headers = dict(basic_header(name, password)) if name else {}
+        if self._auth is not None and self._auth.identity_token:
+            query |= {"grant_type": "refresh_token", "refresh_token": self._auth.identity_token}
+            body = await self._http.post_form(realm, query, shown=self._shown)
+        else:
+            url = f"{realm}{'&' if '?' in realm else '?'}{urlencode(query)}"
+            try:
+                async with self._http.get(url, headers, shown=self._shown) as response:
+                    check_status(response, self._shown)
+                    body = await _read(response, self._shown)
+            except Broken as broken:
+                raise broken.error from broken
+        try:
+            answer = msgspec.json.decode(body, type=dict[str, object])
+        except msgspec.MsgspecError as error:
+            raise Unavailable(f"{self._shown}: the token server gave no readable answer") from error
+        token = answer.get("token") or answer.get("access_token")
+        if not isinstance(token, str) or not token.isprintable() or not token.isascii():
+            raise PermissionDenied(f"{self._shown}: the token server gave no token")
+        return token
+
+
+async def _read(response: aiohttp.ClientResponse, shown: str) -> bytes:
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > _MAX_MANIFEST_BYTES:
+            raise InvalidPod(
+                field="image", problem=f"{shown} has a manifest of more than {_MAX_MANIFEST_BYTES} bytes"
+            )
+    return bytes(body)
+
+
+def _credentials(auth: ImageAuth | None) -> tuple[str, str]:
+    if auth is None:
+        return "", ""
+    if auth.auth and not auth.username:
+        try:
+            name, _, password = base64.b64decode(auth.auth).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return "", ""
+        return name, password.rstrip("\0")
+    return auth.username, auth.password

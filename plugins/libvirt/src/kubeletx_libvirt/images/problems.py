@@ -1,0 +1,60 @@
+"""How image errors are worded: always with the image, what was found and what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from kubeletx.api import Internal, InvalidPod, KubeletxError, PermissionDenied, Unavailable
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class Refused(Exception):
+    """A disk that must not be used. `problem`: what was found; `fix`: what to do. Its file is not kept."""
+
+    def __init__(self, problem: str, fix: str = "") -> None:
+        super().__init__(problem)
+        self.problem, self.fix = problem, fix
+
+    def of(self, image: str) -> InvalidPod:
+        """The same, about an image."""
+        return InvalidPod(
+            field="image", problem=f"{image!r} {self.problem}", fix=self.fix, reason="ImageRefused"
+        )
+
+
+def is_full(error: OSError) -> bool:
+    """Whether the disk or a quota is full."""
+    return error.errno in _FULL
+
+
+def from_os_error(error: OSError, image: str, directory: Path) -> KubeletxError:
+    """An OSError of the store's own files in words."""
+    if is_full(error):
+        return no_space(image, directory, None)
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return PermissionDenied(f"image {image!r}: cannot write below {directory}: {error.strerror}")
+    if error.errno in (errno.EIO, errno.ENOMEM, errno.ENFILE, errno.EMFILE):
+        return Unavailable(f"image {image!r}: {error.strerror} at {error.filename or directory}")
+    return Internal(f"image {image!r}: {error}")
+
+
+def no_space(image: str, directory: Path, needed_bytes: int | None) -> Unavailable:
+    """The disk is full; nothing of the image is kept."""
+    needs = f" for {needed_bytes} more bytes" if needed_bytes is not None else ""
+    return Unavailable(
+        f"image {image!r}: no space left{needs} on the disk of {directory} ({free_bytes(directory)} bytes are "
+        "free); nothing of it was kept; make room or remove unused images",
+        reason="ImageStoreFull",
+    )
+
+
+def free_bytes(directory: Path) -> int:
+    """What may still be written there; 0 when it cannot be told."""
+    try:
+        status = os.statvfs(directory)
+    except OSError:
+        return 0
+    return status.f_bavail * status.f_frsize

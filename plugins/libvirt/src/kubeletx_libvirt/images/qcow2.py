@@ -1,0 +1,217 @@
+"""What a qcow2 file says about itself, read without QEMU. Source: QEMU, docs/interop/qcow2.txt.
+
+An image comes from anywhere, and QEMU opens whatever its header names: another file of the node as backing
+file or as data file. So that is refused before QEMU sees it (`check_header`). `check_complete` walks the
+tables, so that a file whose end is missing is refused too. Both take bytes or a reader and never raise
+anything but `Refused` (or the reader's OSError), whatever the bytes are.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from .problems import Refused
+
+MAGIC = b"QFI\xfb"
+HEAD_BYTES = 2 << 20
+"""Enough for every legal header: it lies in the first cluster, and clusters have at most 2 MiB."""
+
+_V2 = struct.Struct(">4sIQIIQIIQQIIQ")
+_V3 = struct.Struct(">QQQII")
+_END, _BACKING_FORMAT, _DATA_FILE, _LUKS = 0, 0xE2792ACA, 0x44415441, 0x0537BE77
+_CORRUPT, _EXTERNAL, _COMPRESSION, _EXTENDED_L2 = 1 << 1, 1 << 2, 1 << 3, 1 << 4
+_KNOWN_INCOMPATIBLE = 1 | _CORRUPT | _EXTERNAL | _COMPRESSION | _EXTENDED_L2
+_MAX_L1_BYTES = 32 << 20
+_MAX_REFCOUNT_TABLE_BYTES = 8 << 20
+_OFFSET = 0x00FFFFFFFFFFFE00
+_COMPRESSED = 1 << 62
+_REFCOUNT_OFFSET = 0xFFFFFFFFFFFFFE00
+_SECTOR = 512
+
+ReadAt = Callable[[int, int], bytes]
+"""(offset, length) → bytes, fewer at the end of the file."""
+
+
+class Qcow2(msgspec.Struct, frozen=True, kw_only=True):
+    """A header that passed `check_header`."""
+
+    version: int
+    virtual_size_bytes: int
+    cluster_bits: int
+    l1_offset: int
+    l1_entries: int
+    refcount_offset: int
+    refcount_clusters: int
+    extended_l2: bool = False
+
+    @property
+    def cluster_bytes(self) -> int:
+        """Size of a cluster."""
+        return 1 << self.cluster_bits
+
+
+def is_qcow2(head: bytes) -> bool:
+    """Whether the first bytes are those of a qcow2 file."""
+    return head[:4] == MAGIC
+
+
+def check_header(head: bytes) -> Qcow2:
+    """The header in the file's first `HEAD_BYTES` bytes. Raises Refused for what must not be used."""
+    if not is_qcow2(head):
+        raise Refused("is not a qcow2 file", "check what the server really sends")
+    if len(head) < _V2.size:
+        raise _truncated("its header is not complete")
+    (_, version, backing, backing_size, bits, size, crypt, l1_entries, l1, refcount, refcounts, _, _) = (
+        _V2.unpack_from(head)
+    )
+    if version not in (2, 3):
+        raise Refused(f"is a qcow2 file of version {version}", "convert it with: qemu-img convert -O qcow2")
+    if not 9 <= bits <= 21:
+        raise Refused(f"has clusters of 2^{bits} bytes; 2^9 to 2^21 are legal", "the file is damaged")
+    if backing or backing_size:
+        raise Refused(
+            "has a backing file, which would let it read other files of the node",
+            "flatten it with: qemu-img convert -O qcow2",
+        )
+    if crypt:
+        raise Refused("is encrypted, and there is no key for it", "publish it without encryption")
+    header_bytes, incompatible = _V2.size, 0
+    if version == 3:
+        if len(head) < _V2.size + _V3.size:
+            raise _truncated("its header is not complete")
+        incompatible, _, _, _, header_bytes = _V3.unpack_from(head, _V2.size)
+        if header_bytes < _V2.size + _V3.size or header_bytes > 1 << bits or header_bytes % 8:
+            raise Refused(f"has a header of {header_bytes} bytes", "the file is damaged")
+    _check_features(incompatible)
+    _check_extensions(head, header_bytes, 1 << bits)
+    extended = bool(incompatible & _EXTENDED_L2)
+    if extended and bits < 14:
+        raise Refused("has extended tables with clusters below 16 KiB", "the file is damaged")
+    entry_bytes = 16 if extended else 8
+    covered = (1 << bits) // entry_bytes << bits
+    if size == 0:
+        raise Refused("is a disk of 0 bytes", "check how it was made")
+    if l1_entries * 8 > _MAX_L1_BYTES or l1_entries < -(-size // covered) or l1 % (1 << bits) or l1 == 0:
+        raise Refused(
+            f"has an impossible table ({l1_entries} entries of {entry_bytes} bytes)", "it is damaged"
+        )
+    if (
+        refcounts << bits > _MAX_REFCOUNT_TABLE_BYTES
+        or refcount % (1 << bits)
+        or refcounts == 0
+        or not refcount
+    ):
+        raise Refused(f"has an impossible reference table ({refcounts} clusters)", "the file is damaged")
+    return Qcow2(
+        version=version,
+        virtual_size_bytes=size,
+        cluster_bits=bits,
+        l1_offset=l1,
+        l1_entries=l1_entries,
+        refcount_offset=refcount,
+        refcount_clusters=refcounts,
+        extended_l2=extended,
+    )
+
+
+def check_complete(header: Qcow2, read_at: ReadAt, file_bytes: int) -> None:
+    """Raise Refused when a table or a cluster lies beyond the end of the file.
+
+    A cluster must be whole, as QEMU writes it; only the disk's last one, the sectors behind compressed data and
+    the clusters of extended tables may reach beyond the end, where QEMU reads zeros.
+    """
+    size = header.cluster_bytes
+    if header.l1_offset + header.l1_entries * 8 > file_bytes:
+        raise _truncated("its tables lie beyond the end of the file")
+    blocks = _entries(read_at, header.refcount_offset, header.refcount_clusters * size, file_bytes)
+    if any((block & _REFCOUNT_OFFSET) + size > file_bytes for block in blocks if block & _REFCOUNT_OFFSET):
+        raise _truncated("a reference block lies beyond the end of the file")
+    per_table = size // (16 if header.extended_l2 else 8)
+    last_cluster = (header.virtual_size_bytes - 1) // size
+    seen: set[int] = set()
+    for index, entry in enumerate(_entries(read_at, header.l1_offset, header.l1_entries * 8, file_bytes)):
+        table = entry & _OFFSET
+        if not table or table in seen:
+            continue
+        seen.add(table)
+        if table % size:
+            raise Refused("has a table that is not aligned", "the file is damaged")
+        entries = _entries(read_at, table, size, file_bytes)[:: 2 if header.extended_l2 else 1]
+        may_end_early = last_cluster - index * per_table
+        for position, cluster in enumerate(entries):
+            if cluster > file_bytes - size and (needed := _needed(cluster, header)) > file_bytes:
+                is_tail = position == may_end_early or header.extended_l2
+                if not is_tail or needed - size >= file_bytes:
+                    raise _truncated(f"it has {file_bytes} bytes and needs {needed}")
+
+
+def _needed(entry: int, header: Qcow2) -> int:
+    """The size that a file must have at least to hold the cluster of this table entry; 0 for none."""
+    if entry & _COMPRESSED:
+        shift = 62 - (header.cluster_bits - 8)
+        sectors = (entry & (_COMPRESSED - 1)) >> shift
+        return ((entry & ((1 << shift) - 1)) // _SECTOR + sectors) * _SECTOR + 1
+    start = entry & _OFFSET
+    return start + header.cluster_bytes if start else 0
+
+
+def backing_file(path: Path) -> str | None:
+    """The backing file that an overlay names, as written in it; None when it has none or is no qcow2."""
+    with path.open("rb") as file:
+        head = file.read(_V2.size)
+        if len(head) < _V2.size or not is_qcow2(head):
+            return None
+        offset, length = struct.unpack_from(">QI", head, 8)
+        if not offset or not length or length > 1023:
+            return None
+        file.seek(offset)
+        return file.read(length).decode(errors="surrogateescape")
+
+
+def _check_features(incompatible: int) -> None:
+    if incompatible & _EXTERNAL:
+        raise Refused(
+            "keeps its data in an external file, which would let it read other files of the node",
+            "convert it with: qemu-img convert -O qcow2",
+        )
+    if incompatible & _CORRUPT:
+        raise Refused("is marked as corrupt", "repair it with: qemu-img check -r all")
+    if unknown := incompatible & ~_KNOWN_INCOMPATIBLE:
+        raise Refused(
+            f"needs features of qcow2 that are not known here ({unknown:#x})",
+            "convert it with: qemu-img convert -O qcow2",
+        )
+
+
+def _check_extensions(head: bytes, position: int, end: int) -> None:
+    while position + 8 <= min(end, len(head)):
+        kind, length = struct.unpack_from(">II", head, position)
+        if kind == _END:
+            return
+        if kind == _DATA_FILE:
+            raise Refused(
+                "names an external data file, which would let it read other files of the node",
+                "convert it with: qemu-img convert -O qcow2",
+            )
+        if kind == _LUKS:
+            raise Refused("has an encryption header, and there is no key for it", "publish it unencrypted")
+        position += 8 + -(-length // 8) * 8
+        if position > end:
+            raise Refused("has a header extension that leaves the header", "the file is damaged")
+    if position + 8 <= end:
+        raise _truncated("its header is not complete")
+
+
+def _entries(read_at: ReadAt, offset: int, length: int, file_bytes: int) -> tuple[int, ...]:
+    data = read_at(offset, length) if offset + length <= file_bytes else b""
+    if len(data) != length:
+        raise _truncated("a table lies beyond the end of the file")
+    return struct.unpack(f">{length // 8}Q", data)
+
+
+def _truncated(why: str) -> Refused:
+    return Refused(f"is a truncated qcow2 file: {why}", "publish the whole file")

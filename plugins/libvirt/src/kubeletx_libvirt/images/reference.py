@@ -1,0 +1,225 @@
+"""What a pod may write as a machine's image, and where that is. Pure (DECISIONS 29).
+
+| written | meaning |
+|---|---|
+| a key of the alias table | the table's reference, which is not looked up again |
+| ``http://...``, ``https://...`` | a URL |
+| ``file:///PATH``, ``/PATH`` | a file of this node |
+| ``oci:REF`` | an image of a registry that carries the disk under ``/disk`` |
+| ``HOST/PATH.qcow2`` (.img, .raw; then .xz, .gz, .zst) | https |
+| anything else | as ``oci:`` |
+
+``#sha256=HEX`` or ``#sha512=HEX`` behind a URL or a path pins the file as it is published, before it is
+unpacked; an OCI image is pinned with ``@sha256:HEX``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from kubeletx.api import InvalidPod
+
+INVALID_IMAGE_NAME = "InvalidImageName"
+FIELD = "image"
+
+_DISK_NAME = re.compile(r"\.(img|qcow2|raw)(\.(xz|gz|zst))?$", re.IGNORECASE)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_PIN = re.compile(r"(sha256|sha512)=([0-9A-Fa-f]+)")
+_PIN_LENGTHS = {"sha256": 64, "sha512": 128}
+_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]+)?|\[[0-9A-Fa-f:]+\](?::[0-9]+)?"
+_COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_OCI = re.compile(
+    rf"(?P<name>(?:(?:{_HOST})/)?{_COMPONENT}(?:/{_COMPONENT})*)"
+    r"(?::(?P<tag>\w[\w.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?",
+    re.ASCII,
+)
+_DOCKER_HUB = "docker.io"
+
+
+class Pin(msgspec.Struct, frozen=True):
+    """A checksum the published file must have. `algorithm`: sha256 or sha512; `value`: lower-case hex."""
+
+    algorithm: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.algorithm}={self.value}"
+
+
+class HttpImage(msgspec.Struct, frozen=True, kw_only=True):
+    """A disk behind a URL, which is kept as written but for its fragment."""
+
+    url: str
+    pin: Pin | None = None
+
+    @property
+    def key(self) -> str:
+        """What the store files it under."""
+        return f"{self.url}#{self.pin}" if self.pin else self.url
+
+    @property
+    def name(self) -> str:
+        """The file's name, for its suffix."""
+        return unquote(urlsplit(self.url).path)
+
+    @property
+    def shown(self) -> str:
+        """For messages: a query may hold a token, so it is left out."""
+        base, mark, _ = self.url.partition("?")
+        return f"{base}?..." if mark else base
+
+
+class LocalImage(msgspec.Struct, frozen=True, kw_only=True):
+    """A disk in a file of this node. `path` is absolute, links not resolved yet."""
+
+    path: str
+    pin: Pin | None = None
+
+    @property
+    def key(self) -> str:
+        """What the store files it under."""
+        return f"file://{self.path}#{self.pin}" if self.pin else f"file://{self.path}"
+
+    @property
+    def name(self) -> str:
+        """The file's name, for its suffix."""
+        return self.path
+
+    @property
+    def shown(self) -> str:
+        """For messages."""
+        return self.path
+
+
+class OciImage(msgspec.Struct, frozen=True, kw_only=True):
+    """A disk in a container image. `registry`: ``HOST[:PORT]``; one of `tag` and `digest` is set."""
+
+    registry: str
+    repository: str
+    tag: str = ""
+    digest: str = ""
+
+    @property
+    def key(self) -> str:
+        """What the store files it under."""
+        return f"oci:{self.shown}"
+
+    @property
+    def name(self) -> str:
+        """No suffix tells anything about what is inside."""
+        return ""
+
+    @property
+    def shown(self) -> str:
+        """For messages, in full."""
+        text = f"{self.registry}/{self.repository}"
+        return f"{text}@{self.digest}" if self.digest else f"{text}:{self.tag}"
+
+
+ImageSource = HttpImage | LocalImage | OciImage
+
+
+def source_hash(source: ImageSource) -> str:
+    """The name of a source's files in the store: of letters and digits only, whatever the reference holds."""
+    return hashlib.sha256(source.key.encode()).hexdigest()
+
+
+def parse(image: str, aliases: Mapping[str, str]) -> ImageSource:
+    """Where the image is. Raises InvalidPod with reason InvalidImageName."""
+    written = aliases.get(image, image)
+    if not written or any(c.isspace() or not c.isprintable() for c in written):
+        raise _invalid(image, "is empty or holds spaces", "write a URL, a path or a registry reference")
+    if written.startswith("/"):
+        path, pin = _split_path(image, written)
+        return _local(image, path, pin)
+    if scheme := _SCHEME.match(written):
+        return _parse_url(image, written, scheme[1].lower())
+    if written.startswith("oci:"):
+        return _parse_oci(image, written.removeprefix("oci:"))
+    base = written.partition("#")[0].partition("?")[0]
+    if _DISK_NAME.search(base):
+        if "/" not in base:
+            raise _invalid(image, "names no server", "write https://HOST/PATH, a path or an alias")
+        return _parse_url(image, f"https://{written}", "https")
+    return _parse_oci(image, written)
+
+
+def _parse_url(image: str, url: str, scheme: str) -> ImageSource:
+    if scheme not in ("http", "https", "file"):
+        raise _invalid(image, f"has the scheme {scheme}", "known are http, https, file and oci:")
+    base, _, fragment = url.partition("#")
+    pin = _parse_pin(image, fragment) if fragment else None
+    try:
+        parts = urlsplit(base)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise _invalid(image, f"is no URL ({error})", "write https://HOST[:PORT]/PATH") from error
+    if scheme == "file":
+        if host not in (None, "", "localhost") or parts.query:
+            raise _invalid(image, "is no file of this node", "write file:///PATH")
+        return _local(image, unquote(parts.path), pin)
+    if not host or port == 0:
+        raise _invalid(image, "names no server", "write https://HOST[:PORT]/PATH")
+    if "@" in parts.netloc:
+        problem = "holds a user name or password"
+        raise _invalid(_masked(base), problem, "put them into a pull secret for this server")
+    rest = base.split("://", 1)[1][len(parts.netloc) :]
+    return HttpImage(url=f"{scheme}://{parts.netloc.lower()}{rest or '/'}", pin=pin)
+
+
+def _split_path(image: str, path: str) -> tuple[str, Pin | None]:
+    """A path may hold ``#`` itself, so that only what looks like a pin is one."""
+    base, mark, fragment = path.rpartition("#")
+    if mark and fragment.partition("=")[0] in _PIN_LENGTHS:
+        return base, _parse_pin(image, fragment)
+    return path, None
+
+
+def _local(image: str, path: str, pin: Pin | None) -> LocalImage:
+    if not path.startswith("/") or "\0" in path:
+        raise _invalid(image, "is no absolute path", "write file:///PATH or /PATH")
+    return LocalImage(path=path, pin=pin)
+
+
+def _parse_pin(image: str, fragment: str) -> Pin:
+    match = _PIN.fullmatch(fragment)
+    if match is None or len(match[2]) != _PIN_LENGTHS[match[1]]:
+        problem = f"has the fragment #{fragment}"
+        raise _invalid(image, problem, "known are #sha256= with 64 and #sha512= with 128 hexadecimal digits")
+    return Pin(match[1], match[2].lower())
+
+
+def _parse_oci(image: str, text: str) -> OciImage:
+    match = _OCI.fullmatch(text)
+    if match is None or len(match["name"]) > 255:
+        raise _invalid(
+            image,
+            "is neither a URL, a path, HOST/PATH.qcow2 (.img, .raw, then .xz, .gz, .zst) nor a registry reference",
+            "a registry reference is [REGISTRY/]name[:TAG][@sha256:DIGEST] with a name in lower case",
+        )
+    first, slash, rest = match["name"].partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost" or first != first.lower()):
+        registry, repository = first.lower(), rest
+    else:
+        registry, repository = _DOCKER_HUB, match["name"]
+    if registry == "index.docker.io":
+        registry = _DOCKER_HUB
+    if registry == _DOCKER_HUB and "/" not in repository:
+        repository = f"library/{repository}"
+    digest = match["digest"] or ""
+    tag = "" if digest else match["tag"] or "latest"
+    return OciImage(registry=registry, repository=repository, tag=tag, digest=digest)
+
+
+def _masked(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://...@{rest.rpartition('@')[2]}"
+
+
+def _invalid(image: str, problem: str, fix: str) -> InvalidPod:
+    return InvalidPod(field=FIELD, problem=f"{image!r} {problem}", fix=fix, reason=INVALID_IMAGE_NAME)

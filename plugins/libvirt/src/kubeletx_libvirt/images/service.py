@@ -1,0 +1,436 @@
+"""`LibvirtImages`: the image store of the libvirt plugin, as the host and the plugin see it.
+
+The host pulls, lists and removes (`SupportsImages`); the plugin asks for the disk of an image (`disk`, `hold`) to
+put an overlay on it. A stored disk is never changed and is shared by all overlays. It is removed only when no
+overlay rests on it: the plugin tells which do (`in_use`), and while it cannot tell, nothing is removed.
+
+All index changes happen under one lock, as a new `Index` value that is on disk before it counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from kubeletx.api import (
+    Conflict,
+    Host,
+    ImageAuth,
+    ImageFilesystem,
+    ImageSpec,
+    ImageStatus,
+    NotFound,
+    PullProgress,
+    SandboxSpec,
+    StoreId,
+    StoreInfo,
+    names,
+)
+
+from . import local, reference
+from .fetch import Downloads
+from .flights import Flights, Report
+from .http import Http
+from .importing import Limits, import_disk
+from .index import Index, Origin, StoredDisk, Validators
+from .problems import Refused, from_os_error, is_full
+from .reference import ImageSource, LocalImage, OciImage
+from .settings import ImageSettings
+from .sources import Fetched, Fetcher, Request
+from .store import SCRATCH, Store
+from .workers import Workers
+
+InUse = Callable[[], Awaitable[Collection[str]]]
+"""Image refs, or paths of stored disks, that overlays rest on. Raises when that cannot be told."""
+
+STATIC_DIRECTORY = "/var/lib/libvirt/images"
+_STATIC_SOURCES = frozenset({"file", "http", "applied"})
+_ID = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
+
+
+class BaseDisk(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored disk, read-only for ever. `ref`: what `ImageSpec.ref` and `UnitSummary.image_id` hold."""
+
+    ref: str
+    path: Path
+    format: str
+    virtual_size_bytes: int
+
+
+async def nothing_in_use() -> Collection[str]:
+    """For stores whose disks nobody uses."""
+    return ()
+
+
+class LibvirtImages:
+    """`directory`: the store's own, whose parent exists. `reader_gid`: the emulators' group, if they need it."""
+
+    def __init__(
+        self,
+        *,
+        host: Host,
+        directory: Path,
+        settings: ImageSettings,
+        in_use: InUse = nothing_in_use,
+        reader_gid: int | None = None,
+    ) -> None:
+        self._host = host
+        self._settings = settings
+        self._in_use = in_use
+        self._store = Store(directory, reader_gid=reader_gid)
+        self._workers = Workers("libvirt-images")
+        self._http = Http(stall_seconds=settings.image_stall_seconds)
+        self._fetcher = Fetcher(Downloads(self._http, self._workers, host.clock), self._workers, settings)
+        self._flights = Flights()
+        self._lock = asyncio.Lock()
+        self._index: Index | None = None
+        self._id = ""
+        self._held: Counter[str] = Counter()
+        self._wanted_meanwhile: set[str] = set()
+
+    async def open(self) -> None:
+        """Sweep what a crash left and read the index; the second call does nothing."""
+        async with self._lock:
+            if self._index is None:
+                try:
+                    self._id = await self._workers.finish(self._make_directory)
+                    self._index = await self._workers.finish(
+                        self._store.open, self._host.clock.now().timestamp()
+                    )
+                except OSError as error:
+                    raise from_os_error(error, "", self._store.directory) from error
+
+    async def close(self) -> None:
+        """Stop pulls (they go on where they were next time) and close connections."""
+        await self._flights.close()
+        await self._http.close()
+        self._workers.close()
+
+    # --- for the plugin ---
+
+    async def disk(self, ref: str) -> BaseDisk:
+        """The disk of an image by its ref, or by a reference as a manifest writes it. Raises NotFound."""
+        index = self._need_index()
+        image_id = self._find_id(index, ref)
+        disk = index.disks.get(image_id) if image_id is not None else None
+        if disk is None or image_id is None or not await self._is_there(image_id, disk):
+            raise NotFound(f"image {ref!r} is not in the store")
+        self._wanted_meanwhile.add(image_id)
+        return BaseDisk(
+            ref=image_id,
+            path=self._store.blob_path(image_id, disk.format),
+            format=disk.format,
+            virtual_size_bytes=disk.virtual_size_bytes,
+        )
+
+    @contextlib.asynccontextmanager
+    async def hold(self, ref: str) -> AsyncIterator[BaseDisk]:
+        """The disk, which is not removed before the block ends, however soon `in_use` knows of it."""
+        image_id = self._find_id(self._need_index(), ref) or ref
+        self._held[image_id] += 1
+        try:
+            yield await self.disk(ref)
+        finally:
+            self._wanted_meanwhile.add(image_id)
+            self._held[image_id] -= 1
+            if not self._held[image_id]:
+                del self._held[image_id]
+
+    async def check_allowed(self, image: str, sandbox: SandboxSpec | None) -> None:
+        """Raise InvalidPod when this pod must not use this reference: invalid, or a local file it may not read.
+
+        That another pod brought the file into the store already makes no difference.
+        """
+        source = reference.parse(image, self._settings.image_aliases)
+        if isinstance(source, LocalImage):
+            await self._workers.run(local.check_place, source.path, self._directories(sandbox))
+
+    # --- SupportsImages ---
+
+    async def store_info(self) -> StoreInfo:
+        """One filesystem: the store's directory."""
+        self._need_index()
+        used, inodes = await self._workers.run(self._store.usage)
+        filesystem = ImageFilesystem(
+            mountpoint=str(self._store.directory),
+            used_bytes=used,
+            inodes_used=inodes,
+            at_ns=int(self._host.clock.now().timestamp() * 1e9),
+        )
+        return StoreInfo(id=StoreId(self._id), filesystems=(filesystem,))
+
+    async def list_images(self) -> Sequence[ImageStatus]:
+        """Every stored disk, those without a name included."""
+        index = self._need_index()
+        sizes = await self._workers.run(self._store.sizes, index.disks)
+        return [_status(index, image_id, size) for image_id, size in sizes.items()]
+
+    async def find_image(self, image: ImageSpec) -> ImageStatus | None:
+        """By the reference in the manifest; by the store's ref when that names nothing here."""
+        index = self._need_index()
+        image_id = self._find_id(index, image.requested) or self._find_id(index, image.ref)
+        if image_id is None:
+            return None
+        sizes = await self._workers.run(self._store.sizes, {image_id: index.disks[image_id]})
+        return _status(index, image_id, sizes[image_id]) if image_id in sizes else None
+
+    async def pull_image(
+        self,
+        image: ImageSpec,
+        auth: ImageAuth | None,
+        sandbox: SandboxSpec | None,
+        progress: Callable[[PullProgress], None] | None = None,
+    ) -> str:
+        """Make sure that the newest is here. What the source still has the same is not transferred."""
+        self._need_index()
+        source = reference.parse(image.requested, self._settings.image_aliases)
+        directories = self._directories(sandbox)
+        if isinstance(source, LocalImage):
+            await self._workers.run(local.check_place, source.path, directories)
+        image_id = await self._flights.join(
+            source.key,
+            lambda report: self._pull(source, image.requested, auth, directories, report),
+            progress,
+        )
+        await self._add_name(source.key, image.requested, image_id)
+        return image_id
+
+    async def remove_image(self, image: ImageSpec) -> None:
+        """Remove the disk and all its names. Raises Conflict while an overlay rests on it."""
+        async with self._lock:
+            index = self._need_index()
+            image_id = self._find_id(index, image.ref) or self._find_id(index, image.requested)
+            if image_id is None:
+                return
+            disk = index.disks[image_id]
+            path = self._store.blob_path(image_id, disk.format)
+            self._wanted_meanwhile.clear()
+            used = await self._in_use()
+            if (
+                not {image_id, image_id.removeprefix("sha256:"), str(path)}.isdisjoint(used)
+                or self._held[image_id]
+                or image_id in self._wanted_meanwhile
+            ):
+                raise Conflict(f"image {image.requested or image_id!r} is in use by a machine's disk")
+            self._index = _without(index, image_id)
+            with self._os_errors(image.requested):
+                try:
+                    await self._workers.finish(self._store.save, self._index)
+                except OSError:
+                    self._index = index
+                    raise
+                await self._workers.finish(self._store.remove, image_id, disk.format)
+
+    # --- pulling ---
+
+    async def _pull(
+        self,
+        source: ImageSource,
+        image: str,
+        auth: ImageAuth | None,
+        directories: tuple[str, ...],
+        report: Report,
+    ) -> str:
+        if (pinned := await self._find_pinned(source)) is not None:
+            await self._commit(source.key, image, pinned, Validators())
+            return pinned
+        work = self._store.work_directory(reference.source_hash(source))
+        stop = threading.Event()
+        is_kept = not isinstance(source, LocalImage)
+        try:
+            known = await self._known(source)
+            request = Request(
+                image=image,
+                work=work,
+                auth=auth,
+                directories=directories,
+                known=known[1] if known is not None else None,
+                report=report,
+                stop=stop,
+            )
+            fetched = await self._fetcher.fetch(source, request)
+            image_id = known[0] if known is not None else ""
+            if fetched is not None:
+                image_id = await self._import(source, image, fetched, work, stop, report)
+            is_kept = False
+            return image_id
+        except Refused as refused:
+            is_kept = False
+            raise refused.of(image) from refused
+        except OSError as error:
+            is_kept = is_kept and not is_full(error)
+            raise from_os_error(error, image, self._store.directory) from error
+        finally:
+            await self._workers.finish(self._store.keep_parts if is_kept else self._store.discard, work)
+
+    async def _import(
+        self,
+        source: ImageSource,
+        image: str,
+        fetched: Fetched,
+        work: Path,
+        stop: threading.Event,
+        report: Report,
+    ) -> str:
+        size = (await self._workers.finish(fetched.path.stat)).st_size
+        report(PullProgress(done_bytes=size, total_bytes=size, message="checking and unpacking"))
+        disk = await self._workers.finish_or_stop(
+            stop,
+            import_disk,
+            fetched.path,
+            name=source.name,
+            scratch=_scratch(fetched.path, work),
+            limits=Limits(
+                image_bytes=self._settings.max_image_bytes, virtual_bytes=self._settings.max_virtual_bytes
+            ),
+            stop=stop,
+            sha256=fetched.sha256,
+        )
+        image_id = f"sha256:{disk.sha256}"
+        async with self._lock:
+            index = self._need_index()
+            stored = await self._workers.finish(self._store.publish, disk)
+            earlier = index.disks.get(image_id)
+            published = {*fetched.published, *(earlier.published if earlier is not None else ())}
+            stored = replace(stored, published=tuple(sorted(published)))
+            index = _with_name(
+                replace(index, disks={**index.disks, image_id: stored}),
+                source.key,
+                image,
+                image_id,
+                fetched.validators,
+            )
+            try:
+                await self._workers.finish(self._store.save, index)
+            except OSError:
+                if earlier is None:
+                    await self._workers.finish(self._store.remove, image_id, stored.format)
+                raise
+            self._index = index
+        return image_id
+
+    async def _known(self, source: ImageSource) -> tuple[str, Validators] | None:
+        """What this source gave last, if it is still here."""
+        index = self._need_index()
+        origin = index.origins.get(source.key)
+        if origin is None or not await self._is_there(origin.image, index.disks[origin.image]):
+            return None
+        return origin.image, origin.validators
+
+    async def _find_pinned(self, source: ImageSource) -> str | None:
+        """An image that is known to be what the source is pinned to; then nobody needs to be asked."""
+        index = self._need_index()
+        found: str | None = None
+        if isinstance(source, OciImage):
+            origin = index.origins.get(source.key) if source.digest else None
+            found = origin.image if origin is not None else None
+        elif source.pin is not None:
+            pin = str(source.pin)
+            found = next((key for key, disk in index.disks.items() if pin in disk.published), None)
+        if found is None or not await self._is_there(found, index.disks[found]):
+            return None
+        return found
+
+    async def _add_name(self, key: str, name: str, image_id: str) -> None:
+        origin = self._need_index().origins.get(key)
+        if origin is not None and origin.image == image_id and name not in origin.names:
+            await self._commit(key, name, image_id, origin.validators)
+
+    async def _commit(self, key: str, name: str, image_id: str, validators: Validators) -> None:
+        async with self._lock:
+            index = self._need_index()
+            if image_id not in index.disks:
+                raise NotFound(f"image {name!r} was removed meanwhile")
+            changed = _with_name(index, key, name, image_id, validators)
+            if changed != index:
+                with self._os_errors(name):
+                    await self._workers.finish(self._store.save, changed)
+                self._index = changed
+
+    # --- private ---
+
+    def _make_directory(self) -> str:
+        self._store.directory.mkdir(mode=0o700, exist_ok=True)
+        return self._store.identity()
+
+    def _need_index(self) -> Index:
+        if self._index is None:
+            raise RuntimeError("the image store is not open")
+        return self._index
+
+    def _directories(self, sandbox: SandboxSpec | None) -> tuple[str, ...]:
+        if self._settings.image_directories is not None:
+            return self._settings.image_directories
+        source = "file" if sandbox is None else sandbox.annotations.get(names.POD_SOURCE, "")
+        return (STATIC_DIRECTORY,) if source in _STATIC_SOURCES else ()
+
+    def _find_id(self, index: Index, name: str) -> str | None:
+        """The image that a ref or a reference means now. Raises InvalidPod for what is neither."""
+        if not name:
+            return None
+        if (match := _ID.fullmatch(name)) and f"sha256:{match[1]}" in index.disks:
+            return f"sha256:{match[1]}"
+        origin = index.origins.get(reference.parse(name, self._settings.image_aliases).key)
+        return origin.image if origin is not None else None
+
+    async def _is_there(self, image_id: str, disk: StoredDisk) -> bool:
+        return bool(await self._workers.run(self._store.sizes, {image_id: disk}))
+
+    @contextlib.contextmanager
+    def _os_errors(self, image: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise from_os_error(error, image, self._store.directory) from error
+
+
+def _scratch(fetched: Path, work: Path) -> Path:
+    """Where to unpack; what came out of a layer lies at the usual place itself."""
+    return work / (f"{SCRATCH}.unpacked" if fetched.name == SCRATCH else SCRATCH)
+
+
+def _with_name(index: Index, key: str, name: str, image_id: str, validators: Validators) -> Index:
+    """`name` belongs to this source, and to no other any more (an alias may have changed)."""
+    origins: dict[str, Origin] = {}
+    for other, origin in index.origins.items():
+        names_left = tuple(n for n in origin.names if n != name)
+        if other != key and names_left:
+            origins[other] = replace(origin, names=names_left)
+    before = index.origins.get(key)
+    all_names = tuple(dict.fromkeys((*(before.names if before is not None else ()), name)))
+    origins[key] = Origin(image=image_id, names=all_names, validators=validators)
+    return replace(index, origins=origins)
+
+
+def _without(index: Index, image_id: str) -> Index:
+    return Index(
+        origins={key: origin for key, origin in index.origins.items() if origin.image != image_id},
+        disks={key: disk for key, disk in index.disks.items() if key != image_id},
+    )
+
+
+def _status(index: Index, image_id: str, size_bytes: int) -> ImageStatus:
+    tags: list[str] = []
+    digests: list[str] = []
+    for key, origin in index.origins.items():
+        if origin.image == image_id:
+            tags += origin.names
+            if origin.validators.digest:
+                repository = key.removeprefix("oci:").partition("@")[0]
+                head, slash, last = repository.rpartition("/")
+                digests.append(f"{head}{slash}{last.partition(':')[0]}@{origin.validators.digest}")
+    return ImageStatus(
+        id=image_id,
+        ref=image_id,
+        tags=tuple(dict.fromkeys(tags)),
+        digests=tuple(dict.fromkeys(digests)),
+        size_bytes=size_bytes,
+    )

@@ -1,0 +1,206 @@
+"""`Fetcher`: brings the file of each kind of source into a work directory, and says when nothing changed."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from kubeletx.api import ImageAuth, PermissionDenied, PullProgress
+
+from . import local
+from .fetch import Downloads, Report, Wanted, basic_header
+from .importing import Limits
+from .index import Validators
+from .layers import DiskSearch
+from .oci import Descriptor, Registry
+from .part import Part
+from .problems import Refused
+from .reference import HttpImage, ImageSource, LocalImage, OciImage, Pin
+from .settings import ImageSettings
+from .store import SCRATCH
+from .workers import Workers
+
+
+class Fetched(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that arrived whole. `sha256`: of the file; `published`: its checksums as pins write them."""
+
+    path: Path
+    validators: Validators
+    sha256: str = ""
+    published: tuple[str, ...] = ()
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One pull. `image`: the reference as written; `known`: what we have of it; `directories`: see local.py."""
+
+    image: str
+    work: Path
+    auth: ImageAuth | None
+    directories: tuple[str, ...]
+    known: Validators | None
+    report: Report
+    stop: threading.Event
+
+
+class Fetcher:
+    """Made once per store."""
+
+    def __init__(self, downloads: Downloads, workers: Workers, settings: ImageSettings) -> None:
+        self._downloads = downloads
+        self._workers = workers
+        self._settings = settings
+        self._limits = Limits(image_bytes=settings.max_image_bytes, virtual_bytes=settings.max_virtual_bytes)
+
+    async def fetch(self, source: ImageSource, request: Request) -> Fetched | None:
+        """None: what is known is still the newest, and nothing was transferred."""
+        match source:
+            case HttpImage():
+                return await self._fetch_http(source, request)
+            case LocalImage():
+                return await self._fetch_local(source, request)
+            case OciImage():
+                return await self._fetch_oci(source, request)
+
+    async def _fetch_http(self, source: HttpImage, request: Request) -> Fetched | None:
+        part = Part(request.work, algorithms=_algorithms(source.pin))
+        wanted = Wanted(
+            image=request.image,
+            url=source.url,
+            shown=f"image {source.shown}",
+            headers=dict(_url_credentials(source.url, request.auth)),
+            may_downgrade=source.pin is not None,
+            known=request.known,
+            limit_bytes=self._limits.image_bytes,
+        )
+        validators = await self._downloads.download(wanted, part, request.report)
+        if validators is None:
+            return None
+        published = {name: part.digest(name) for name in _algorithms(source.pin)}
+        return _fetched(part.path, published, source.pin, validators)
+
+    async def _fetch_local(self, source: LocalImage, request: Request) -> Fetched | None:
+        descriptor = await self._workers.finish(local.open_image, source.path, request.directories)
+        try:
+            stamp = local.stamp_of(descriptor)
+            if request.known is not None and request.known.stamp == stamp:
+                return None
+            await self._workers.finish(lambda: request.work.mkdir(mode=0o700, exist_ok=True))
+            target = request.work / "data"
+            digests = await self._workers.finish_or_stop(
+                request.stop,
+                local.copy,
+                descriptor,
+                target,
+                image=request.image,
+                algorithms=_algorithms(source.pin),
+                limits=self._limits,
+                stop=request.stop,
+            )
+        finally:
+            await self._workers.finish(os.close, descriptor)
+        size = int(stamp.split(":")[2])
+        request.report(PullProgress(done_bytes=size, total_bytes=size, message="copied"))
+        return _fetched(target, digests, source.pin, Validators(stamp=stamp))
+
+    async def _fetch_oci(self, source: OciImage, request: Request) -> Fetched | None:
+        registry = Registry(
+            self._downloads.http,
+            source,
+            request.auth,
+            insecure=self._settings.insecure_registries,
+            shown=f"image {source.shown}",
+        )
+        manifest = await registry.find_manifest(request.known.digest if request.known is not None else "")
+        if manifest is None:
+            return None
+        total = sum(layer.size for layer in manifest.layers)
+        if total > self._limits.image_bytes:
+            raise Refused(
+                f"has layers of {total} bytes, and at most {self._limits.image_bytes} are allowed",
+                "raise kubeletx.plugins.libvirt.maxImageBytes if it is meant to be that large",
+            )
+        target = request.work / SCRATCH
+        search = DiskSearch(target, limits=self._limits, stop=request.stop)
+        done = 0
+        for layer in reversed(manifest.layers):
+            if search.is_hidden_below:
+                break
+            part = await self._fetch_layer(registry, layer, request, done, total)
+            await self._workers.finish_or_stop(request.stop, search.read_layer, part.path)
+            await self._workers.finish(part.discard)
+            done += layer.size
+        if not search.found:
+            raise Refused("carries no disk under /disk", "build it FROM scratch with the disk as /disk/NAME")
+        return Fetched(path=target, validators=Validators(digest=manifest.digest))
+
+    async def _fetch_layer(
+        self, registry: Registry, layer: Descriptor, request: Request, done: int, total: int
+    ) -> Part:
+        def report(progress: PullProgress) -> None:
+            request.report(
+                PullProgress(
+                    done_bytes=done + progress.done_bytes, total_bytes=total, message=progress.message
+                )
+            )
+
+        name = layer.digest.removeprefix("sha256:")
+        for is_second in (False, True):
+            part = Part(request.work, name=name)
+            wanted = Wanted(
+                image=request.image,
+                url=registry.blob_url(layer.digest),
+                shown=f"image {request.image}",
+                headers=registry.headers,
+                fixed=True,
+                may_downgrade=True,  # its digest vouches for it
+                limit_bytes=self._limits.image_bytes,
+                size_bytes=layer.size,
+            )
+            try:
+                await self._downloads.download(wanted, part, report)
+                break
+            except PermissionDenied:
+                if is_second:
+                    raise
+                await registry.find_manifest()  # the token ran out meanwhile; this gets a new one
+        if part.digest("sha256") != name:
+            raise Refused(f"has a layer whose content is not {layer.digest}", "ask the registry")
+        return part
+
+
+def server_of(address: str) -> str:
+    """``HOST[:PORT]`` of a URL or of a registry's address, in lower case."""
+    return address.partition("://")[2].partition("/")[0].lower() or address.partition("/")[0].lower()
+
+
+def _url_credentials(url: str, auth: ImageAuth | None) -> Mapping[str, str]:
+    """Only those that were given for this very server: a URL is no reason to send it a registry's password."""
+    if auth is None or not auth.server_address or server_of(auth.server_address) != server_of(url):
+        return {}
+    if auth.registry_token:
+        return {"Authorization": f"Bearer {auth.registry_token}"}
+    if auth.auth and not auth.username:
+        return {"Authorization": f"Basic {auth.auth}"}
+    return basic_header(auth.username, auth.password) if auth.username else {}
+
+
+def _algorithms(pin: Pin | None) -> tuple[str, ...]:
+    return ("sha256",) if pin is None or pin.algorithm == "sha256" else ("sha256", pin.algorithm)
+
+
+def _fetched(path: Path, digests: Mapping[str, str], pin: Pin | None, validators: Validators) -> Fetched:
+    if pin is not None and digests[pin.algorithm] != pin.value:
+        raise Refused(
+            f"has the checksum {pin.algorithm}={digests[pin.algorithm]}, not {pin.value}",
+            "check the pin, or who changed the file",
+        )
+    return Fetched(
+        path=path,
+        validators=validators,
+        sha256=digests["sha256"],
+        published=tuple(f"{name}={value}" for name, value in digests.items()),
+    )

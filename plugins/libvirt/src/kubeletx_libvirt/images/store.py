@@ -1,0 +1,187 @@
+"""`Store`: the files of the image store. Everything here blocks and runs on the store's threads.
+
+::
+
+    images/store-id                      identity, made once
+    images/index.json                    where disks came from (index.py)
+    images/blobs/<sha256>.<format>       finished disks, read-only, never written again; backing files of overlays
+    images/partial/<hash of a source>/   what is being fetched (part.py), and the scratch file of unpacking
+
+No name of the outside becomes a file name. Directories are 0700 and disks 0400; with `reader_gid`, the group
+that emulators run in, directories are 0710 and disks 0440. A disk is linked into ``blobs`` when its bytes are
+safely on disk, and written into the index after that; so a crash leaves at most a disk without a name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import uuid
+from pathlib import Path
+
+from . import index as index_file
+from .importing import Disk, Limits, examine
+from .index import Index, StoredDisk
+from .problems import Refused
+
+SCRATCH = "disk"
+_BLOB = re.compile(r"([0-9a-f]{64})\.(qcow2|raw)")
+_WORK = re.compile(r"[0-9a-f]{64}")
+_PARTIAL_SECONDS = 7 * 86_400
+"""How long a broken-off download waits to be continued: a week, as long as an outage may last."""
+_NO_LIMITS = Limits(image_bytes=1 << 62, virtual_bytes=1 << 62)
+
+
+class Store:
+    """`directory` is ours alone; its parent exists."""
+
+    def __init__(self, directory: Path, *, reader_gid: int | None) -> None:
+        self.directory = directory
+        self._blobs = directory / "blobs"
+        self._partial = directory / "partial"
+        self._index_path = directory / "index.json"
+        self._reader_gid = reader_gid
+
+    def open(self, now: float) -> Index:
+        """Make the directories, sweep what crashes left, and read the index. `now`: seconds since the epoch."""
+        for path in (self.directory, self._blobs):
+            path.mkdir(mode=0o700, exist_ok=True)
+            self._grant(path, 0o710, 0o700)
+        self._partial.mkdir(mode=0o700, exist_ok=True)
+        self._sweep_partial(now)
+        index = index_file.load(self._index_path) or Index()
+        disks = self._match_blobs(index)
+        origins = {key: origin for key, origin in index.origins.items() if origin.image in disks}
+        if disks != index.disks or origins != index.origins:
+            index = Index(origins=origins, disks=disks)
+            self.save(index)
+        return index
+
+    def identity(self) -> str:
+        """The store's lasting id."""
+        path = self.directory / "store-id"
+        try:
+            if found := path.read_text().strip():
+                return found
+        except FileNotFoundError:
+            pass
+        index_file.replace_file(path, f"libvirt-{uuid.uuid4()}\n".encode())
+        return path.read_text().strip()
+
+    def save(self, index: Index) -> None:
+        """Replace the index on disk."""
+        index_file.save(self._index_path, index)
+
+    def work_directory(self, source_hash: str) -> Path:
+        """Where one source is fetched."""
+        return self._partial / source_hash
+
+    def discard(self, work: Path) -> None:
+        """Nothing of it is kept."""
+        shutil.rmtree(work, ignore_errors=True)
+
+    def keep_parts(self, work: Path) -> None:
+        """What was fetched stays, to be continued; half of an unpacked disk does not."""
+        for path in work.glob(f"{SCRATCH}*"):
+            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            work.rmdir()  # if nothing was fetched at all
+
+    def blob_path(self, image_id: str, format: str) -> Path:
+        """Where a disk is, or would be."""
+        return self._blobs / f"{image_id.removeprefix('sha256:')}.{format}"
+
+    def publish(self, disk: Disk) -> StoredDisk:
+        """Bring a disk into ``blobs``; one with the same content is kept as it is."""
+        descriptor = os.open(disk.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._grant(disk.path, 0o440, 0o400)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        blob = self.blob_path(disk.sha256, disk.format)
+        try:
+            os.link(disk.path, blob)
+        except FileExistsError:
+            if blob.stat().st_size != disk.file_bytes:
+                disk.path.replace(blob)
+        index_file.sync_directory(self._blobs)
+        return StoredDisk(
+            format=disk.format, virtual_size_bytes=disk.virtual_size_bytes, file_bytes=disk.file_bytes
+        )
+
+    def remove(self, image_id: str, format: str) -> None:
+        """Remove a disk; succeeds if it is gone."""
+        self.blob_path(image_id, format).unlink(missing_ok=True)
+        index_file.sync_directory(self._blobs)
+
+    def sizes(self, disks: dict[str, StoredDisk]) -> dict[str, int]:
+        """Bytes on disk of each image that is there whole."""
+        found: dict[str, int] = {}
+        for image_id, disk in disks.items():
+            with contextlib.suppress(FileNotFoundError):
+                status = self.blob_path(image_id, disk.format).stat()
+                if status.st_size == disk.file_bytes:
+                    found[image_id] = status.st_blocks * 512
+        return found
+
+    def usage(self) -> tuple[int, int]:
+        """Bytes and inodes of everything below the directory; a file with two names counts once."""
+        seen: dict[int, int] = {}
+        for place, _, files in os.walk(self.directory):
+            for name in (".", *files):
+                with contextlib.suppress(FileNotFoundError):
+                    status = os.lstat(os.path.join(place, name))
+                    seen[status.st_ino] = status.st_blocks * 512
+        return sum(seen.values()), len(seen)
+
+    # --- private ---
+
+    def _grant(self, path: Path, shared: int, private: int) -> None:
+        if self._reader_gid is None:
+            path.chmod(private)
+            return
+        os.chown(path, -1, self._reader_gid)
+        path.chmod(shared)
+
+    def _match_blobs(self, index: Index) -> dict[str, StoredDisk]:
+        """The disks that are there. One without an entry (a crash, a lost index) stays, without names: an
+        overlay may rest on it."""
+        disks: dict[str, StoredDisk] = {}
+        for path in sorted(self._blobs.iterdir()):
+            match = _BLOB.fullmatch(path.name)
+            if match is None:
+                path.unlink()
+                continue
+            image_id = f"sha256:{match[1]}"
+            size = path.stat().st_size
+            known = index.disks.get(image_id)
+            if known is not None and known.format == match[2] and known.file_bytes == size:
+                disks[image_id] = known
+                continue
+            with contextlib.suppress(Refused):
+                disks[image_id] = self._adopt(path, size, match[2])
+        return disks
+
+    def _adopt(self, path: Path, size: int, format: str) -> StoredDisk:
+        if format == "raw":
+            virtual = -(-size // 512) * 512
+        else:
+            with path.open("rb") as file:
+                _, virtual = examine(file, size, name=path.name, limits=_NO_LIMITS)
+        return StoredDisk(format=format, virtual_size_bytes=virtual, file_bytes=size)
+
+    def _sweep_partial(self, now: float) -> None:
+        for work in self._partial.iterdir():
+            if not _WORK.fullmatch(work.name) or not work.is_dir():
+                shutil.rmtree(work, ignore_errors=True) if work.is_dir() else work.unlink(missing_ok=True)
+                continue
+            self.keep_parts(work)
+            newest, linked = 0.0, False
+            for path in work.glob("*"):
+                status = path.lstat()
+                newest, linked = max(newest, status.st_mtime), linked or status.st_nlink > 1
+            if linked or newest < now - _PARTIAL_SECONDS:
+                self.discard(work)
