@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-import msgspec
-
+from .images.settings import ImageSettings
 from .network.settings import NetworkTarget, PortEntry
 
 MIB = 1 << 20
 GIB = 1 << 30
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """Every field has a default that works on a node without any section."""
+class Settings(ImageSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """Every field has a default that works on a node without any section. Those of images: `ImageSettings`."""
 
     accelerator: Literal["auto", "kvm", "qemu"] = "auto"
     """auto: kvm if a guest really runs with it on this machine (tried once per boot), else emulation."""

@@ -19,6 +19,7 @@ import msgspec
 from kubeletx.api import Internal, Machine, PodUid, SourceKind, UnitSpec
 
 from .domain.xml import Disk
+from .images.qcow2 import backing_file
 
 _TIMEOUT_SECONDS = 60
 
@@ -89,6 +90,15 @@ def remove_disks(directory: Path) -> None:
     """Remove the pod's disks; succeeds if there are none. Blocking."""
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(directory)
+
+
+def base_paths(state_directory: Path) -> set[str]:
+    """The images that overlays rest on, those of ended machines included. Blocking."""
+    found: set[str] = set()
+    for path in (state_directory / "disks").glob("*/root-*.qcow2*"):
+        with contextlib.suppress(FileNotFoundError):  # its pod ended meanwhile
+            found.add(backing_file(path) or "")
+    return found
 
 
 def volume_disks(unit: UnitSpec, machine: Machine) -> tuple[Disk, ...]:

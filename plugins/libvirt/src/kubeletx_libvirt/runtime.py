@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 import libvirt
@@ -45,9 +44,10 @@ from kubeletx.api import (
 from .accelerator import check_kvm
 from .client import Connection, DomainEvent
 from .config import Settings
-from .disks import Base, pod_directory, remove_disks
+from .disks import Base, base_paths, pod_directory, remove_disks
 from .domain.metadata import sandbox_of
 from .guest_parts import Guests
+from .images.service import LibvirtImages
 from .looks import Looks, Stops, now_ns
 from .network import PodLinks
 from .records import Records, SandboxRecord
@@ -78,6 +78,12 @@ class LibvirtRuntime:
         self.stops = Stops()
         self.links = PodLinks(host)
         self.guests = Guests(host=host, settings=settings, records=self.records, links=self.links)
+        self.images = LibvirtImages(
+            host=host,
+            directory=host.state_directory / "images",
+            settings=settings,
+            in_use=self._base_paths,
+        )
         self.units = Units(
             host=host,
             settings=settings,
@@ -86,8 +92,8 @@ class LibvirtRuntime:
             looks=self.looks,
             stops=self.stops,
             runtime=endpoint.name,
-            find_base=self._find_base,
             guests=self.guests,
+            hold_base=self._hold_base,
             accelerator=self._accelerator,
         )
         self._kvm: asyncio.Task[str] | None = None
@@ -97,6 +103,7 @@ class LibvirtRuntime:
     async def open(self) -> None:
         """Connect, read what is known, listen; the check for KVM goes on beside."""
         await self.records.load()
+        await self.images.open()
         await self.connection.open()
         self.looks.reset()
         if self._pump is None or self._pump.done():
@@ -109,6 +116,7 @@ class LibvirtRuntime:
     async def close(self) -> None:
         """Disconnect; the machines go on."""
         pump, kvm, self._pump, self._kvm = self._pump, self._kvm, None, None
+        await self.images.close()
         await self.connection.close()
         for task in (pump, kvm):
             if task is not None:
@@ -124,7 +132,6 @@ class LibvirtRuntime:
         return Traits(
             details=("machine",),
             log_mode=LogMode.RAW_FILE,
-            images=False,
             remote=not self.connection.is_local,
             brings_pod_network=False,
             refuses=tuple(sorted(refuses)),
@@ -132,8 +139,11 @@ class LibvirtRuntime:
         )
 
     def capability(self, protocol: type[T]) -> T | None:
-        """What is answered for is here."""
-        return self if isinstance(self, protocol) else None
+        """What is answered for is here, or in the image store."""
+        for one in (self, self.images):
+            if isinstance(one, protocol):
+                return one
+        return None
 
     async def version(self) -> RuntimeVersion:
         """libvirt's version; the driver's (QEMU's) as API version."""
@@ -329,12 +339,14 @@ class LibvirtRuntime:
         found = await self.looks.all()
         return [unit_id for unit_id, one in found.items() if one.identity.sandbox_id == sandbox_id]
 
-    async def _find_base(self, spec: UnitSpec, sandbox: SandboxSpec) -> Base:
-        path = Path(spec.image.requested.removeprefix("file://"))
-        if not path.is_absolute() or not await self.host.blocking(path.is_file):
-            raise NotFound(f"image {spec.image.requested} is not in the store")
-        kind = "raw" if path.suffix == ".raw" else "qcow2"
-        return Base(path=str(path), format=kind, virtual_size_bytes=64 << 20)
+    @contextlib.asynccontextmanager
+    async def _hold_base(self, spec: UnitSpec, sandbox: SandboxSpec) -> AsyncIterator[Base]:
+        await self.images.check_allowed(spec.image.requested, sandbox)
+        async with self.images.hold(spec.image.ref or spec.image.requested) as disk:
+            yield Base(path=str(disk.path), format=disk.format, virtual_size_bytes=disk.virtual_size_bytes)
+
+    async def _base_paths(self) -> set[str]:
+        return await self.host.blocking(base_paths, self.host.state_directory)
 
     async def _accelerator(self) -> str:
         if self._kvm is None:

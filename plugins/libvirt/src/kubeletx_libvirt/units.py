@@ -46,7 +46,8 @@ ASK_AGAIN_SECONDS = (1.0, 2.0, 4.0)
 DESTROY_SECONDS = 20.0
 AGENT_SHUTDOWN = '{"execute":"guest-shutdown"}'
 
-FindBase = Callable[[UnitSpec, SandboxSpec], Awaitable[Base]]
+HoldBase = Callable[[UnitSpec, SandboxSpec], contextlib.AbstractAsyncContextManager[Base]]
+"""The image's disk, which is not removed before the block ends."""
 
 
 class Units:
@@ -62,8 +63,8 @@ class Units:
         looks: Looks,
         stops: Stops,
         runtime: str,
-        find_base: FindBase,
         guests: Guests,
+        hold_base: HoldBase,
         accelerator: Callable[[], Awaitable[str]],
     ) -> None:
         self._host = host
@@ -73,8 +74,8 @@ class Units:
         self._looks = looks
         self._stops = stops
         self._runtime = runtime
-        self._find_base = find_base
         self._guests = guests
+        self._hold_base = hold_base
         self._accelerator = accelerator
         self._locks: WeakValueDictionary[UnitId, asyncio.Lock] = WeakValueDictionary()
 
@@ -223,9 +224,9 @@ class Units:
                     fix="name one of them",
                 )
             return tuple(sorted(volumes, key=lambda disk: not disk.boot))
-        base = await self._find_base(spec, sandbox)
         path = overlay_path(pod_directory(self._records.directory, sandbox.uid), spec, machine)
-        await self._host.blocking(make_overlay, path, base, machine.root_size_bytes)
+        async with self._hold_base(spec, sandbox) as base:
+            await self._host.blocking(make_overlay, path, base, machine.root_size_bytes)
         root = Disk(
             path=str(path),
             format="qcow2",

@@ -12,7 +12,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # for disks.py and file_server.py
 
 from file_server import FileServer
-from kubeletx_libvirt.images import ImageSettings, LibvirtImages
+from kubeletx_libvirt.images.service import LibvirtImages
+from kubeletx_libvirt.images.settings import ImageSettings
 
 from kubeletx.api import ImageSpec
 from kubeletx.testing import FakeClock, FakeHost

@@ -13,7 +13,7 @@ from backports import zstd
 from conftest import MakeImages, spec
 from disks import CLUSTER, qcow2, raw
 from file_server import FileServer
-from kubeletx_libvirt.images import LibvirtImages
+from kubeletx_libvirt.images.service import LibvirtImages
 
 from kubeletx.api import (
     ImageAuth,

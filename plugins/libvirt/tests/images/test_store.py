@@ -12,9 +12,8 @@ import pytest
 from conftest import MakeImages, spec
 from disks import qcow2, raw
 from file_server import FileServer
-from kubeletx_libvirt.images import LibvirtImages
 from kubeletx_libvirt.images.qcow2 import backing_file
-from kubeletx_libvirt.images.service import STATIC_DIRECTORY
+from kubeletx_libvirt.images.service import STATIC_DIRECTORY, LibvirtImages
 
 from kubeletx.api import (
     Conflict,
