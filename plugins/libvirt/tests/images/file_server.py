@@ -27,6 +27,10 @@ class FileServer:
         self.chunked = False
         self.redirects: dict[str, str] = {}
         self.answers: dict[str, tuple[int, dict[str, str], bytes]] = {}
+        self.guard: tuple[str, str, str] | None = None
+        """What Authorization must be, below which path, and the challenge that is sent otherwise."""
+        self.expire_after: int | None = None
+        """After so many allowed requests one is refused."""
         self.asked = asyncio.Event()
         self.gate = asyncio.Event()
         self.gate.set()
@@ -59,6 +63,13 @@ class FileServer:
         self.requests.append((request.raw_path, dict(request.headers)))
         self.asked.set()
         path = request.path
+        if self.guard is not None and path.startswith(self.guard[1]):
+            allowed = request.headers.get("Authorization") == self.guard[0]
+            if allowed and self.expire_after is not None:
+                self.expire_after -= 1
+                allowed = self.expire_after != -1
+            if not allowed:
+                return web.Response(status=401, headers={"WWW-Authenticate": self.guard[2]})
         if path in self.redirects:
             return web.Response(status=302, headers={"Location": self.redirects[path]})
         if path in self.answers:
