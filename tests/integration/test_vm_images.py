@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import hashlib
 import json
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from kubeletx_libvirt.images.service import LibvirtImages
 from kubeletx_libvirt.images.settings import ImageSettings
 
@@ -26,6 +28,7 @@ from kubeletx.api import (
     Unavailable,
 )
 from kubeletx.testing import FakeClock, FakeHost
+from kubeletx.testing.lab.disk import SmallDisk
 from kubeletx.testing.lab.oci import Entry, Image, build_image, build_layer
 from kubeletx.testing.lab.registry import PASSWORD, USERNAME, PrivateRegistry
 
@@ -242,3 +245,49 @@ async def test_a_broken_off_layer_is_continued(
     layer = json.loads(pushed.manifest)["layers"][0]["digest"]
     codes = [line for line in registry.list_requests() if layer in line]
     assert any('" 206 ' in line for line in codes), codes
+
+
+@pytest.fixture
+async def url() -> AsyncIterator[str]:
+    """A server of one large disk: with its length at /announced, without at /chunked, packed at /packed."""
+    content = DISK[:512] + bytes(range(256)) * (1 << 15)
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        body = lzma.compress(content, preset=0) if request.path == "/packed" else content
+        response = web.StreamResponse()
+        if request.path == "/announced":
+            response.content_length = len(body)
+        else:
+            response.enable_chunked_encoding()
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            for at in range(0, len(body), 1 << 16):
+                await response.write(body[at : at + (1 << 16)])
+        return response
+
+    application = web.Application()
+    application.router.add_get("/{path:.*}", serve)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize("path", ["announced", "chunked", "packed"])
+async def test_a_full_disk_leaves_no_rubbish_and_says_so(
+    make_images: Callable[..., Any], tmp_path: Path, url: str, path: str
+) -> None:
+    with SmallDisk(tmp_path / "images", size_bytes=4 << 20) as disk:
+        images = await make_images()
+        used = (await images.store_info()).filesystems[0].used_bytes
+        with pytest.raises(Unavailable, match="no space left") as caught:
+            await pull(images, f"{url}/{path}")
+        assert caught.value.reason == "ImageStoreFull"
+        assert list((tmp_path / "images" / "partial").iterdir()) == []
+        assert list((tmp_path / "images" / "blobs").iterdir()) == []
+        assert (await images.store_info()).filesystems[0].used_bytes == used
+        disk.fill()
+        with pytest.raises(Unavailable, match="no space left"):
+            await pull(images, f"{url}/{path}")
+        await images.close()

@@ -71,6 +71,11 @@ def registry_of(image: str) -> str:
 
 
 def _repository(image: str) -> str:
+    """Of a machine's image too, which may be a URL or carry the prefix ``oci:``."""
+    for scheme in ("https://", "http://"):
+        if image.startswith(scheme):
+            return image.removeprefix(scheme)
+    image = image.removeprefix("oci:")
     try:
         return references.parse(image).repository
     except InvalidPod:

@@ -76,6 +76,15 @@ def test_the_default_registry_has_its_old_key() -> None:
     assert servers("r.io/app", key) == []
 
 
+def test_images_of_machines_find_the_credentials_of_their_server() -> None:
+    keys = ("https://r.io", "r.io:8443", "other.io")
+    assert servers("oci:r.io/disk:1", *keys) == ["https://r.io"]
+    assert servers("https://r.io:8443/Disks/a.qcow2?x=1", *keys) == ["r.io:8443"]
+    assert servers("r.io/Disks/a.qcow2", *keys) == ["https://r.io"]
+    assert servers("/srv/a.qcow2", *keys) == []
+    assert registry_of("https://r.io/a.img") == "r.io"
+
+
 def test_helpers_are_found_like_entries() -> None:
     helpers = {"r.io": "one", "*.r.io": "two"}
     assert helper_server(helpers, "r.io/x") == "r.io"

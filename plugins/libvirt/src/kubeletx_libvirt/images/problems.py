@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kubeletx.api import Internal, InvalidPod, KubeletxError, PermissionDenied, Unavailable
 
+STORE_FULL = "ImageStoreFull"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -47,7 +48,7 @@ def no_space(image: str, directory: Path, needed_bytes: int | None) -> Unavailab
     return Unavailable(
         f"image {image!r}: no space left{needs} on the disk of {directory} ({free_bytes(directory)} bytes are "
         "free); nothing of it was kept; make room or remove unused images",
-        reason="ImageStoreFull",
+        reason=STORE_FULL,
     )
 
 

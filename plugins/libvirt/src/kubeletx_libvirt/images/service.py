@@ -32,6 +32,7 @@ from kubeletx.api import (
     SandboxSpec,
     StoreId,
     StoreInfo,
+    Unavailable,
     names,
 )
 
@@ -41,7 +42,7 @@ from .flights import Flights, Report
 from .http import Http
 from .importing import Limits, import_disk
 from .index import Index, Origin, StoredDisk, Validators
-from .problems import Refused, from_os_error, is_full
+from .problems import STORE_FULL, Refused, from_os_error, is_full
 from .reference import ImageSource, LocalImage, OciImage
 from .settings import ImageSettings
 from .sources import Fetched, Fetcher, Request
@@ -265,6 +266,9 @@ class LibvirtImages:
         except Refused as refused:
             is_kept = False
             raise refused.of(image) from refused
+        except Unavailable as error:
+            is_kept = is_kept and error.reason != STORE_FULL
+            raise
         except OSError as error:
             is_kept = is_kept and not is_full(error)
             raise from_os_error(error, image, self._store.directory) from error
