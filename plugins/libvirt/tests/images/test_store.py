@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from conftest import MakeImages, spec
 from disks import qcow2, raw
 from file_server import FileServer
+from kubeletx_libvirt.images.flights import Flights
 from kubeletx_libvirt.images.qcow2 import backing_file
 from kubeletx_libvirt.images.service import STATIC_DIRECTORY, LibvirtImages
 
@@ -195,6 +197,47 @@ async def test_what_a_crash_left_is_swept(make_images: MakeImages, local: Path, 
     assert sorted(path.name for path in partial.rglob("*")) == ["a" * 64, "data"]
     assert [path.name for path in (tmp_path / "images" / "blobs").iterdir()] == [f"{ID[7:]}.qcow2"]
     assert (await second.disk(ID)).format == "qcow2"
+
+
+async def test_a_stored_disk_is_never_continued_as_a_download(
+    make_images: MakeImages, local: Path, tmp_path: Path
+) -> None:
+    first = await opened(make_images, local)
+    await first.pull_image(spec(str(local / "d.img")), None, None)
+    blob = (await first.disk(ID)).path
+    work = tmp_path / "images" / "partial" / ("c" * 64)
+    work.mkdir()
+    os.link(blob, work / "data")  # the agent died between the link and the index
+    await opened(make_images, local)
+    assert not work.exists()
+    assert blob.read_bytes() == DISK
+
+
+async def test_a_pull_that_was_cancelled_is_not_in_the_way_of_the_next() -> None:
+    flights = Flights()
+    began: list[asyncio.Event] = []
+
+    async def fetch(report: object) -> str:
+        began.append(asyncio.Event())
+        if len(began) == 1:
+            await began[0].wait()
+        return ID
+
+    for end in ("cancelled", "closed"):
+        began.clear()
+        first = asyncio.create_task(flights.join("x", fetch, None))
+        await asyncio.sleep(0)
+        if end == "closed":
+            await flights.close()  # before the fetch ran at all
+            with pytest.raises(Unavailable):
+                await first
+            began.append(asyncio.Event())
+        else:
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+        async with asyncio.timeout(5):
+            assert await flights.join("x", fetch, None) == ID
 
 
 async def test_a_disk_that_vanished_is_pulled_again(make_images: MakeImages, local: Path) -> None:

@@ -39,11 +39,11 @@ class Flights:
             (flight := self._flights.get(key)) is not None and flight.waiting == 0 and flight.task is not None
         ):
             await asyncio.wait((flight.task,))  # cancelled by its last waiter, not ended yet
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # lets `_ended` run
         if flight is None:
             flight = self._flights[key] = _Flight()
-            flight.task = asyncio.create_task(self._fly(key, flight, fetch), name=f"image {key}")
-            flight.task.add_done_callback(_retrieve)
+            flight.task = asyncio.create_task(_fly(flight, fetch), name=f"image {key}")
+            flight.task.add_done_callback(lambda task: self._ended(key, task))
         assert flight.task is not None
         if progress is not None:
             flight.listeners.append(progress)
@@ -70,14 +70,12 @@ class Flights:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _fly(self, key: str, flight: _Flight, fetch: Callable[[Report], Awaitable[str]]) -> str:
-        try:
-            return await fetch(flight.report)
-        finally:
-            if self._flights.get(key) is flight:
-                del self._flights[key]
+    def _ended(self, key: str, task: asyncio.Task[str]) -> None:
+        """Also of a task that was cancelled before it began."""
+        del self._flights[key]
+        if not task.cancelled():
+            task.exception()  # seen, even when everybody who waited was cancelled
 
 
-def _retrieve(task: asyncio.Task[str]) -> None:
-    if not task.cancelled():
-        task.exception()
+async def _fly(flight: _Flight, fetch: Callable[[Report], Awaitable[str]]) -> str:
+    return await fetch(flight.report)

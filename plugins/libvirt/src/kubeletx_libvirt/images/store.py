@@ -83,7 +83,11 @@ class Store:
         shutil.rmtree(work, ignore_errors=True)
 
     def keep_parts(self, work: Path) -> None:
-        """What was fetched stays, to be continued; half of an unpacked disk does not."""
+        """What was fetched stays, to be continued; half of an unpacked disk does not, nor does a file that is a
+        stored disk already: it must not be written to any more."""
+        if any(path.lstat().st_nlink > 1 for path in work.glob("*")):
+            self.discard(work)
+            return
         for path in work.glob(f"{SCRATCH}*"):
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
@@ -179,9 +183,6 @@ class Store:
                 shutil.rmtree(work, ignore_errors=True) if work.is_dir() else work.unlink(missing_ok=True)
                 continue
             self.keep_parts(work)
-            newest, linked = 0.0, False
-            for path in work.glob("*"):
-                status = path.lstat()
-                newest, linked = max(newest, status.st_mtime), linked or status.st_nlink > 1
-            if linked or newest < now - _PARTIAL_SECONDS:
+            newest = max((path.lstat().st_mtime for path in work.glob("*")), default=now)
+            if newest < now - _PARTIAL_SECONDS:
                 self.discard(work)
