@@ -10,6 +10,7 @@ are replaced atomically; a crash leaves the old one or the new one.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -70,6 +71,7 @@ class Records:
         self.units: dict[UnitId, UnitRecord] = {}
         self.runs: dict[UnitId, Run] = {}
         self._is_loaded = False
+        self._writing = asyncio.Lock()
 
     async def load(self) -> None:
         """Read everything, once."""
@@ -100,9 +102,15 @@ class Records:
         self.units[unit_id] = record
 
     async def save_run(self, unit_id: UnitId, run: Run) -> None:
-        """Remember, then write: a look in between already sees it."""
+        """Remember, then write: a look in between already sees it.
+
+        One write at a time, always of the newest: events and calls write about the same unit.
+        """
         self.runs[unit_id] = run
-        await self._host.blocking(_write, self.unit_directory(unit_id) / "run.json", run)
+        async with self._writing:
+            newest = self.runs.get(unit_id)
+            if newest is not None:
+                await self._host.blocking(_write, self.unit_directory(unit_id) / "run.json", newest)
 
     async def forget_sandbox(self, sandbox_id: SandboxId) -> None:
         """Remove its files."""
@@ -111,9 +119,10 @@ class Records:
 
     async def forget_unit(self, unit_id: UnitId) -> None:
         """Remove its files, the seed included."""
-        await self._host.blocking(_remove_tree, self.unit_directory(unit_id))
         self.units.pop(unit_id, None)
         self.runs.pop(unit_id, None)
+        async with self._writing:
+            await self._host.blocking(_remove_tree, self.unit_directory(unit_id))
 
     def _load(self) -> None:
         for directory, record in _read_all(self.directory / "sandboxes", "record.json", SandboxRecord):

@@ -1,0 +1,52 @@
+"""What is written down survives restarts and concurrent writers."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from kubeletx_libvirt.records import Records, Run, SandboxRecord, UnitRecord
+
+from kubeletx.api import SandboxId, UnitId
+from kubeletx.testing import FakeHost, sandbox_spec, unit_spec
+
+UNIT, SANDBOX = UnitId("unit"), SandboxId("sandbox")
+
+
+async def test_records_come_back_after_a_restart(tmp_path: Path) -> None:
+    host = FakeHost(tmp_path)
+    records = Records(host)
+    await records.load()
+    await records.save_sandbox(
+        SANDBOX, SandboxRecord(spec=sandbox_spec(), created_at_ns=1, ips=("10.0.0.1",))
+    )
+    await records.save_unit(UNIT, UnitRecord(spec=unit_spec(), resources={"vcpus": 2}))
+    await records.save_run(UNIT, Run(started_at_ns=5, restarts=3))
+    again = Records(host)
+    await again.load()
+    assert (again.sandboxes, again.units, again.runs) == (records.sandboxes, records.units, records.runs)
+
+
+async def test_of_many_writes_at_once_the_last_one_stays(tmp_path: Path) -> None:
+    host = FakeHost(tmp_path)
+    records = Records(host)
+    await asyncio.gather(*(records.save_run(UNIT, Run(restarts=number)) for number in range(20)))
+    again = Records(host)
+    await again.load()
+    assert again.run_of(UNIT).restarts == 19
+
+
+async def test_what_is_forgotten_leaves_no_file_even_beside_a_late_write(tmp_path: Path) -> None:
+    records = Records(FakeHost(tmp_path))
+    await records.save_unit(UNIT, UnitRecord(spec=unit_spec()))
+    await asyncio.gather(records.save_run(UNIT, Run()), records.forget_unit(UNIT))
+    assert not records.unit_directory(UNIT).exists()
+
+
+async def test_half_written_records_are_passed_over(tmp_path: Path) -> None:
+    directory = tmp_path / "sandboxes" / "broken"
+    directory.mkdir(parents=True)
+    (directory / "record.json").write_text("{")
+    records = Records(FakeHost(tmp_path))
+    await records.load()
+    assert records.sandboxes == {}
