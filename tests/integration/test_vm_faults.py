@@ -63,11 +63,6 @@ async def start_machine(runtime: Runtime, logs: Path) -> tuple[SandboxId, UnitId
     return sandbox_id, unit_id
 
 
-def emulators(libvirtd: PrivateLibvirtd) -> list[int]:
-    daemon = libvirtd.daemon.pid if libvirtd.daemon and libvirtd.daemon.is_running else 0
-    return [pid for pid in sweep.list_processes(libvirtd.directory) if pid != daemon]
-
-
 async def reopen(runtime: Runtime) -> None:
     async def look() -> bool | None:
         try:
@@ -93,21 +88,21 @@ async def test_machines_go_on_and_are_found_again_when_libvirtd_restarts(
 ) -> None:
     sandbox_id, unit_id = await start_machine(runtime, tmp_path)
     before = await runtime.unit_status(unit_id)
-    (emulator,) = emulators(libvirtd)
+    (emulator,) = libvirtd.emulators()
     await asyncio.to_thread(getattr(libvirtd, end))
     await eventually(lambda: lost(runtime), "the loss of the connection")
     for call in (runtime.health(), runtime.list_sandboxes({}), runtime.unit_status(unit_id)):
         with pytest.raises(Unavailable):
             await call
-    assert emulators(libvirtd) == [emulator]
+    assert libvirtd.emulators() == [emulator]
     await asyncio.to_thread(libvirtd.start)
     await reopen(runtime)
     after = await runtime.unit_status(unit_id)
     assert after.summary == before.summary
     assert after.started_at_ns == before.started_at_ns
-    assert emulators(libvirtd) == [emulator]
+    assert libvirtd.emulators() == [emulator]
     await runtime.remove_sandbox(sandbox_id)
-    assert emulators(libvirtd) == []
+    assert libvirtd.emulators() == []
 
 
 async def test_the_end_of_a_machine_while_libvirtd_was_away_is_seen(
@@ -115,7 +110,7 @@ async def test_the_end_of_a_machine_while_libvirtd_was_away_is_seen(
 ) -> None:
     sandbox_id, unit_id = await start_machine(runtime, tmp_path)
     await asyncio.to_thread(libvirtd.kill)
-    await asyncio.to_thread(sweep.end_processes, emulators(libvirtd))
+    await asyncio.to_thread(sweep.end_processes, libvirtd.emulators())
     await asyncio.to_thread(libvirtd.start)
     await reopen(runtime)
 
@@ -132,7 +127,7 @@ async def test_a_libvirtd_that_hangs_is_noticed_and_costs_no_machine(
     libvirtd: PrivateLibvirtd, runtime: Runtime, tmp_path: Path
 ) -> None:
     sandbox_id, unit_id = await start_machine(runtime, tmp_path)
-    (emulator,) = emulators(libvirtd)
+    (emulator,) = libvirtd.emulators()
     await asyncio.to_thread(libvirtd.pause)
     async with asyncio.timeout(40):
         with pytest.raises(Unavailable):
@@ -140,7 +135,7 @@ async def test_a_libvirtd_that_hangs_is_noticed_and_costs_no_machine(
     await asyncio.to_thread(libvirtd.resume)
     await reopen(runtime)
     assert (await runtime.unit_status(unit_id)).summary.state is UnitState.RUNNING
-    assert emulators(libvirtd) == [emulator]
+    assert libvirtd.emulators() == [emulator]
     await runtime.remove_sandbox(sandbox_id)
 
 

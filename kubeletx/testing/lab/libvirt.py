@@ -12,7 +12,7 @@ from pathlib import Path
 
 from . import sweep
 from .images import default_cache_dir
-from .process import Daemon
+from .process import Daemon, process_state
 from .tools import daemon_environment, get_tool
 
 QEMU_CONF = """\
@@ -114,9 +114,15 @@ class PrivateLibvirtd:
         if self.daemon is not None:
             self.daemon.resume()
 
+    def emulators(self) -> list[int]:
+        """Process ids of the machines; their command lines name libvirt's usual directories, not ours."""
+        pids = [int(path.read_text()) for path in (self.directory / "d0" / "qemu").glob("kx-*.pid")]
+        return [pid for pid in pids if process_state(pid) not in ("", "Z", "X")]
+
     def end(self) -> None:
         """End it and every machine, and remove its files."""
         self.stop()
+        sweep.end_processes(self.emulators())
         sweep.end_processes(sweep.list_processes(self.directory))
         sweep.remove_tree(self.directory)
 
