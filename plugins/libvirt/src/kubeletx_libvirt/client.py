@@ -13,6 +13,7 @@ import contextlib
 import functools
 import os
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 from urllib.parse import parse_qs, urlsplit
@@ -28,6 +29,7 @@ R = TypeVar("R")
 
 _CONCURRENT_CALLS = 3
 """One fewer than the host's threads, so that a health call finds one; more callers wait their turn."""
+_SAME_REBOOT_SECONDS = 1.0
 _KEEPALIVE_SECONDS = 5
 _KEEPALIVE_COUNT = 3
 _LONGEST_ROOT = 107 - len("/lib/qemu/channel/target/domain-1000000-kx-01234567/org.qemu.guest_agent.0")
@@ -65,6 +67,7 @@ class Connection:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._slots = asyncio.Semaphore(_CONCURRENT_CALLS)
         self._lost = ""
+        self._rebooted: dict[str, float] = {}
 
     @property
     def is_embedded(self) -> bool:
@@ -200,7 +203,11 @@ class Connection:
         self._tell(DomainEvent(domain.UUIDString(), "lifecycle", event, detail))
 
     def _on_reboot(self, _c: Any, domain: libvirt.virDomain, _o: Any) -> None:
-        self._tell(DomainEvent(domain.UUIDString(), "reboot"))
+        # A reboot by the power button is told twice: by libvirt that makes it, and by QEMU that resets.
+        uuid, now = domain.UUIDString(), time.monotonic()
+        last, self._rebooted[uuid] = self._rebooted.get(uuid), now
+        if last is None or now - last > _SAME_REBOOT_SECONDS:
+            self._tell(DomainEvent(uuid, "reboot"))
 
     def _on_watchdog(self, _c: Any, domain: libvirt.virDomain, action: int, _o: Any) -> None:
         self._tell(DomainEvent(domain.UUIDString(), "watchdog", action))

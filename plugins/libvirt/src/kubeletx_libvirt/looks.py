@@ -258,7 +258,8 @@ def _read_all(
     read: dict[str, Identity | None] = {}
     for domain, figures in handle.getAllDomainStats(libvirt.VIR_DOMAIN_STATS_STATE, 0):
         uuid = domain.UUIDString()
-        states[uuid] = (figures.get("state.state", 0), figures.get("state.reason", 0))
+        state, reason = figures.get("state.state", 0), figures.get("state.reason", 0)
+        states[uuid] = (state, _true_reason(domain, state, reason))
         if uuid not in known:
             read[uuid] = _read_identity(domain)
     return states, read
@@ -274,7 +275,19 @@ def _read_one(
         if code_of(error) in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_INVALID_ARG):
             return None
         raise
+    reason = _true_reason(domain, state, reason)
     return state, reason, None if is_known else _read_identity(domain)
+
+
+def _true_reason(domain: libvirt.virDomain, state: int, reason: int) -> int:
+    """libvirt forgets at its own restart why a domain is off, and keeps "saved" when the saved memory is gone."""
+    saved, unknown = libvirt.VIR_DOMAIN_SHUTOFF_SAVED, libvirt.VIR_DOMAIN_SHUTOFF_UNKNOWN
+    if state != libvirt.VIR_DOMAIN_SHUTOFF or reason not in (saved, unknown):
+        return reason
+    try:
+        return saved if domain.hasManagedSaveImage(0) else unknown
+    except libvirt.libvirtError:  # the test driver of old, or the domain went away just now
+        return reason
 
 
 def _read_identity(domain: libvirt.virDomain) -> Identity | None:

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import msgspec
 
-from kubeletx.api import Host, SandboxId, SandboxSpec, UnitId, UnitSpec
+from kubeletx.api import Host, Nic, Resources, SandboxId, SandboxSpec, UnitId, UnitSpec
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -36,9 +36,14 @@ class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """`resources`: what was granted, in the words of `UnitStatus.resources`."""
+    """`resources`: what was granted, in the words of `UnitStatus.resources`. `asked`: the last resize, or None.
+
+    `nics`: the extra interfaces as last changed; None: those of the spec.
+    """
 
     spec: UnitSpec
+    asked: Resources | None = None
+    nics: tuple[Nic, ...] | None = None
     resources: dict[str, int] = {}
 
 
@@ -46,7 +51,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a machine, from a start to an end.
 
     `is_starting`: the start was begun and not confirmed. `hint`: what the guest did before it ended
-    (Watchdog, GuestPanicked), from an event.
+    (Watchdog, GuestPanicked), from an event. `reboot_at_ns`: a reboot that is still to come; 0: none.
     """
 
     is_starting: bool = False
@@ -58,6 +63,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     hint: str = ""
     restarts: int = 0
+    reboot_at_ns: int = 0
 
 
 class Records:

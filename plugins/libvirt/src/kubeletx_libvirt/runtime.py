@@ -50,7 +50,11 @@ from .guest_parts import Guests
 from .images.service import LibvirtImages
 from .looks import Looks, Stops, now_ns
 from .network import PodLinks
+from .nics import Nics
+from .power import Power
 from .records import Records, SandboxRecord
+from .resize import Resizes
+from .snapshots import Snapshots
 from .units import Units
 
 T = TypeVar("T")
@@ -96,6 +100,36 @@ class LibvirtRuntime:
             hold_base=self._hold_base,
             accelerator=self._accelerator,
         )
+        self.power = Power(
+            host=host,
+            connection=self.connection,
+            records=self.records,
+            looks=self.looks,
+            units=self.units,
+        )
+        self.resizes = Resizes(
+            settings=settings,
+            connection=self.connection,
+            records=self.records,
+            looks=self.looks,
+            units=self.units,
+        )
+        self.snapshots = Snapshots(
+            host=host,
+            connection=self.connection,
+            records=self.records,
+            looks=self.looks,
+            units=self.units,
+            measure=self.resizes.measure,
+        )
+        self.nics = Nics(
+            settings=settings,
+            connection=self.connection,
+            records=self.records,
+            looks=self.looks,
+            units=self.units,
+            links=self.links,
+        )
         self._kvm: asyncio.Task[str] | None = None
         self._pump: asyncio.Task[None] | None = None
         self._listeners: set[asyncio.Queue[RuntimeEvent | None]] = set()
@@ -112,10 +146,12 @@ class LibvirtRuntime:
         if self._kvm is None:
             self._kvm = asyncio.create_task(self._choose_accelerator(), name="libvirt-kvm-check")
         await self._adopt()
+        await self.power.open()
 
     async def close(self) -> None:
         """Disconnect; the machines go on."""
         pump, kvm, self._pump, self._kvm = self._pump, self._kvm, None, None
+        await self.power.close()
         await self.images.close()
         await self.connection.close()
         for task in (pump, kvm):
@@ -139,8 +175,8 @@ class LibvirtRuntime:
         )
 
     def capability(self, protocol: type[T]) -> T | None:
-        """What is answered for is here, or in the image store."""
-        for one in (self, self.images):
+        """What is answered for is here, in the image store, or with one of the verbs."""
+        for one in (self, self.images, self.power, self.resizes, self.snapshots, self.nics):
             if isinstance(one, protocol):
                 return one
         return None
@@ -281,6 +317,8 @@ class LibvirtRuntime:
         finally:
             self.connection.unsubscribe(queue)
             self.stops.wake_all()
+            self.power.reboots.wake_all()
+            self.nics.wake_all()
             for listener in self._listeners:
                 listener.put_nowait(None)
 
@@ -293,6 +331,10 @@ class LibvirtRuntime:
                 self.stops.wake(event.uuid)
         with contextlib.suppress(KubeletxError):  # the next look settles it
             await self.looks.note(event)
+            await self.resizes.note(event)
+        if event.kind == "reboot":
+            self.power.reboots.wake(event.uuid)
+        self.nics.note(event)
         if identity is None:
             return
         for listener in self._listeners:

@@ -157,6 +157,11 @@ class Units:
                 if state is not UnitState.PARKED:
                     await self._records.save_run(unit_id, Run(is_starting=True, restarts=old.restarts))
                 await self._connection.use(_create, unit_id, paused)
+                if state is UnitState.PARKED:
+                    # One saved while it was paused comes back paused, with a reason that says it is still arriving.
+                    await self._connection.use(resume_domain, unit_id)
+                    if paused:
+                        await self._connection.use(pause_domain, unit_id)
                 now = now_ns(self._host)
                 await self._records.save_run(
                     unit_id,
@@ -185,9 +190,11 @@ class Units:
             if state is UnitState.PARKED:
                 await self._connection.use(_discard_saved, unit_id)
             elif grace_seconds <= 0 or not await self._ask(unit_id, state, grace_seconds):
-                await self._connection.use(_destroy, unit_id)
+                await self._connection.use(destroy_domain, unit_id)
             found = await self._looks.find(unit_id)
             if found is not None and self._looks.state(unit_id, found) is UnitState.EXITED:
+                if state is UnitState.PARKED:
+                    found = found._replace(reason=libvirt.VIR_DOMAIN_SHUTOFF_DESTROYED)
                 await self._looks.settle(unit_id, found)
 
     async def remove(self, unit_id: UnitId) -> None:
@@ -242,7 +249,7 @@ class Units:
         with self._stops.expect(unit_id) as ended:
             if state is UnitState.HELD:
                 with contextlib.suppress(KubeletxError):  # a broken emulator cannot go on; it ends below
-                    await self._connection.use(_resume, unit_id)
+                    await self._connection.use(resume_domain, unit_id)
             try:
                 async with asyncio.timeout(grace_seconds):
                     await self._press_until(unit_id, ended)
@@ -276,9 +283,14 @@ class Units:
 
 def granted(size: Size) -> dict[str, int]:
     """As `UnitStatus.resources` shows it."""
+    limit = size.vcpus * 1000
+    if size.quota_us is not None:
+        limit = limit * size.quota_us // size.period_us
     return {
         "vcpus": size.vcpus,
+        "cpu_limit_millicores": limit,
         "memory_bytes": size.memory_bytes,
+        "memory_limit_bytes": size.memory_bytes,
         "max_vcpus": size.max_vcpus,
         "max_memory_bytes": size.max_memory_bytes,
     }
@@ -306,7 +318,15 @@ def _create(handle: libvirt.virConnect, uuid: str, paused: bool) -> None:
             raise
 
 
-def _resume(handle: libvirt.virConnect, uuid: str) -> None:
+def pause_domain(handle: libvirt.virConnect, uuid: str) -> None:
+    """Stop the guest's processors; one that is paused stays so."""
+    domain = handle.lookupByUUIDString(uuid)
+    if domain.state()[0] != libvirt.VIR_DOMAIN_PAUSED:
+        domain.suspend()
+
+
+def resume_domain(handle: libvirt.virConnect, uuid: str) -> None:
+    """Let a paused or sleeping guest go on."""
     domain = handle.lookupByUUIDString(uuid)
     state, _ = domain.state()
     if state == libvirt.VIR_DOMAIN_PAUSED:
@@ -344,7 +364,7 @@ def _tell_agent(domain: libvirt.virDomain) -> bool:
     return True
 
 
-def _destroy(handle: libvirt.virConnect, uuid: str) -> None:
+def destroy_domain(handle: libvirt.virConnect, uuid: str) -> None:
     domain = _find(handle, uuid)
     if domain is None:
         return
@@ -370,7 +390,7 @@ _EVERYTHING = (
 
 
 def _undefine(handle: libvirt.virConnect, uuid: str) -> None:
-    _destroy(handle, uuid)
+    destroy_domain(handle, uuid)
     domain = _find(handle, uuid)
     if domain is None:
         return

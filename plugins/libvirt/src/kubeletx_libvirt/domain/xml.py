@@ -96,6 +96,17 @@ def _sizes(root: ElementTree.Element, size: Size) -> None:
     vcpu = _add(root, "vcpu", str(size.max_vcpus), placement="static")
     if size.max_vcpus != size.vcpus:
         vcpu.set("current", str(size.vcpus))
+        vcpus = _add(root, "vcpus")
+        for number in range(size.max_vcpus):
+            enabled, can_leave = number < size.vcpus, number > 0
+            _add(
+                vcpus,
+                "vcpu",
+                id=str(number),
+                enabled="yes" if enabled else "no",
+                hotpluggable="yes" if can_leave else "no",
+                **({"order": str(number + 1)} if enabled else {}),
+            )
     if size.quota_us is not None or size.shares is not None:
         tune = _add(root, "cputune")
         if size.shares is not None:

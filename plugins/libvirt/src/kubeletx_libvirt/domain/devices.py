@@ -1,0 +1,53 @@
+"""What a domain's XML, as libvirt gives it back, says about its devices. Pure."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import msgspec
+
+
+class DiskSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """One disk of a domain; `device`: disk or cdrom."""
+
+    target: str
+    format: str
+    device: str = "disk"
+    read_only: bool = False
+
+    @property
+    def is_written(self) -> bool:
+        """The guest can change it."""
+        return self.device == "disk" and not self.read_only
+
+
+def shared_directories(text: str) -> tuple[str, ...]:
+    """Tags of the node's directories that the guest mounts, by virtiofs or 9p."""
+    found = ElementTree.fromstring(text).findall("./devices/filesystem")
+    return tuple(_attribute(one, "target", "dir") or "unnamed" for one in found)
+
+
+def disks_seen(text: str) -> tuple[DiskSeen, ...]:
+    """Every disk."""
+    return tuple(
+        DiskSeen(
+            target=_attribute(one, "target", "dev"),
+            format=_attribute(one, "driver", "type") or "raw",
+            device=one.get("device", "disk"),
+            read_only=one.find("readonly") is not None,
+        )
+        for one in ElementTree.fromstring(text).findall("./devices/disk")
+    )
+
+
+def interface_aliases(text: str) -> dict[str, str]:
+    """Alias to MAC address of every network interface."""
+    return {
+        _attribute(one, "alias", "name"): _attribute(one, "mac", "address")
+        for one in ElementTree.fromstring(text).findall("./devices/interface")
+    }
+
+
+def _attribute(parent: ElementTree.Element, child: str, name: str) -> str:
+    found = parent.find(child)
+    return "" if found is None else found.get(name, "")

@@ -1,0 +1,220 @@
+"""Network interfaces that come and go while a machine runs (`SupportsNics`).
+
+What a machine shall have stands in its definition, what it has now in the running domain; an interface is found
+in both by its alias (`network.interface_xml`). In both: attached. In the definition alone: attaching. In the
+running domain alone: detaching, since a guest lets go when it likes, which libvirt's device-removed event tells.
+The pod's own words for an interface (network, port, address) are kept in `UnitRecord.nics`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+
+import libvirt
+import msgspec
+
+from kubeletx.api import InvalidPod, Machine, Nic, NicState, NicStatus, Unavailable, UnitId, Unsupported
+
+from .client import Connection, DomainEvent
+from .config import Settings
+from .domain.devices import interface_aliases
+from .errors import code_of
+from .looks import Found, Looks, Stops
+from .network import GuestLink, LinkKind, PodLinks, interface_xml, resolve_nics
+from .network.interface_xml import interface_alias
+from .power import read_definition
+from .records import Records
+from .units import Units
+
+DETACH_SECONDS = 12.0
+ASK_AGAIN_SECONDS = 5.5
+"""QEMU takes no second request for 5 s; a guest that still boots did not hear the first."""
+_NO_POD_LINK = GuestLink(name="eth0", kind=LinkKind.BRIDGE, source="", mac="")
+
+
+class Nics:
+    """Interfaces of one runtime's machines."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        connection: Connection,
+        records: Records,
+        looks: Looks,
+        units: Units,
+        links: PodLinks,
+    ) -> None:
+        self._settings = settings
+        self._connection = connection
+        self._records = records
+        self._looks = looks
+        self._units = units
+        self._links = links
+        self._removals = Stops()
+
+    async def attach_nic(self, unit_id: UnitId, nic: Nic) -> None:
+        """Plug it in; a name that is there already succeeds."""
+        async with self._units.alone(unit_id):
+            found = await self._looks.get(unit_id)
+            live, kept = await self._aliases(unit_id)
+            alias = interface_alias(nic.name)
+            if alias in kept and (live is None or alias in live):
+                return
+            link = await self._resolve(unit_id, found, nic)
+            await self._save(unit_id, (*self._without(unit_id, nic.name), nic))
+            to_live, to_kept = live is not None and alias not in live, alias not in kept
+            await self._connection.use(_attach, unit_id, interface_xml(link), to_live, to_kept)
+
+    async def detach_nic(self, unit_id: UnitId, name: str) -> None:
+        """Take it out of the definition and ask the guest; returns when it let go, or was asked twice."""
+        async with self._units.alone(unit_id):
+            found = await self._looks.find(unit_id)
+            if found is None:
+                return
+            live, kept = await self._aliases(unit_id)
+            alias = interface_alias(name)
+            if alias not in kept and alias not in (live or {}):
+                return
+            await self._refuse_own(found, name, (live or {}) | kept)
+            if alias in kept:
+                await self._connection.use(_detach, unit_id, alias, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
+            await self._save(unit_id, self._without(unit_id, name))
+            if alias in (live or {}):
+                await self._unplug(unit_id, alias)
+
+    async def list_nics(self, unit_id: UnitId) -> Sequence[NicStatus]:
+        """Every interface, in the order of the machine's definition."""
+        await self._looks.get(unit_id)
+        live, kept = await self._aliases(unit_id)
+        said = {interface_alias(nic.name): nic for nic in self._nics(unit_id)}
+        return list_interfaces(live, kept, said)
+
+    def note(self, event: DomainEvent) -> None:
+        """The guest let go of a device."""
+        if event.kind == "device-removed":
+            self._removals.wake(event.uuid)
+
+    def wake_all(self) -> None:
+        """Nothing more will be heard."""
+        self._removals.wake_all()
+
+    async def _unplug(self, unit_id: UnitId, alias: str) -> None:
+        with self._removals.expect(unit_id) as heard, contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DETACH_SECONDS):
+                while True:
+                    await self._connection.use(_detach, unit_id, alias, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(ASK_AGAIN_SECONDS):
+                            await heard.wait()
+                    heard.clear()
+                    live, _ = await self._aliases(unit_id)
+                    if alias not in (live or {}):
+                        return
+
+    async def _aliases(self, unit_id: UnitId) -> tuple[dict[str, str] | None, dict[str, str]]:
+        """Interfaces of what runs (None: it is off) and of the definition."""
+        is_on, now, then = await self._connection.use(_read_both, unit_id)
+        return (interface_aliases(now) if is_on else None), interface_aliases(then)
+
+    async def _resolve(self, unit_id: UnitId, found: Found, nic: Nic) -> GuestLink:
+        record = self._records.units.get(unit_id)
+        machine = record.spec.detail if record is not None else None
+        if not isinstance(machine, Machine):
+            raise Unsupported(f"the record of machine {found.identity.pod} is lost; make the pod anew")
+        own = await self._links.find(found.identity.uid) or _NO_POD_LINK
+        resolved = resolve_nics(
+            msgspec.structs.replace(machine, nics=(nic,)),
+            own,
+            networks=self._settings.networks,
+            ports=self._settings.ports,
+            unknown=self._settings.unknown_network,
+            uid=found.identity.uid,
+        )
+        link = next(one for one in resolved.links if one.name == nic.name)
+        if own is _NO_POD_LINK and link.source == own.source:
+            raise Unavailable(f"pod {found.identity.pod} has no pod network for interface {nic.name} to join")
+        if link.source == own.source:
+            raise InvalidPod(
+                field=f"spec.nics[{nic.name}]",
+                problem="a second interface on the pod network, which gives a pod one address",
+                fix="name another network in subnetName",
+            )
+        return link
+
+    async def _refuse_own(self, found: Found, name: str, macs: Mapping[str, str]) -> None:
+        own = await self._links.find(found.identity.uid)
+        is_own = own is not None and macs.get(interface_alias(name), "").lower() == own.mac.lower()
+        if name == "eth0" or is_own:
+            raise Unsupported(
+                f"interface {name} of machine {found.identity.pod} is the pod network's own and stays with the pod"
+            )
+
+    def _nics(self, unit_id: UnitId) -> tuple[Nic, ...]:
+        record = self._records.units.get(unit_id)
+        if record is None:
+            return ()
+        if record.nics is not None:
+            return record.nics
+        return record.spec.detail.nics if isinstance(record.spec.detail, Machine) else ()
+
+    def _without(self, unit_id: UnitId, name: str) -> tuple[Nic, ...]:
+        return tuple(nic for nic in self._nics(unit_id) if nic.name != name)
+
+    async def _save(self, unit_id: UnitId, nics: tuple[Nic, ...]) -> None:
+        if (record := self._records.units.get(unit_id)) is not None:
+            await self._records.save_unit(unit_id, msgspec.structs.replace(record, nics=nics))
+
+
+def list_interfaces(
+    live: Mapping[str, str] | None, kept: Mapping[str, str], said: Mapping[str, Nic]
+) -> list[NicStatus]:
+    """`live`: alias to MAC of what runs, None when it is off; `kept`: of the definition; `said`: the pod's words."""
+    listed = []
+    for alias, mac in {**kept, **(live or {})}.items():
+        if not alias:
+            continue
+        state = NicState.ATTACHED
+        if alias not in kept:
+            state = NicState.DETACHING
+        elif live is not None and alias not in live:
+            state = NicState.ATTACHING
+        nic = said.get(alias) or Nic(name=alias.removeprefix("ua-"))
+        listed.append(
+            NicStatus(
+                name=nic.name,
+                state=state,
+                mac=mac,
+                network=nic.network,
+                port_id=nic.port_id,
+                ips=(nic.ip_address,) if nic.ip_address else (),
+            )
+        )
+    return listed
+
+
+# --- on the host's threads ---
+
+
+def _read_both(handle: libvirt.virConnect, uuid: str) -> tuple[bool, str, str]:
+    is_on = bool(handle.lookupByUUIDString(uuid).isActive())
+    return is_on, read_definition(handle, uuid), read_definition(handle, uuid, inactive=True)
+
+
+def _attach(handle: libvirt.virConnect, uuid: str, text: str, live: bool, kept: bool) -> None:
+    flags = libvirt.VIR_DOMAIN_AFFECT_LIVE if live else 0
+    flags |= libvirt.VIR_DOMAIN_AFFECT_CONFIG if kept else 0
+    if flags:
+        handle.lookupByUUIDString(uuid).attachDeviceFlags(text, flags)
+
+
+def _detach(handle: libvirt.virConnect, uuid: str, alias: str, flags: int) -> None:
+    try:
+        handle.lookupByUUIDString(uuid).detachDeviceAlias(alias, flags)
+    except libvirt.libvirtError as error:
+        if code_of(error) == libvirt.VIR_ERR_DEVICE_MISSING:
+            return
+        if "in the process of unplug" not in str(error):  # QEMU's words for: asked already
+            raise

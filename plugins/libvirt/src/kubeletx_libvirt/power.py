@@ -1,0 +1,232 @@
+"""Verbs that change a machine's power (`SupportsMachine`).
+
+| verb | from | to |
+|---|---|---|
+| pause | running | held: the vCPUs stop, the emulator keeps the memory |
+| suspend | running, held | parked: libvirt saves the memory, the emulator ends |
+| resume | held, parked | running |
+| power_off | every state | exited (created stays created); the disk stays |
+| reboot | running | running, in the same domain, counted by libvirt's reboot event |
+
+Every verb may come twice. Whether a machine is parked is asked from libvirt, so one that was suspended is found
+again after the agent or libvirt restarted. A reboot that is to come later is written down with its time; after
+a restart of the agent it comes at that time, or at once if the time has passed, unless the machine has been off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import NoReturn
+
+import libvirt
+import msgspec
+import structlog
+
+from kubeletx.api import Conflict, Host, KubeletxError, UnitId, UnitState, Unsupported
+
+from .client import Connection
+from .domain.devices import shared_directories
+from .looks import Found, Looks, Stops, now_ns
+from .records import Records
+from .units import ASK_AGAIN_SECONDS, Units, pause_domain, resume_domain
+
+log = structlog.get_logger(__name__)
+
+REBOOT_SECONDS = 15.0
+"""A guest that did not reboot by then, because it boots, hangs or ignores it, is reset."""
+RESET_SECONDS = 10.0
+_AGENT_REBOOT = '{"execute":"guest-shutdown","arguments":{"mode":"reboot"}}'
+
+
+class Power:
+    """Power verbs of one runtime."""
+
+    def __init__(
+        self, *, host: Host, connection: Connection, records: Records, looks: Looks, units: Units
+    ) -> None:
+        self._host = host
+        self._connection = connection
+        self._records = records
+        self._looks = looks
+        self._units = units
+        self._delayed: dict[UnitId, asyncio.Task[None]] = {}
+        self.reboots = Stops()
+        """Woken after a guest's reboot was counted."""
+
+    async def open(self) -> None:
+        """Take up the reboots that were to come when the agent ended."""
+        for unit_id, run in list(self._records.runs.items()):
+            if run.reboot_at_ns and unit_id not in self._delayed:
+                self._plan_reboot(unit_id, run.reboot_at_ns)
+
+    async def close(self) -> None:
+        """Reboots that are to come stay written down."""
+        delayed, self._delayed = self._delayed, {}
+        for task in delayed.values():
+            task.cancel()
+        await asyncio.gather(*delayed.values(), return_exceptions=True)
+
+    async def pause(self, unit_id: UnitId) -> None:
+        """Stop the vCPUs."""
+        async with self._units.alone(unit_id):
+            state, found = await self._look(unit_id)
+            if state is UnitState.HELD:
+                return
+            if state is not UnitState.RUNNING:
+                _refuse(found, state, "pause")
+            await self._connection.use(pause_domain, unit_id)
+            await self._since_now(unit_id)
+
+    async def resume(self, unit_id: UnitId) -> None:
+        """Let a held machine run; boot a parked one from its saved memory."""
+        state, found = await self._look(unit_id)
+        if state is UnitState.PARKED:
+            await self._units.start(unit_id)
+        async with self._units.alone(unit_id):
+            state, found = await self._look(unit_id)
+            if state is UnitState.RUNNING:
+                return
+            if state is not UnitState.HELD:
+                _refuse(found, state, "resume")
+            await self._connection.use(resume_domain, unit_id)
+            await self._since_now(unit_id)
+
+    async def suspend(self, unit_id: UnitId) -> None:
+        """Save the memory and end the emulator."""
+        async with self._units.alone(unit_id):
+            state, found = await self._look(unit_id)
+            if state is UnitState.PARKED:
+                return
+            if state not in (UnitState.RUNNING, UnitState.HELD):
+                _refuse(found, state, "suspend")
+            await self._refuse_shares(unit_id, found)
+            await self._connection.use(_save, unit_id)
+            await self._since_now(unit_id)
+
+    async def power_off(self, unit_id: UnitId, grace_seconds: float) -> None:
+        """Ask the guest to shut down, wait, then pull the plug; saved memory is thrown away."""
+        await self._looks.get(unit_id)
+        await self._forget_reboot(unit_id)
+        await self._units.stop(unit_id, grace_seconds)
+
+    async def reboot(self, unit_id: UnitId, delay_seconds: float) -> None:
+        """Now: returns when the guest has rebooted. With a delay: returns when it is written down."""
+        if delay_seconds <= 0:
+            await self._reboot(unit_id)
+            return
+        state, found = await self._look(unit_id)
+        if state is not UnitState.RUNNING:
+            _refuse(found, state, "reboot")
+        at_ns = now_ns(self._host) + int(delay_seconds * 1e9)
+        run = self._records.run_of(unit_id)
+        await self._records.save_run(unit_id, msgspec.structs.replace(run, reboot_at_ns=at_ns))
+        self._plan_reboot(unit_id, at_ns)
+
+    # --- private ---
+
+    async def _look(self, unit_id: UnitId) -> tuple[UnitState, Found]:
+        found = await self._looks.get(unit_id)
+        return self._looks.state(unit_id, found), found
+
+    async def _since_now(self, unit_id: UnitId) -> None:
+        run = self._records.run_of(unit_id)
+        await self._records.save_run(unit_id, msgspec.structs.replace(run, since_ns=now_ns(self._host)))
+
+    async def _refuse_shares(self, unit_id: UnitId, found: Found) -> None:
+        shares = shared_directories(await self._connection.use(read_definition, unit_id))
+        if shares:
+            raise Unsupported(
+                f"machine {found.identity.namespace}/{found.identity.pod} shares directories with the node "
+                f"({', '.join(shares)}), whose state cannot be saved with its memory: pause it or switch it off"
+            )
+
+    def _plan_reboot(self, unit_id: UnitId, at_ns: int) -> None:
+        if (old := self._delayed.pop(unit_id, None)) is not None:
+            old.cancel()
+        self._delayed[unit_id] = asyncio.create_task(
+            self._reboot_at(unit_id, at_ns), name=f"libvirt-reboot-{unit_id}"
+        )
+
+    async def _reboot_at(self, unit_id: UnitId, at_ns: int) -> None:
+        await self._host.clock.sleep(max(0.0, (at_ns - now_ns(self._host)) / 1e9))
+        self._delayed.pop(unit_id, None)
+        await self._forget_reboot(unit_id)
+        try:
+            await self._reboot(unit_id)
+        except KubeletxError as error:  # nobody waits for this any more
+            log.warning("Failed to reboot", unit=unit_id, err=str(error))
+
+    async def _forget_reboot(self, unit_id: UnitId) -> None:
+        if (task := self._delayed.pop(unit_id, None)) is not None:
+            task.cancel()
+        run = self._records.run_of(unit_id)
+        if run.reboot_at_ns:
+            await self._records.save_run(unit_id, msgspec.structs.replace(run, reboot_at_ns=0))
+
+    async def _reboot(self, unit_id: UnitId) -> None:
+        async with self._units.alone(unit_id):
+            state, found = await self._look(unit_id)
+            if state is not UnitState.RUNNING:
+                _refuse(found, state, "reboot")
+            with self.reboots.expect(unit_id) as heard:
+                try:
+                    async with asyncio.timeout(REBOOT_SECONDS):
+                        await self._ask_until(unit_id, heard)
+                except TimeoutError:
+                    await self._connection.use(_reset, unit_id)
+                    with contextlib.suppress(TimeoutError):  # reset it is; only the event is late
+                        async with asyncio.timeout(RESET_SECONDS):
+                            await heard.wait()
+
+    async def _ask_until(self, unit_id: UnitId, heard: asyncio.Event) -> None:
+        pauses = iter(ASK_AGAIN_SECONDS)
+        pause = ASK_AGAIN_SECONDS[0]
+        through_agent = True
+        while not heard.is_set():
+            await self._connection.use(_ask_to_reboot, unit_id, through_agent)
+            through_agent = not through_agent
+            pause = next(pauses, pause)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await heard.wait()
+
+
+def _refuse(found: Found, state: UnitState, verb: str) -> NoReturn:
+    who = f"machine {found.identity.namespace}/{found.identity.pod}"
+    fix = {
+        UnitState.HELD: "resume it first",
+        UnitState.PARKED: "resume it first",
+        UnitState.CREATED: "start it first",
+        UnitState.EXITED: "start it first",
+    }.get(state, "look again")
+    raise Conflict(f"cannot {verb} {who}: it is {state.value}; {fix}")
+
+
+# --- on the host's threads ---
+
+
+def read_definition(handle: libvirt.virConnect, uuid: str, inactive: bool = False) -> str:
+    """The domain's XML: of what runs, or of the next start."""
+    flags = libvirt.VIR_DOMAIN_XML_INACTIVE if inactive else 0
+    return handle.lookupByUUIDString(uuid).XMLDesc(flags)
+
+
+def _save(handle: libvirt.virConnect, uuid: str) -> None:
+    handle.lookupByUUIDString(uuid).managedSave(0)
+
+
+def _reset(handle: libvirt.virConnect, uuid: str) -> None:
+    handle.lookupByUUIDString(uuid).reset(0)
+
+
+def _ask_to_reboot(handle: libvirt.virConnect, uuid: str, through_agent: bool) -> None:
+    domain = handle.lookupByUUIDString(uuid)
+    if through_agent:
+        import libvirt_qemu
+
+        with contextlib.suppress(libvirt.libvirtError):
+            nowait = libvirt_qemu.VIR_DOMAIN_QEMU_AGENT_COMMAND_NOWAIT
+            libvirt_qemu.qemuAgentCommand(domain, _AGENT_REBOOT, nowait, 0)
+            return
+    domain.reboot(libvirt.VIR_DOMAIN_REBOOT_ACPI_POWER_BTN)

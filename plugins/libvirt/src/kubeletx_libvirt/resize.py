@@ -1,0 +1,183 @@
+"""The size of a machine that runs (`SupportsResize`).
+
+Processors come and go by hotplug up to the maximum that the machine was made with; memory moves by the balloon
+below its maximum. Both need the guest: it may give back later, in part, or never. So `update_resources` writes
+down what was asked (`UnitRecord.asked`), starts the change in the running domain and in its definition, and
+returns; what was granted (`UnitRecord.resources`) is read from libvirt then, and again after every event that
+tells of a processor or of memory that went or came, until it is what was asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import libvirt
+import msgspec
+import structlog
+
+from kubeletx.api import InvalidPod, Machine, Resources, UnitId
+
+from .client import Connection, DomainEvent
+from .config import Settings
+from .domain.sizing import MIB, Size, size_of
+from .errors import code_of
+from .looks import Looks
+from .records import Records, UnitRecord
+from .units import Units
+
+log = structlog.get_logger(__name__)
+
+
+class Resizes:
+    """Sizes of one runtime's machines."""
+
+    def __init__(
+        self, *, settings: Settings, connection: Connection, records: Records, looks: Looks, units: Units
+    ) -> None:
+        self._settings = settings
+        self._connection = connection
+        self._records = records
+        self._looks = looks
+        self._units = units
+
+    async def update_resources(self, unit_id: UnitId, resources: Resources) -> None:
+        """Ask for the new size. None in `resources` leaves that part as it is."""
+        async with self._units.alone(unit_id):
+            await self._looks.get(unit_id)
+            record = self._records.units[unit_id]
+            wanted = merged(record.asked or record.spec.resources, resources)
+            machine = record.spec.detail
+            assert isinstance(machine, Machine)
+            size = size_of(
+                wanted,
+                machine,
+                default_memory_bytes=self._settings.default_memory_bytes,
+                max_vcpus=self._settings.max_vcpus,
+            )
+            check_within(size, record.resources)
+            await self._records.save_unit(unit_id, msgspec.structs.replace(record, asked=wanted))
+            await self._connection.use(_apply, unit_id, size)
+            await self.measure(unit_id)
+
+    async def note(self, event: DomainEvent) -> None:
+        """A processor or memory came or went: what is granted changed."""
+        unit_id = UnitId(event.uuid)
+        if event.kind in ("memory", "device-removed") and self._is_awaited(unit_id):
+            await self.measure(unit_id)
+
+    def _is_awaited(self, unit_id: UnitId) -> bool:
+        record = self._records.units.get(unit_id)
+        return record is not None and record.asked is not None
+
+    async def measure(self, unit_id: UnitId) -> None:
+        """Write down what the machine has now."""
+        record = self._records.units.get(unit_id)
+        if record is None:
+            return
+        seen = await self._connection.use(_granted, unit_id)
+        resources = granted_now(record, seen)
+        if resources != record.resources:
+            await self._records.save_unit(unit_id, msgspec.structs.replace(record, resources=resources))
+            log.info("Resized machine", unit=unit_id, **resources)
+
+
+def merged(old: Resources, new: Resources) -> Resources:
+    """`old` with what `new` names."""
+    said: dict[str, Any] = {
+        field: value
+        for field in ("cpu_shares", "memory_limit_bytes", "memory_request_bytes")
+        if (value := getattr(new, field)) is not None
+    }
+    cpu = ("cpu_limit_millicores", "cpu_request_millicores", "cpu_quota_us", "cpu_period_us")
+    if any(getattr(new, field) is not None for field in cpu):
+        said.update({field: getattr(new, field) for field in cpu})
+    return msgspec.structs.replace(old, **said)
+
+
+def check_within(size: Size, made_with: dict[str, int]) -> None:
+    """Raises InvalidPod for more than the machine was made for."""
+    most_vcpus, most_memory = made_with.get("max_vcpus", 0), made_with.get("max_memory_bytes", 0)
+    if most_vcpus and size.vcpus > most_vcpus:
+        raise InvalidPod(
+            field="resources.limits[cpu]",
+            problem=f"{size.vcpus} processors are more than the {most_vcpus} that the machine can grow to",
+            fix="ask for less, or make the pod anew with annotation kubeletx.io/vm-max-vcpus",
+        )
+    if most_memory and size.memory_bytes > most_memory:
+        raise InvalidPod(
+            field="resources.limits[memory]",
+            problem=f"{size.memory_bytes // MIB} MiB are more than the {most_memory // MIB} MiB that the machine "
+            "can grow to",
+            fix="ask for less, or make the pod anew with annotation kubeletx.io/vm-max-memory",
+        )
+
+
+def granted_now(record: UnitRecord, seen: dict[str, int]) -> dict[str, int]:
+    """`UnitStatus.resources`: what libvirt shows, in the words of the contract.
+
+    A CPU limit is granted when the guest has the processors for it; before, it is the whole processors it has.
+    """
+    resources = record.resources | seen
+    asked = record.asked or record.spec.resources
+    vcpus = resources.get("vcpus", 0)
+    limit = asked.cpu_limit_millicores
+    if limit and vcpus == -(-limit // 1000):
+        resources["cpu_limit_millicores"] = limit
+    elif vcpus:
+        resources["cpu_limit_millicores"] = vcpus * 1000
+    if "memory_bytes" in resources:
+        resources["memory_limit_bytes"] = resources["memory_bytes"]
+    return resources
+
+
+# --- on the host's threads ---
+
+
+def _apply(handle: libvirt.virConnect, uuid: str, size: Size) -> None:
+    domain = handle.lookupByUUIDString(uuid)
+    live = bool(domain.isActive())
+    kept = libvirt.VIR_DOMAIN_AFFECT_CONFIG
+    tune: dict[str, int] = {}
+    if size.shares is not None:
+        tune["cpu_shares"] = size.shares
+    if size.quota_us is not None:
+        tune |= {"vcpu_period": size.period_us, "vcpu_quota": size.quota_us}
+    elif domain.schedulerParametersFlags(kept).get("vcpu_quota", 0) > 0:
+        tune["vcpu_quota"] = -1
+    if tune:
+        domain.setSchedulerParametersFlags(tune, kept)
+        if live:
+            domain.setSchedulerParametersFlags(tune, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    domain.setVcpusFlags(size.vcpus, kept)
+    domain.setMemoryFlags(size.memory_bytes // 1024, kept)
+    if not live:
+        return
+    if domain.vcpusFlags(libvirt.VIR_DOMAIN_AFFECT_LIVE) != size.vcpus:
+        _change_vcpus(domain, size.vcpus)
+    domain.setMemoryFlags(size.memory_bytes // 1024, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+
+
+def _change_vcpus(domain: libvirt.virDomain, vcpus: int) -> None:
+    try:
+        domain.setVcpusFlags(vcpus, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    except libvirt.libvirtError as error:
+        if code_of(error) not in (
+            libvirt.VIR_ERR_OPERATION_TIMEOUT,  # the guest has not let go yet: an event will tell
+            libvirt.VIR_ERR_OPERATION_FAILED,
+        ):
+            raise
+    with contextlib.suppress(
+        libvirt.libvirtError
+    ):  # without a guest agent the guest's own rules switch it on
+        domain.setVcpusFlags(vcpus, libvirt.VIR_DOMAIN_VCPU_GUEST | libvirt.VIR_DOMAIN_AFFECT_LIVE)
+
+
+def _granted(handle: libvirt.virConnect, uuid: str) -> dict[str, int]:
+    domain = handle.lookupByUUIDString(uuid)
+    flag = libvirt.VIR_DOMAIN_AFFECT_LIVE if domain.isActive() else libvirt.VIR_DOMAIN_AFFECT_CONFIG
+    seen = {"vcpus": domain.vcpusFlags(flag), "memory_bytes": domain.info()[2] * 1024}
+    with contextlib.suppress(libvirt.libvirtError):  # without cgroups there are no shares
+        if shares := int(domain.schedulerParametersFlags(flag).get("cpu_shares", 0)):
+            seen["cpu_shares"] = shares
+    return seen

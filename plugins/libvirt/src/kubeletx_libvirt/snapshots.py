@@ -1,0 +1,233 @@
+"""Internal qcow2 snapshots of a machine (`SupportsSnapshots`, DECISIONS 33).
+
+A snapshot of a running guest always holds its memory: libvirt's internal snapshots know no other. One that was
+asked for without memory is taken while the guest agent holds the guest's file systems still, and is marked; at
+its restore the guest is reset, so that it boots from the old disk. That needs a guest agent; without one the
+machine has to be switched off. What QEMU cannot save is refused in words before anything is begun.
+
+The mark stands in the snapshot's description, with the machine's power then: libvirt keeps it with the snapshot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from xml.etree import ElementTree
+
+import libvirt
+import msgspec
+
+from kubeletx.api import (
+    AlreadyExists,
+    Conflict,
+    Host,
+    NotFound,
+    SnapshotStatus,
+    UnitId,
+    UnitState,
+    Unsupported,
+)
+
+from .client import Connection
+from .domain.devices import DiskSeen, disks_seen, shared_directories
+from .errors import code_of
+from .looks import Looks, now_ns
+from .power import read_definition
+from .records import Records, Run
+from .units import Units, destroy_domain
+
+_DISKS_ONLY = "disks only"
+
+
+class Snapshots:
+    """Snapshots of one runtime's machines."""
+
+    def __init__(
+        self,
+        *,
+        host: Host,
+        connection: Connection,
+        records: Records,
+        looks: Looks,
+        units: Units,
+        measure: Callable[[UnitId], Awaitable[None]],
+    ) -> None:
+        """`measure`: write down the machine's size, which a restored snapshot brings back too."""
+        self._measure = measure
+        self._host = host
+        self._connection = connection
+        self._records = records
+        self._looks = looks
+        self._units = units
+
+    async def create_snapshot(self, unit_id: UnitId, name: str, memory: bool) -> SnapshotStatus:
+        """Make one; the guest stands still meanwhile."""
+        async with self._units.alone(unit_id):
+            found = await self._looks.get(unit_id)
+            state = self._looks.state(unit_id, found)
+            if await self._find(unit_id, name) is not None:
+                raise AlreadyExists(f"machine {found.identity.pod} has a snapshot {name!r} already")
+            text = await self._connection.use(read_definition, unit_id)
+            if (why := refusal(text, state, memory)) is not None:
+                kind = Conflict if state is UnitState.PARKED or not state.is_alive else Unsupported
+                raise kind(f"cannot make snapshot {name!r} of machine {found.identity.pod}: {why}")
+            quiesce = state.is_alive and not memory
+            wanted = snapshot_xml(name, disks_seen(text), running=state.is_alive, memory=memory)
+            await self._connection.use(_create, unit_id, wanted, quiesce)
+            made = await self._find(unit_id, name)
+            if made is None:
+                raise NotFound(f"snapshot {name!r} of machine {found.identity.pod} went away")
+            return made
+
+    async def list_snapshots(self, unit_id: UnitId) -> Sequence[SnapshotStatus]:
+        """Oldest first."""
+        await self._looks.get(unit_id)
+        return sorted(await self._connection.use(_list, unit_id), key=lambda one: one.created_at_ns)
+
+    async def restore_snapshot(self, unit_id: UnitId, name: str) -> None:
+        """With memory the guest goes on where it was; without, it stays off or boots from the old disk."""
+        async with self._units.alone(unit_id):
+            found = await self._looks.get(unit_id)
+            wanted = await self._find(unit_id, name)
+            if wanted is None:
+                raise NotFound(f"machine {found.identity.pod} has no snapshot {name!r}")
+            state = self._looks.state(unit_id, found)
+            runs_after = wanted.with_memory or state in (UnitState.RUNNING, UnitState.HELD)
+            old = self._records.run_of(unit_id)
+            # While libvirt changes emulators the machine is off, which is no end of this unit.
+            self._looks.starting.add(unit_id)
+            try:
+                await self._records.save_run(unit_id, Run(is_starting=True, restarts=old.restarts))
+                await self._connection.use(_revert, unit_id, name, wanted.with_memory, runs_after)
+            finally:
+                self._looks.starting.discard(unit_id)
+                await self._records.save_run(unit_id, await self._run_after(unit_id, old))
+            await self._measure(unit_id)
+
+    async def delete_snapshot(self, unit_id: UnitId, name: str) -> None:
+        """Forget it; those made on it stay."""
+        async with self._units.alone(unit_id):
+            if await self._looks.find(unit_id) is not None:
+                await self._connection.use(_delete, unit_id, name)
+
+    async def _find(self, unit_id: UnitId, name: str) -> SnapshotStatus | None:
+        listed = await self._connection.use(_list, unit_id)
+        return next((one for one in listed if one.name == name), None)
+
+    async def _run_after(self, unit_id: UnitId, old: Run) -> Run:
+        """The same run goes on if the machine is on as before; a new one began if it was off."""
+        found = await self._looks.get(unit_id)
+        now = now_ns(self._host)
+        is_on = found.state != libvirt.VIR_DOMAIN_SHUTOFF
+        if is_on == (old.started_at_ns > 0 and not old.finished_at_ns):
+            return msgspec.structs.replace(old, since_ns=now)
+        if is_on:
+            return Run(started_at_ns=now, since_ns=now, restarts=old.restarts)
+        return old  # it could not be brought back: the next look writes down how it ended
+
+
+def refusal(text: str, state: UnitState, memory: bool) -> str | None:
+    """Why a machine with this XML cannot be saved now, in words; None when it can."""
+    if state is UnitState.PARKED:
+        return "it is suspended; resume it first"
+    if memory and not state.is_alive:
+        return "it is off and has no memory; leave the memory out, or start it first"
+    raw = [disk.target for disk in disks_seen(text) if disk.is_written and disk.format != "qcow2"]
+    if raw:
+        return f"disk {', '.join(raw)} is not in qcow2 format, the only one that holds snapshots"
+    shares = shared_directories(text)
+    if state.is_alive and shares:
+        return (
+            f"it shares directories with the node ({', '.join(shares)}), whose state cannot be saved with its "
+            "memory; switch it off and make a snapshot without memory"
+        )
+    return None
+
+
+def snapshot_xml(name: str, disks: Sequence[DiskSeen], *, running: bool, memory: bool) -> str:
+    """The text for snapshotCreateXML."""
+    root = ElementTree.Element("domainsnapshot")
+    ElementTree.SubElement(root, "name").text = name
+    if not memory:
+        ElementTree.SubElement(root, "description").text = _DISKS_ONLY
+    ElementTree.SubElement(root, "memory", snapshot="internal" if running else "no")
+    listed = ElementTree.SubElement(root, "disks")
+    for disk in disks:
+        kind = "internal" if disk.is_written else "no"
+        ElementTree.SubElement(listed, "disk", name=disk.target, snapshot=kind)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def snapshot_status(text: str, *, is_current: bool = False) -> SnapshotStatus:
+    """What libvirt's XML of a snapshot says."""
+    root = ElementTree.fromstring(text)
+    memory = root.find("memory")
+    has_memory = memory is not None and memory.get("snapshot", "no") != "no"
+    return SnapshotStatus(
+        name=root.findtext("name") or "",
+        created_at_ns=int(root.findtext("creationTime") or 0) * 1_000_000_000,
+        with_memory=has_memory and root.findtext("description") != _DISKS_ONLY,
+        is_current=is_current,
+        parent=root.findtext("parent/name") or "",
+    )
+
+
+# --- on the host's threads ---
+
+
+def _list(handle: libvirt.virConnect, uuid: str) -> list[SnapshotStatus]:
+    domain = handle.lookupByUUIDString(uuid)
+    return [
+        snapshot_status(one.getXMLDesc(), is_current=bool(one.isCurrent()))
+        for one in domain.listAllSnapshots(libvirt.VIR_DOMAIN_SNAPSHOT_LIST_TOPOLOGICAL)
+    ]
+
+
+def _create(handle: libvirt.virConnect, uuid: str, text: str, quiesce: bool) -> None:
+    domain = handle.lookupByUUIDString(uuid)
+    if quiesce:
+        try:
+            domain.fsFreeze()
+        except libvirt.libvirtError as error:
+            raise Unsupported(
+                "a snapshot without memory of a machine that runs needs its guest agent to hold the file systems "
+                f"still, and it does not ({error}); switch the machine off, or save the memory too"
+            ) from error
+    try:
+        domain.snapshotCreateXML(text, 0)
+    finally:
+        if quiesce:
+            with contextlib.suppress(libvirt.libvirtError):  # a guest agent that died lets go by itself
+                domain.fsThaw()
+
+
+def _revert(handle: libvirt.virConnect, uuid: str, name: str, memory: bool, runs_after: bool) -> None:
+    domain = handle.lookupByUUIDString(uuid)
+    snapshot = domain.snapshotLookupByName(name)
+    if domain.hasManagedSaveImage(0):
+        domain.managedSaveRemove(0)  # that memory belongs to another disk
+    if memory:
+        domain.revertToSnapshot(snapshot, 0)
+        return
+    if domain.isActive():
+        destroy_domain(handle, uuid)
+    domain.revertToSnapshot(
+        snapshot, libvirt.VIR_DOMAIN_SNAPSHOT_REVERT_PAUSED if _held_memory(snapshot) else 0
+    )
+    if domain.isActive():
+        destroy_domain(handle, uuid)  # of a snapshot without memory only the disks count
+    if runs_after:
+        domain.create()
+
+
+def _held_memory(snapshot: libvirt.virDomainSnapshot) -> bool:
+    memory = ElementTree.fromstring(snapshot.getXMLDesc()).find("memory")
+    return memory is not None and memory.get("snapshot", "no") != "no"
+
+
+def _delete(handle: libvirt.virConnect, uuid: str, name: str) -> None:
+    try:
+        handle.lookupByUUIDString(uuid).snapshotLookupByName(name).delete(0)
+    except libvirt.libvirtError as error:
+        if code_of(error) not in (libvirt.VIR_ERR_NO_DOMAIN_SNAPSHOT, libvirt.VIR_ERR_NO_DOMAIN):
+            raise

@@ -1,0 +1,85 @@
+"""The pure rules of snapshots, sizes and devices."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+from kubeletx_libvirt.domain.devices import disks_seen, interface_aliases, shared_directories
+from kubeletx_libvirt.domain.sizing import MIB, Size
+from kubeletx_libvirt.records import UnitRecord
+from kubeletx_libvirt.resize import check_within, granted_now, merged
+from kubeletx_libvirt.snapshots import refusal, snapshot_status, snapshot_xml
+
+from kubeletx.api import ImageSpec, InvalidPod, Machine, Resources, UnitSpec, UnitState
+
+DOMAIN = """<domain><devices>
+<disk type='file' device='disk'><driver name='qemu' type='qcow2'/><target dev='vda'/></disk>
+<disk type='file' device='cdrom'><driver name='qemu' type='raw'/><target dev='sda'/><readonly/></disk>
+<interface type='bridge'><mac address='02:00:00:00:00:01'/><alias name='ua-eth0'/></interface>
+</devices></domain>"""
+SHARED = DOMAIN.replace("</devices>", "<filesystem type='mount'><target dir='data'/></filesystem></devices>")
+RAW = DOMAIN.replace("</devices>", "<disk type='block' device='disk'><target dev='vdb'/></disk></devices>")
+
+
+def test_devices_are_read_from_a_domain() -> None:
+    assert [(one.target, one.format, one.is_written) for one in disks_seen(DOMAIN)] == [
+        ("vda", "qcow2", True),
+        ("sda", "raw", False),
+    ]
+    assert interface_aliases(DOMAIN) == {"ua-eth0": "02:00:00:00:00:01"}
+    assert (shared_directories(DOMAIN), shared_directories(SHARED)) == ((), ("data",))
+
+
+@pytest.mark.parametrize(
+    ("text", "state", "memory", "words"),
+    [
+        (DOMAIN, UnitState.RUNNING, True, None),
+        (DOMAIN, UnitState.EXITED, False, None),
+        (SHARED, UnitState.EXITED, False, None),
+        (DOMAIN, UnitState.PARKED, True, "resume it first"),
+        (DOMAIN, UnitState.EXITED, True, "no memory"),
+        (RAW, UnitState.RUNNING, True, "vdb is not in qcow2 format"),
+        (SHARED, UnitState.RUNNING, True, "shares directories with the node (data)"),
+    ],
+)
+def test_a_snapshot_that_cannot_be_is_refused_in_words(
+    text: str, state: UnitState, memory: bool, words: str | None
+) -> None:
+    said = refusal(text, state, memory)
+    assert said is None if words is None else words in (said or "")
+
+
+def test_a_snapshot_without_memory_of_a_running_guest_is_told_from_one_with_it() -> None:
+    disks = disks_seen(DOMAIN)
+    whole = snapshot_xml("a", disks, running=True, memory=True)
+    partial = snapshot_xml("b", disks, running=True, memory=False)
+    off = snapshot_xml("c", disks, running=False, memory=False)
+    assert [snapshot_status(text).with_memory for text in (whole, partial, off)] == [True, False, False]
+    kinds = {one.get("name"): one.get("snapshot") for one in ElementTree.fromstring(whole).iter("disk")}
+    assert kinds == {"vda": "internal", "sda": "no"}
+
+
+def test_a_resize_leaves_what_it_does_not_name() -> None:
+    old = Resources(cpu_limit_millicores=1000, memory_limit_bytes=MIB, cpu_shares=2)
+    assert merged(old, Resources(cpu_shares=512)) == Resources(
+        cpu_limit_millicores=1000, memory_limit_bytes=MIB, cpu_shares=512
+    )
+    assert merged(old, Resources(cpu_limit_millicores=500)).cpu_limit_millicores == 500
+
+
+@pytest.mark.parametrize(("vcpus", "memory"), [(3, MIB), (1, 3 * MIB)])
+def test_a_machine_grows_no_further_than_it_was_made_for(vcpus: int, memory: int) -> None:
+    size = Size(vcpus=vcpus, max_vcpus=vcpus, memory_bytes=memory, max_memory_bytes=memory)
+    with pytest.raises(InvalidPod, match="can grow to"):
+        check_within(size, {"max_vcpus": 2, "max_memory_bytes": 2 * MIB})
+
+
+def test_granted_is_what_the_guest_has_and_not_what_was_asked() -> None:
+    spec = UnitSpec(name="vm", image=ImageSpec(requested="x"), detail=Machine())
+    asked = Resources(cpu_limit_millicores=1500, memory_limit_bytes=2 * MIB)
+    record = UnitRecord(spec=spec, asked=asked)
+    waiting = granted_now(record, {"vcpus": 1, "memory_bytes": MIB})
+    assert (waiting["cpu_limit_millicores"], waiting["memory_limit_bytes"]) == (1000, MIB)
+    done = granted_now(record, {"vcpus": 2, "memory_bytes": 2 * MIB})
+    assert (done["cpu_limit_millicores"], done["memory_limit_bytes"]) == (1500, 2 * MIB)

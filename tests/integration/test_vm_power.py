@@ -1,0 +1,265 @@
+"""Power, snapshots, interfaces and size of one real guest, which all tests of this file share in order.
+
+Each test takes the machine as the one before left it, running, and leaves it running: a boot under emulation
+takes nine seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from kubeletx_libvirt.config import Settings
+from kubeletx_libvirt.network import NetworkTarget
+from kubeletx_libvirt.runtime import LibvirtRuntime
+
+from kubeletx.api import (
+    AlreadyExists,
+    Conflict,
+    ImageSpec,
+    InvalidPod,
+    Machine,
+    Nic,
+    NicState,
+    NotFound,
+    Resources,
+    SupportsMachine,
+    SupportsNics,
+    SupportsResize,
+    SupportsSnapshots,
+    UnitId,
+    UnitSpec,
+    UnitState,
+    Unsupported,
+)
+from kubeletx.testing import FakeClock, FakeHost, endpoint, sandbox_spec
+from kubeletx.testing.contract.base import with_image
+from kubeletx.testing.lab import Lab
+from kubeletx.testing.lab.libvirt import PrivateLibvirtd
+from kubeletx.testing.lab.machines import UP, load_machine_image
+from kubeletx.testing.lab.tools import get_tool
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MIB = 1 << 20
+BRIDGE = "kxpower0"
+
+
+class Guest:
+    """The machine and the runtime that has it."""
+
+    def __init__(self, libvirtd: PrivateLibvirtd, directory: Path) -> None:
+        self.libvirtd = libvirtd
+        self.directory = directory
+        self.host = FakeHost(directory, clock=FakeClock(auto_advance=True))
+        self.runtime = self.make_runtime()
+        self.id = UnitId("")
+        self.log = directory / "logs" / "main.log"
+
+    def make_runtime(self) -> LibvirtRuntime:
+        settings = Settings(
+            accelerator="qemu",
+            image_directories=(str(load_machine_image().parent),),
+            networks={"extra": NetworkTarget(bridge=BRIDGE)},
+        )
+        return LibvirtRuntime(endpoint(self.libvirtd.url, workload_type="vm"), settings, self.host)
+
+    async def boot(self) -> None:
+        """Make the machine and wait until the guest says that it is up."""
+        await self.runtime.open()
+        self.log.parent.mkdir()
+        sandbox = sandbox_spec("power", log_directory=str(self.log.parent))
+        sandbox_id = await self.runtime.create_sandbox(sandbox)
+        unit = UnitSpec(
+            name="main",
+            image=ImageSpec(requested=str(load_machine_image())),
+            detail=Machine(hostname="power", max_vcpus=2, max_memory_bytes=384 * MIB),
+            resources=Resources(cpu_limit_millicores=1000, memory_limit_bytes=256 * MIB),
+            log_path="main.log",
+        )
+        unit = await with_image(self.runtime, unit, sandbox)
+        self.id = await self.runtime.create_unit(sandbox_id, unit, sandbox)
+        await self.runtime.start_unit(self.id)
+        await self.wait_ups(1)
+
+    async def restart_agent(self) -> None:
+        """Another runtime object over the same files, as after a restart of the agent."""
+        await self.runtime.close()
+        self.runtime = self.make_runtime()
+        await self.runtime.open()
+
+    async def state(self) -> UnitState:
+        return (await self.runtime.unit_status(self.id)).summary.state
+
+    def ups(self) -> int:
+        """How often the guest came up."""
+        return self.log.read_text(errors="replace").count(UP)
+
+    async def wait_ups(self, count: int) -> None:
+        async def is_up() -> bool:
+            return self.ups() >= count
+
+        await until(is_up, f"boot {count}", 60)
+
+
+@pytest.fixture(scope="module")
+def libvirtd(lab: Lab) -> Iterator[PrivateLibvirtd]:
+    """One for the whole file."""
+    one = PrivateLibvirtd(lab.base_dir, name="lv-power")
+    one.start()
+    yield one
+    one.end()
+
+
+@pytest.fixture(scope="module")
+def bridge() -> Iterator[None]:
+    """A bridge that nothing else uses, for the interfaces to plug in."""
+    subprocess.run([get_tool("ip"), "link", "add", BRIDGE, "type", "bridge"], check=True)
+    yield
+    subprocess.run([get_tool("ip"), "link", "delete", BRIDGE], check=True)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def guest(
+    libvirtd: PrivateLibvirtd, bridge: None, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Guest]:
+    """A guest that is up."""
+    one = Guest(libvirtd, tmp_path_factory.mktemp("vm-power"))
+    await one.boot()
+    yield one
+    for summary in await one.runtime.list_sandboxes({}):
+        await one.runtime.remove_sandbox(summary.id)
+    await one.runtime.close()
+
+
+async def test_a_suspended_machine_is_found_parked_after_agent_and_libvirt_restarted_and_goes_on(
+    guest: Guest,
+) -> None:
+    await power(guest).pause(guest.id)
+    assert await guest.state() is UnitState.HELD
+    with pytest.raises(Conflict, match="resume it first"):
+        await power(guest).reboot(guest.id, 0)
+    await power(guest).suspend(guest.id)
+    started = (await guest.runtime.unit_status(guest.id)).started_at_ns
+    await guest.runtime.close()
+    guest.libvirtd.stop()
+    guest.libvirtd.start()
+    await guest.restart_agent()
+    status = await guest.runtime.unit_status(guest.id)
+    assert (status.summary.state, status.exit_code) == (UnitState.PARKED, None)
+    await power(guest).resume(guest.id)
+    status = await guest.runtime.unit_status(guest.id)
+    assert (status.summary.state, status.started_at_ns) == (UnitState.RUNNING, started)
+    assert guest.ups() == 1
+
+
+async def test_a_reboot_stays_in_the_domain_is_counted_and_its_delay_survives_the_agent(
+    guest: Guest,
+) -> None:
+    before = guest.ups()
+    await power(guest).reboot(guest.id, 3600)
+    await guest.restart_agent()
+
+    async def is_counted() -> bool:
+        return (await guest.runtime.unit_status(guest.id)).restarts == 1
+
+    await until(is_counted, "the reboot", 40)
+    await guest.wait_ups(before + 1)
+    assert await guest.state() is UnitState.RUNNING
+
+
+async def test_a_machine_that_is_switched_off_shuts_down_in_order_and_comes_back_with_its_disk(
+    guest: Guest,
+) -> None:
+    before = guest.ups()
+    await power(guest).power_off(guest.id, 20)
+    status = await guest.runtime.unit_status(guest.id)
+    assert (status.summary.state, status.exit_code, status.reason) == (UnitState.EXITED, 0, "Completed")
+    with pytest.raises(Conflict, match="start it first"):
+        await power(guest).pause(guest.id)
+    await guest.runtime.start_unit(guest.id)
+    await guest.wait_ups(before + 1)
+    assert (await guest.runtime.unit_status(guest.id)).restarts == 1
+
+
+async def test_an_interface_comes_and_goes_and_the_pod_networks_own_stays(guest: Guest) -> None:
+    nics = guest.runtime.capability(SupportsNics)
+    assert nics is not None
+    nic = Nic(name="eth9", network="extra")
+    for _ in range(2):
+        await nics.attach_nic(guest.id, nic)
+    (found,) = await nics.list_nics(guest.id)
+    assert (found.name, found.state, found.network) == ("eth9", NicState.ATTACHED, "extra")
+    await nics.attach_nic(guest.id, Nic(name="eth0", network="extra"))
+    with pytest.raises(Unsupported, match="stays with the pod"):
+        await nics.detach_nic(guest.id, "eth0")
+    await nics.detach_nic(guest.id, "eth9")
+
+    async def is_gone() -> bool:
+        return "eth9" not in [one.name for one in await nics.list_nics(guest.id)]
+
+    await until(is_gone, "the end of eth9", 20)
+    await nics.detach_nic(guest.id, "eth9")
+
+
+async def test_snapshots_bring_back_memory_or_only_the_disk_and_an_unknown_one_changes_nothing(
+    guest: Guest,
+) -> None:
+    snapshots = guest.runtime.capability(SupportsSnapshots)
+    assert snapshots is not None
+    before = guest.ups()
+    restarts = (await guest.runtime.unit_status(guest.id)).restarts
+    assert (await snapshots.create_snapshot(guest.id, "whole", True)).with_memory
+    assert not (await snapshots.create_snapshot(guest.id, "disk", False)).with_memory
+    with pytest.raises(AlreadyExists):
+        await snapshots.create_snapshot(guest.id, "disk", False)
+    with pytest.raises(NotFound):
+        await snapshots.restore_snapshot(guest.id, "none")
+    assert await guest.state() is UnitState.RUNNING
+    await snapshots.restore_snapshot(guest.id, "whole")
+    status = await guest.runtime.unit_status(guest.id)
+    assert (status.summary.state, status.restarts, guest.ups()) == (UnitState.RUNNING, restarts, before)
+    await snapshots.restore_snapshot(guest.id, "disk")
+    assert await guest.state() is UnitState.RUNNING
+    await guest.wait_ups(before + 1)
+    for name in ("whole", "disk", "disk"):
+        await snapshots.delete_snapshot(guest.id, name)
+    assert list(await snapshots.list_snapshots(guest.id)) == []
+
+
+async def test_a_guest_grows_within_its_maximums(guest: Guest) -> None:
+    resize = guest.runtime.capability(SupportsResize)
+    assert resize is not None
+
+    async def granted(vcpus: int, memory_bytes: int) -> None:
+        async def is_granted() -> bool:
+            seen = (await guest.runtime.unit_status(guest.id)).resources
+            return (seen["vcpus"], seen["memory_limit_bytes"]) == (vcpus, memory_bytes)
+
+        await until(is_granted, f"{vcpus} processors and {memory_bytes} bytes", 20)
+
+    await granted(1, 256 * MIB)
+    wanted = Resources(cpu_limit_millicores=2000, memory_limit_bytes=384 * MIB)
+    await resize.update_resources(guest.id, wanted)
+    await granted(2, 384 * MIB)
+    with pytest.raises(InvalidPod, match="can grow to"):
+        await resize.update_resources(guest.id, Resources(memory_limit_bytes=512 * MIB))
+    await granted(2, 384 * MIB)
+
+
+def power(guest: Guest) -> SupportsMachine:
+    found = guest.runtime.capability(SupportsMachine)
+    assert found is not None
+    return found
+
+
+async def until(look: Callable[[], Awaitable[bool]], what: str, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not await look():
+        assert time.monotonic() < deadline, f"{what} did not come in {seconds} s"
+        await asyncio.sleep(0.1)
