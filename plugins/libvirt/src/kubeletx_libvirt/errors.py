@@ -63,6 +63,8 @@ def translate(error: libvirt.libvirtError) -> KubeletxError:
     """The error of ours that says what the caller may do; its text is libvirt's own."""
     code = error.get_error_code()
     message = f"libvirt: {error.get_error_message() or error}"
+    if code == libvirt.VIR_ERR_INTERNAL_ERROR and error.get_error_domain() == libvirt.VIR_FROM_RPC:
+        return Unavailable(message)  # such as a keep-alive that was not answered
     for codes, kind in _CLASSES:
         if code in codes:
             return kind(message)
