@@ -126,6 +126,8 @@ class LogKeeper:
             keeps = True
             for snapshot, unit in _units(handle):
                 present.add(unit.id)
+                if unit.state.is_alive:
+                    self._finished.discard(unit.id)  # a machine that was switched off and on again
                 if unit.id in self._writers or unit.id in self._finished:
                     continue
                 if mode is LogMode.RAW_FILE or unit.state.is_alive:

@@ -101,6 +101,10 @@ class Looks:
         identity = self._known.get(unit_id)
         return identity if self.is_ours(identity) else None
 
+    def has_seen(self, uuid: str) -> bool:
+        """Whether it is known whose this domain is; no look."""
+        return uuid in self._known
+
     def state(self, unit_id: UnitId, found: Found) -> UnitState:
         """The unit's state, from libvirt's and from whether we started it."""
         run = self._records.run_of(unit_id)

@@ -44,8 +44,10 @@ from kubeletx.api import (
 from .accelerator import check_kvm
 from .client import Connection, DomainEvent
 from .config import Settings
+from .console import Consoles
 from .disks import Base, base_paths, pod_directory, remove_disks
 from .domain.metadata import sandbox_of
+from .guest_agent import GuestAgent
 from .guest_parts import Guests
 from .images.service import LibvirtImages
 from .looks import Looks, Stops, now_ns
@@ -54,7 +56,9 @@ from .nics import Nics
 from .power import Power
 from .records import Records, SandboxRecord
 from .resize import Resizes
+from .screenshot import Pictures
 from .snapshots import Snapshots
+from .stats import Stats
 from .units import Units
 
 T = TypeVar("T")
@@ -130,6 +134,19 @@ class LibvirtRuntime:
             units=self.units,
             links=self.links,
         )
+        self._consoles = Consoles(self.connection, self.looks, host)
+        self._parts: tuple[object, ...] = (
+            self,
+            self.images,
+            self.power,
+            self.resizes,
+            self.snapshots,
+            self.nics,
+            self._consoles,
+            GuestAgent(self.connection, self.looks, host),
+            Pictures(self.connection, self.looks),
+            Stats(self.connection, self.looks, host),
+        )
         self._kvm: asyncio.Task[str] | None = None
         self._pump: asyncio.Task[None] | None = None
         self._listeners: set[asyncio.Queue[RuntimeEvent | None]] = set()
@@ -152,6 +169,7 @@ class LibvirtRuntime:
         """Disconnect; the machines go on."""
         pump, kvm, self._pump, self._kvm = self._pump, self._kvm, None, None
         await self.power.close()
+        await self._consoles.close()
         await self.images.close()
         await self.connection.close()
         for task in (pump, kvm):
@@ -175,11 +193,8 @@ class LibvirtRuntime:
         )
 
     def capability(self, protocol: type[T]) -> T | None:
-        """What is answered for is here, in the image store, or with one of the verbs."""
-        for one in (self, self.images, self.power, self.resizes, self.snapshots, self.nics):
-            if isinstance(one, protocol):
-                return one
-        return None
+        """Each ability has its part."""
+        return next((part for part in self._parts if isinstance(part, protocol)), None)
 
     async def version(self) -> RuntimeVersion:
         """libvirt's version; the driver's (QEMU's) as API version."""

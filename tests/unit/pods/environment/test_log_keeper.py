@@ -177,6 +177,21 @@ async def test_raw_files_are_followed_also_of_units_that_ended_meanwhile(tmp_pat
         await bench.until([b"stdout F one", b"stdout F two", b"stdout F three"])
 
 
+async def test_a_unit_that_starts_again_after_its_end_goes_on_in_the_same_log(tmp_path):
+    handle = FakeHandle("a", LogMode.RAW_FILE)
+    bench = Bench(tmp_path, [handle])
+    raw = bench.directory / "2.raw"
+    append(raw, b"one\n")
+    handle.state = UnitState.EXITED
+    async with bench.running():
+        await bench.until([b"stdout F one"])
+        await bench.clock.run_for(3)
+        handle.state = UnitState.RUNNING
+        append(raw, b"two\n")
+        await bench.clock.run_for(3)
+        await bench.until([b"stdout F one", b"stdout F two"])
+
+
 async def test_a_unit_that_was_started_is_followed_at_once_when_told(tmp_path):
     handles: list[FakeHandle] = []
     bench = Bench(tmp_path, handles)

@@ -1,0 +1,241 @@
+"""The live serial console as a `Session` (attach).
+
+The emulator writes everything the console shows into the unit's raw log file whether anybody is attached or not;
+a session sees what comes while it is there, and what it writes is typed on the console. There is one console, so
+one session: the newest attach wins, the one before it ends and says why (as with ``virsh console --force``; a
+session whose client is long gone must not lock an operator out). It ends when the machine ends, not at a reboot.
+The console has no end of file and no size: half-close and resize do nothing.
+
+libvirt's event thread reads (without blocking) and hands bytes to the loop; writing goes through the host's
+threads. When nobody takes the output, reading pauses and the guest's serial line fills up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import libvirt
+
+from kubeletx.api import Channel, Conflict, Host, KubeletxError, StreamRequest, UnitId, UnitState
+
+from .client import Connection
+from .looks import Looks
+
+TAKEN_OVER = b"\r\n(kubeletx: another attach took over this console)\r\n"
+_CHUNK = 64 * 1024
+_PAUSE_AT = 1 << 20
+"""Bytes that wait for a reader before reading from the guest pauses."""
+_ENDED_EXIT_CODE = 0
+_ABANDONED_EXIT_CODE = 137
+_ENDS = libvirt.VIR_STREAM_EVENT_HANGUP | libvirt.VIR_STREAM_EVENT_ERROR
+
+
+class Consoles:
+    """`SupportsAttach` of one runtime."""
+
+    def __init__(self, connection: Connection, looks: Looks, host: Host) -> None:
+        self._connection = connection
+        self._looks = looks
+        self._host = host
+        self._open: dict[UnitId, ConsoleSession] = {}
+        self._locks: dict[UnitId, asyncio.Lock] = {}
+
+    async def attach(self, unit_id: UnitId, request: StreamRequest) -> ConsoleSession:
+        """Open the console; whoever had it open loses it. Conflict while the machine is off."""
+        found = await self._looks.get(unit_id)
+        state = self._looks.state(unit_id, found)
+        if state not in (UnitState.RUNNING, UnitState.HELD):
+            raise Conflict(
+                f"machine {found.identity.namespace}/{found.identity.pod} is {state.value}, not running: it has no "
+                "console; what it printed before is in its log"
+            )
+        lock = self._locks.setdefault(unit_id, asyncio.Lock())
+        async with lock:
+            before = self._open.pop(unit_id, None)
+            if before is not None:
+                await before.end(TAKEN_OVER)
+            session = ConsoleSession(self._connection, self._host, writable=request.stdin)
+            await session.open(unit_id)
+            self._open = {key: one for key, one in self._open.items() if not one.is_ended}
+            self._open[unit_id] = session
+        return session
+
+    async def close(self) -> None:
+        """End every session."""
+        sessions, self._open = list(self._open.values()), {}
+        for session in sessions:
+            await session.close()
+
+
+class ConsoleSession:
+    """One attached console. Implements `kubeletx.api.Session`."""
+
+    def __init__(self, connection: Connection, host: Host, *, writable: bool) -> None:
+        """`writable` False: what is written is thrown away."""
+        self._connection = connection
+        self._host = host
+        self._writable = writable
+        self._loop = asyncio.get_running_loop()
+        self._stream: libvirt.virStream | None = None
+        self._parts: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._waiting_bytes = 0
+        self._is_paused = False
+        self._can_write = asyncio.Event()
+        self._exit: asyncio.Future[int] = self._loop.create_future()
+
+    @property
+    def is_ended(self) -> bool:
+        """Nothing more will come."""
+        return self._exit.done()
+
+    async def open(self, unit_id: UnitId) -> None:
+        """Connect to the machine's console."""
+        self._stream = await self._connection.use(_open, unit_id, self._on_event)
+
+    async def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
+        """What the console shows from now on."""
+        while (data := await self._parts.get()) is not None:
+            self._waiting_bytes -= len(data)
+            if self._is_paused and self._waiting_bytes < _PAUSE_AT // 2:
+                self._is_paused = False
+                await self._watch(write=False)
+            yield Channel.STDOUT, data
+        self._parts.put_nowait(None)
+
+    async def write(self, data: bytes) -> None:
+        """Type bytes; waits while the guest does not take them."""
+        while data and self._writable and not self.is_ended and self._stream is not None:
+            self._can_write.clear()
+            try:
+                sent = await self._connection.call(_send, self._stream, data)
+            except KubeletxError:
+                self._finish(_ENDED_EXIT_CODE)
+                return
+            data = data[sent:]
+            if data:
+                await self._watch(write=True)
+                await self._can_write.wait()
+
+    async def close_stdin(self) -> None:
+        """A serial line has no end of file; output goes on."""
+
+    async def resize(self, width: int, height: int) -> None:
+        """A serial line has no size; in the guest ``stty rows R cols C`` says it."""
+
+    async def wait(self) -> int:
+        """0 when the machine ended or another attach took over, 137 when the session was closed here."""
+        return await asyncio.shield(self._exit)
+
+    async def close(self) -> None:
+        """Let go of the console."""
+        self._finish(_ABANDONED_EXIT_CODE)
+        await self._release()
+
+    async def end(self, last_words: bytes) -> None:
+        """End it from this side, with a word to whoever reads."""
+        if not self.is_ended:
+            self._parts.put_nowait(last_words)
+            self._waiting_bytes += len(last_words)
+        self._finish(_ENDED_EXIT_CODE)
+        await self._release()
+
+    # --- on the loop ---
+
+    def _take(self, data: bytes) -> None:
+        if not self.is_ended:
+            self._waiting_bytes += len(data)
+            self._parts.put_nowait(data)
+
+    def _finish(self, exit_code: int) -> None:
+        if not self._exit.done():
+            self._exit.set_result(exit_code)
+            self._parts.put_nowait(None)
+            self._can_write.set()
+
+    async def _watch(self, *, write: bool) -> None:
+        if self._stream is not None:
+            with contextlib.suppress(KubeletxError):  # it has ended meanwhile, which is told by an event
+                await self._connection.call(_watch, self._stream, self._is_paused, write)
+
+    async def _release(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            await self._host.blocking(_abort, stream)
+
+    # --- on libvirt's event thread ---
+
+    def _on_event(self, stream: libvirt.virStream, events: int, _opaque: Any) -> None:
+        """Never raises: nobody would hear it."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            try:
+                ended = self._read(stream, events)
+            except libvirt.libvirtError:
+                ended = True
+            if ended:
+                with contextlib.suppress(libvirt.libvirtError):
+                    stream.eventUpdateCallback(0)
+                self._loop.call_soon_threadsafe(self._finish, _ENDED_EXIT_CODE)
+
+    def _read(self, stream: libvirt.virStream, events: int) -> bool:
+        """True: the far end is gone, and all that it said was read."""
+        if events & libvirt.VIR_STREAM_EVENT_WRITABLE:
+            stream.eventUpdateCallback(0 if self._is_paused else _events(write=False))
+            self._loop.call_soon_threadsafe(self._can_write.set)
+        while events & (libvirt.VIR_STREAM_EVENT_READABLE | _ENDS):
+            if self._waiting_bytes >= _PAUSE_AT and not events & _ENDS:
+                self._is_paused = True
+                stream.eventUpdateCallback(_ENDS)
+                return False
+            data = stream.recv(_CHUNK)
+            if not isinstance(data, bytes):  # -2: nothing more for now
+                break
+            if not data:
+                return True
+            self._loop.call_soon_threadsafe(self._take, data)
+            if not events & _ENDS:
+                break
+        return bool(events & _ENDS)
+
+
+def _events(*, write: bool) -> int:
+    events: int = libvirt.VIR_STREAM_EVENT_READABLE | _ENDS
+    if write:
+        events |= libvirt.VIR_STREAM_EVENT_WRITABLE
+    return events
+
+
+# --- on the host's threads ---
+
+
+def _open(handle: libvirt.virConnect, uuid: str, on_event: Any) -> libvirt.virStream:
+    domain = handle.lookupByUUIDString(uuid)
+    stream = handle.newStream(libvirt.VIR_STREAM_NONBLOCK)
+    domain.openConsole(None, stream, libvirt.VIR_DOMAIN_CONSOLE_FORCE)
+    stream.eventAddCallback(_events(write=False), on_event, None)
+    return stream
+
+
+def _send(stream: libvirt.virStream, data: bytes) -> int:
+    """How many bytes were taken."""
+    sent = 0
+    while sent < len(data):
+        count: int = stream.send(data[sent : sent + _CHUNK])
+        if count < 0:
+            break
+        sent += count
+    return sent
+
+
+def _watch(stream: libvirt.virStream, is_paused: bool, write: bool) -> None:
+    reading = _ENDS if is_paused else _events(write=False)
+    stream.eventUpdateCallback(reading | (libvirt.VIR_STREAM_EVENT_WRITABLE if write else 0))
+
+
+def _abort(stream: libvirt.virStream) -> None:
+    with contextlib.suppress(libvirt.libvirtError):  # it is gone already, with the machine or the connection
+        stream.eventRemoveCallback()
+    with contextlib.suppress(libvirt.libvirtError):
+        stream.abort()

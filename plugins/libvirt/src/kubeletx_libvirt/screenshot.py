@@ -1,0 +1,94 @@
+"""What the machine's display shows, as PNG, and how libvirt describes the machine.
+
+libvirt gives the picture in the emulator's own format: PPM, or PNG with newer ones. PPM is made into PNG here.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+
+import libvirt
+
+from kubeletx.api import Conflict, Internal, UnitId, UnitState
+
+from .client import Connection
+from .looks import Looks
+
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_MOST_BYTES = 256 << 20
+_CHUNK = 256 * 1024
+_PPM_HEADER = re.compile(rb"P6(?:\s|#[^\n]*\n)+(\d+)(?:\s|#[^\n]*\n)+(\d+)(?:\s|#[^\n]*\n)+(\d+)\s")
+
+
+class Pictures:
+    """`SupportsScreenshot` and `SupportsDefinition` of one runtime."""
+
+    def __init__(self, connection: Connection, looks: Looks) -> None:
+        self._connection = connection
+        self._looks = looks
+
+    async def screenshot(self, unit_id: UnitId) -> bytes:
+        """A PNG file. Conflict while the machine is off."""
+        found = await self._looks.get(unit_id)
+        state = self._looks.state(unit_id, found)
+        if state not in (UnitState.RUNNING, UnitState.HELD):
+            name = f"{found.identity.namespace}/{found.identity.pod}"
+            raise Conflict(f"machine {name} is {state.value}, not running: its display shows nothing")
+        picture = await self._connection.use(_take_picture, unit_id)
+        return await self._connection.call(as_png, picture)
+
+    async def definition(self, unit_id: UnitId) -> str:
+        """The domain XML of the running machine, or of the next start; without secrets."""
+        await self._looks.get(unit_id)
+        return await self._connection.use(_describe, unit_id)
+
+
+def as_png(picture: bytes) -> bytes:
+    """PNG stays, PPM (P6, 8 bits per colour) is converted. Pure; raises Internal for anything else."""
+    if picture.startswith(PNG_SIGNATURE):
+        return picture
+    header = _PPM_HEADER.match(picture)
+    if header is None or int(header[3]) != 255:
+        raise Internal(f"the screenshot is neither PNG nor PPM with 8 bits: it begins with {picture[:16]!r}")
+    width, height = int(header[1]), int(header[2])
+    line = width * 3
+    pixels = memoryview(picture)[header.end() :]
+    if len(pixels) < line * height:
+        raise Internal(
+            f"the screenshot of {width}x{height} ended after {len(pixels)} of {line * height} bytes"
+        )
+    # Each line is preceded by its filter: 0, as it is.
+    lines = b"".join(b"\0" + bytes(pixels[at : at + line]) for at in range(0, line * height, line))
+    size = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    parts = ((b"IHDR", size), (b"IDAT", zlib.compress(lines, 6)), (b"IEND", b""))
+    return PNG_SIGNATURE + b"".join(_part(kind, data) for kind, data in parts)
+
+
+def _part(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+# --- on the host's threads ---
+
+
+def _take_picture(handle: libvirt.virConnect, uuid: str) -> bytes:
+    domain = handle.lookupByUUIDString(uuid)
+    stream = handle.newStream(0)
+    domain.screenshot(stream, 0, 0)
+    picture = bytearray()
+    try:
+        while data := stream.recv(_CHUNK):
+            picture += data
+            if len(picture) > _MOST_BYTES:
+                raise Internal(f"the screenshot has more than {_MOST_BYTES >> 20} MiB")
+    except BaseException:
+        stream.abort()
+        raise
+    stream.finish()
+    return bytes(picture)
+
+
+def _describe(handle: libvirt.virConnect, uuid: str) -> str:
+    return str(handle.lookupByUUIDString(uuid).XMLDesc(0))
