@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -29,6 +31,9 @@ from .convert import (
 )
 from .stubs import runtime_v1_pb2 as pb
 
+FollowPull = Callable[[Callable[[PullProgress], None]], Coroutine[Any, Any, None]]
+"""Reports the progress of what is pulled now until it is cancelled."""
+
 CRI_NAMESPACE = "k8s.io"
 """The containerd namespace that its CRI uses."""
 
@@ -44,11 +49,22 @@ async def find_store_id(client: CriClient) -> StoreId:
 class CriImages:
     """Images of one store."""
 
-    def __init__(self, client: CriClient, store_id: StoreId, *, sandbox_image: str = "") -> None:
-        """`sandbox_image`: counts as pinned, for servers that need it and do not say so."""
+    def __init__(
+        self,
+        client: CriClient,
+        store_id: StoreId,
+        *,
+        sandbox_image: str = "",
+        follow: FollowPull | None = None,
+    ) -> None:
+        """`sandbox_image`: counts as pinned, for servers that need it and do not say so.
+
+        `follow`: tells the progress of a pull until it is cancelled; CRI itself tells none.
+        """
         self._client = client
         self._store_id = store_id
         self._sandbox_image = sandbox_image
+        self._follow = follow
 
     async def store_info(self) -> StoreInfo:
         """One entry for each filesystem that the server names."""
@@ -88,16 +104,20 @@ class CriImages:
         sandbox: SandboxSpec | None,
         progress: Callable[[PullProgress], None] | None = None,
     ) -> str:
-        """CRI reports no progress, so `progress` hears nothing. Cancelling the task ends the pull."""
-        answer = await self._client.call(
-            methods.PULL_IMAGE,
-            pb.PullImageRequest(
-                image=_by_name(image),
-                auth=auth_to_cri(auth),
-                sandbox_config=None if sandbox is None else sandbox_to_cri(sandbox),
-            ),
+        """`progress` hears what the server tells beside CRI, if anything. Cancelling the task ends the pull."""
+        request = pb.PullImageRequest(
+            image=_by_name(image),
+            auth=auth_to_cri(auth),
+            sandbox_config=None if sandbox is None else sandbox_to_cri(sandbox),
         )
-        return answer.image_ref
+        if progress is None or self._follow is None:
+            return (await self._client.call(methods.PULL_IMAGE, request)).image_ref
+        following = asyncio.create_task(self._follow(progress), name=f"progress of {image.requested}")
+        try:
+            return (await self._client.call(methods.PULL_IMAGE, request)).image_ref
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
 
     async def remove_image(self, image: ImageSpec) -> None:
         """By the store's reference if it is known: then all names of the image go."""

@@ -75,7 +75,7 @@ from .errors import is_name_taken
 from .events import CriEvents, knows_events
 from .existing import first_sandbox, first_unit
 from .ids import KnownIds
-from .images import CriImages, find_store_id
+from .images import CriImages, FollowPull, find_store_id
 from .methods import Method
 from .stubs import runtime_v1_pb2 as pb
 
@@ -267,6 +267,10 @@ class CriRuntime:
             CriEvents(self.client, sleep=self.host.clock.sleep) if await knows_events(self.client) else None
         )
 
+    async def find_pull_progress(self) -> FollowPull | None:
+        """What tells the progress of pulls; CRI does not."""
+        return None
+
     async def _ask_capabilities(self) -> dict[type, object]:
         client = self.client
         found: dict[type, object] = {
@@ -274,6 +278,7 @@ class CriRuntime:
                 self.image_client,
                 await find_store_id(self.image_client),
                 sandbox_image=self.backend.sandbox_image,
+                follow=await self.find_pull_progress(),
             ),
             SupportsExec: CriExec(client),
             SupportsAttach: CriAttach(client),

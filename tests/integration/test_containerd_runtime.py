@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -13,12 +14,14 @@ import pytest_asyncio
 from kubeletx_containerd.runtime import ContainerdRuntime
 
 from kubeletx.api import (
+    Clock,
     EventKind,
     ImageSpec,
     KubeletxError,
     NamespaceMode,
     Namespaces,
     Process,
+    PullProgress,
     Resources,
     RuntimeEvent,
     SandboxId,
@@ -37,10 +40,13 @@ from kubeletx.api import (
 )
 from kubeletx.cri import CriStatusError
 from kubeletx.cri.stubs import runtime_v1_pb2 as pb
+from kubeletx.runtimes.clock import SystemClock
 from kubeletx.testing import FakeClock, FakeHost, endpoint, sandbox_spec, unit_spec
-from kubeletx.testing.lab import PrivateContainerd, image_ref
+from kubeletx.testing.lab import Lab, PrivateContainerd, image_ref
+from kubeletx.testing.lab.images import make_image
 
 PATIENCE_SECONDS = 60
+CHUNK_BYTES = 1 << 16
 
 AGENT = {names.AGENT_ID: f"test-{os.getpid()}"}
 SLEEP = Process(command=("sleep", "1000"))
@@ -53,8 +59,10 @@ async def make_runtime(containerd_a: PrivateContainerd, tmp_path: Path) -> Async
     """Makes open runtimes on the first containerd; removes every sandbox afterwards."""
     made: list[ContainerdRuntime] = []
 
-    async def make(parameters: str = "", name: str = "under-test") -> ContainerdRuntime:
-        host = FakeHost(tmp_path, clock=FakeClock())
+    async def make(
+        parameters: str = "", name: str = "under-test", clock: Clock | None = None
+    ) -> ContainerdRuntime:
+        host = FakeHost(tmp_path, clock=clock or FakeClock())
         runtime = ContainerdRuntime(endpoint(containerd_a.endpoint + parameters, name=name), None, host)
         made.append(runtime)
         await runtime.open()
@@ -79,6 +87,30 @@ def spec(request: pytest.FixtureRequest, tmp_path: Path) -> SandboxSpec:
     return sandbox_spec(
         f"p{abs(hash(request.node.nodeid)) % 10**8}", log_directory=str(tmp_path), labels=AGENT
     )
+
+
+@contextlib.asynccontextmanager
+async def slow_lane(address: str, bytes_per_second: int) -> AsyncIterator[str]:
+    """An address (host:port) that leads to `address`, slowly on the way back."""
+    host, _, port = address.rpartition(":")
+
+    async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter, pause: float) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(CHUNK_BYTES):
+                await asyncio.sleep(pause)
+                target.write(data)
+                await target.drain()
+        target.close()
+
+    async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        await asyncio.gather(
+            copy(reader, far_writer, 0), copy(far_reader, writer, CHUNK_BYTES / bytes_per_second)
+        )
+
+    server = await asyncio.start_server(lead, "127.0.0.1", 0)
+    async with server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
 async def with_image(runtime: ContainerdRuntime, name: str = "busybox") -> ImageSpec:
@@ -365,3 +397,22 @@ async def test_an_image_that_cannot_be_pulled_says_why(runtime: ContainerdRuntim
     with pytest.raises(KubeletxError, match="not found"):
         await images.pull_image(missing, None, None)
     assert await images.find_image(missing) is None
+
+
+async def test_a_pull_tells_how_much_has_come(
+    make_runtime: MakeRuntime, lab: Lab, containerd_a: PrivateContainerd
+) -> None:
+    images = (await make_runtime(clock=SystemClock())).capability(SupportsImages)
+    assert images is not None
+    size = 6 << 20
+    lab.registry.push([make_image("slow", tag="1", size_bytes=size)])
+    seen: list[PullProgress] = []
+    async with slow_lane(lab.registry.address, bytes_per_second=2 << 20) as address:
+        containerd_a.add_registry("slow.local", address)
+        image = ImageSpec(requested="slow.local/slow:1")
+        await images.pull_image(image, None, None, seen.append)
+    done = [one.done_bytes for one in seen]
+    assert done == sorted(done)
+    assert any(one.total_bytes is not None and size <= one.total_bytes < 2 * size for one in seen)
+    assert any(0 < one.done_bytes < size for one in seen)
+    await images.remove_image(image)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import KubeletxError, NotFound, SandboxId
+from kubeletx.api import Internal, KubeletxError, NotFound, SandboxId
 from kubeletx.api.names import Event
 
 from .. import changes
@@ -24,7 +24,10 @@ async def create_sandbox(step: StepContext, attempt: int) -> Change:
     try:
         spec = await step.services.specs.sandbox(step.desired, handle, attempt)
         sandbox_id = await handle.create_sandbox(spec)
-        handle.note_sandbox(await handle.sandbox_status(sandbox_id))
+        status = await handle.sandbox_status(sandbox_id)
+        handle.note_sandbox(status)
+        if step.facts.expects_address and not status.host_network and not status.ips:
+            raise Internal(f"the runtime gave sandbox {sandbox_id} no address")  # made anew, after a while
     except KubeletxError as error:
         step.services.counters.started_pods_errors += 1
         if not is_silence(error):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from kubeletx.cri.containerd import SERVER, SUBSCRIBE
+from kubeletx.cri.containerd_pulls import LIST_STATUSES
 from kubeletx.cri.methods import IMAGE_SERVICE, METHODS, RUNTIME_SERVICE
 from kubeletx.cri.stubs import (
+    containerd_content_pb2,
     containerd_events_service_pb2,
     containerd_introspection_pb2,
     runtime_v1_pb2,
@@ -34,6 +36,7 @@ def test_the_containerd_calls_agree_with_their_descriptors() -> None:
     for method, file in (
         (SERVER, containerd_introspection_pb2.DESCRIPTOR),
         (SUBSCRIBE, containerd_events_service_pb2.DESCRIPTOR),
+        (LIST_STATUSES, containerd_content_pb2.DESCRIPTOR),
     ):
         (service,) = file.services_by_name.values()
         described = service.methods_by_name[method.name]

@@ -9,7 +9,7 @@ import structlog
 from manager_model import Node, a_pod
 from msgspec.structs import replace
 
-from kubeletx.api import PodUid, TimedOut, Unavailable
+from kubeletx.api import PodUid, SandboxId, SandboxStatus, TimedOut, Unavailable
 from kubeletx.kube.core import ImageVolumeSource, PodStatus, Volume
 from kubeletx.pods.actions import PrepareVolumes
 from kubeletx.pods.facts import DesiredPod, PodFacts
@@ -52,6 +52,27 @@ async def test_a_create_whose_answer_was_late_leaves_one_sandbox(node: Node) -> 
         manager.remove("file", PodUid("uid-web"))
         await node.until(lambda: not manager.workers)
         assert not runtime.backend.sandboxes
+
+
+async def test_a_runtime_that_gives_no_addresses_is_not_asked_in_a_busy_loop(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with node.running() as manager:
+        runtime = node.runtimes["one"]
+        told = runtime.sandbox_status
+
+        async def without_address(sandbox_id: SandboxId) -> SandboxStatus:
+            return replace(await told(sandbox_id), ips=())
+
+        monkeypatch.setattr(runtime, "sandbox_status", without_address)
+        manager.update("file", a_pod())
+        await node.until(lambda: runtime.counts["create_sandbox"] == 2)
+        began = node.clock.monotonic()
+        await node.until(lambda: node.clock.monotonic() - began > 30)
+        assert runtime.counts["create_sandbox"] < 15
+        monkeypatch.undo()
+        await node.until(lambda: node.phase("uid-web") == "Running", seconds=400)
+        assert len(runtime.backend.sandboxes) == 1
 
 
 async def test_a_pod_deleted_while_its_create_was_lost_leaves_nothing(node: Node) -> None:

@@ -6,9 +6,12 @@ Behind another CRI server this falls back to the CRI's events, and without those
 
 from __future__ import annotations
 
+from functools import partial
+
 from kubeletx.api import SupportsEvents
 from kubeletx.cri.containerd import ContainerdEvents, server_uuid
-from kubeletx.cri.images import CRI_NAMESPACE
+from kubeletx.cri.containerd_pulls import follow
+from kubeletx.cri.images import CRI_NAMESPACE, FollowPull
 from kubeletx.cri.runtime import CriRuntime
 
 
@@ -22,3 +25,9 @@ class ContainerdRuntime(CriRuntime):
                 self.client, self.known, namespace=CRI_NAMESPACE, sleep=self.host.clock.sleep
             )
         return await super().find_events()
+
+    async def find_pull_progress(self) -> FollowPull | None:
+        """From containerd's content store, if the image endpoint is one."""
+        if not await server_uuid(self.image_client):
+            return None
+        return partial(follow, client=self.image_client, namespace=CRI_NAMESPACE, sleep=self.host.clock.sleep)

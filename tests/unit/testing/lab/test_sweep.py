@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from pathlib import Path
 
 from hypothesis import given
@@ -43,9 +44,16 @@ def test_a_program_with_a_lab_name_and_path_is_ours(tmp_path: Path) -> None:
     program = tmp_path / "containerd"
     program.symlink_to("/bin/sleep")
     with subprocess.Popen([str(program), "600"]) as daemon:
-        assert sweep.list_processes(tmp_path) == [daemon.pid]
-        sweep.end_processes(sweep.list_processes(tmp_path))
-        assert daemon.wait(5) != 0
+        try:
+            # For a moment after its start the kernel shows a process without its arguments.
+            deadline = time.monotonic() + 30
+            while not sweep.list_processes(tmp_path):
+                assert time.monotonic() < deadline
+            assert sweep.list_processes(tmp_path) == [daemon.pid]
+            sweep.end_processes(sweep.list_processes(tmp_path))
+            assert daemon.wait(30) != 0
+        finally:
+            daemon.kill()
     assert sweep.list_processes(tmp_path) == []
 
 

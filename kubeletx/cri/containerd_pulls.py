@@ -1,0 +1,61 @@
+"""Progress of pulls, which CRI does not tell: containerd's content store knows what is being fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from kubeletx.api import KubeletxError, PullProgress
+
+from .client import CriClient
+from .containerd import NAMESPACE_HEADER
+from .events import Sleep
+from .methods import method
+from .stubs import containerd_content_pb2 as pb
+
+LIST_STATUSES = method(
+    "containerd.services.content.v1.Content",
+    "ListStatuses",
+    pb.ListStatusesRequest,
+    pb.ListStatusesResponse,
+)
+EVERY_SECONDS = 0.5
+DEADLINE_SECONDS = 5.0
+
+
+class Fetched:
+    """Bytes of everything that was seen on its way; what is no longer there has arrived."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, int]] = {}
+
+    def see(self, statuses: Iterable[pb.Status]) -> PullProgress | None:
+        """None until something is fetched. The total is None while one part's size is not known."""
+        now = {status.ref: (status.offset, status.total) for status in statuses}
+        arrived = {ref: (total or done, total or done) for ref, (done, total) in self._seen.items()}
+        self._seen = {**arrived, **now}
+        if not self._seen:
+            return None
+        done = sum(offset for offset, _ in self._seen.values())
+        totals = [total for _, total in self._seen.values()]
+        return PullProgress(done_bytes=done, total_bytes=sum(totals) if all(totals) else None)
+
+
+async def follow(
+    report: Callable[[PullProgress], None], *, client: CriClient, namespace: str, sleep: Sleep
+) -> None:
+    """Report until cancelled. Pulls of one store at the same time cannot be told apart: their sum is told.
+
+    Ends by itself when the server does not answer: progress is a courtesy, the pull goes on without it.
+    """
+    fetched = Fetched()
+    header = ((NAMESPACE_HEADER, namespace),)
+    with suppress(KubeletxError):
+        while True:
+            await sleep(EVERY_SECONDS)
+            answer = await client.call(
+                LIST_STATUSES, pb.ListStatusesRequest(), timeout_seconds=DEADLINE_SECONDS, metadata=header
+            )
+            progress = fetched.see(answer.statuses)
+            if progress is not None:
+                report(progress)
