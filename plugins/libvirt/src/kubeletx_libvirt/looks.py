@@ -289,7 +289,7 @@ def _true_reason(domain: libvirt.virDomain, state: int, reason: int) -> int:
     if state != libvirt.VIR_DOMAIN_SHUTOFF or reason not in (saved, unknown):
         return reason
     try:
-        return saved if domain.hasManagedSaveImage(0) else unknown
+        return int(saved if domain.hasManagedSaveImage(0) else unknown)
     except libvirt.libvirtError:  # the test driver of old, or the domain went away just now
         return reason
 

@@ -209,7 +209,7 @@ def _refuse(found: Found, state: UnitState, verb: str) -> NoReturn:
 def read_definition(handle: libvirt.virConnect, uuid: str, inactive: bool = False) -> str:
     """The domain's XML: of what runs, or of the next start."""
     flags = libvirt.VIR_DOMAIN_XML_INACTIVE if inactive else 0
-    return handle.lookupByUUIDString(uuid).XMLDesc(flags)
+    return str(handle.lookupByUUIDString(uuid).XMLDesc(flags))
 
 
 def _save(handle: libvirt.virConnect, uuid: str) -> None:
