@@ -365,6 +365,7 @@ def _tell_agent(domain: libvirt.virDomain) -> bool:
 
 
 def destroy_domain(handle: libvirt.virConnect, uuid: str) -> None:
+    """Switch it off at once; succeeds if it is off or gone."""
     domain = _find(handle, uuid)
     if domain is None:
         return
