@@ -232,17 +232,66 @@ async def test_a_pod_on_the_nodes_own_network_is_refused_in_words(node: Node) ->
     assert await node.links.list_uids() == ()
 
 
-async def test_the_nodes_own_nat_rules_do_not_meet_frames_between_pods(node: Node) -> None:
-    """With br_netfilter a bridge in the node's namespace would lead them through POSTROUTING (decision 0002)."""
-    switch = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
-    assert switch.read_text().strip() == "1"
-    first = await node.links.attach(sandbox())
-    second = await node.links.attach(sandbox())
-    add = ["iptables", "-w", "10", "-t", "nat", "-A", "POSTROUTING", "-s", f"{first.ips[0]}/32"]
-    target = ["!", "-d", str(node.lab.network.subnet), "-j", "MASQUERADE"]
-    run(*add, *target)
+async def test_the_nodes_masquerade_rule_works_for_a_guest_as_for_a_container(node: Node) -> None:
+    """br_netfilter leads frames of bridges in the node's namespace through these rules (decision 0002)."""
+    assert Path("/proc/sys/net/bridge/bridge-nf-call-iptables").read_text().strip() == "1"
+    link = await node.links.attach(sandbox())
+    masquerade = ["-t", "nat", "-A", "POSTROUTING", "-s", f"{link.ips[0]}/32"]
+    masquerade += ["!", "-d", str(node.lab.network.subnet), "-j", "MASQUERADE"]
+    with Guest(link) as guest, outside() as server, iptables(masquerade), told_of_callers(server):
+        heard = await asyncio.to_thread(guest.asks, OUTSIDE, 8080)
+    assert heard.decode() == NODE_OUTSIDE
+
+
+OUTSIDE = "198.51.100.2"
+NODE_OUTSIDE = "198.51.100.1"
+
+
+@contextlib.contextmanager
+def outside() -> Iterator[str]:
+    """A network beyond the node that knows no way back to pods. Yields the name of its namespace."""
+    name, device = "kxoutside", "kxo-node"
+    ip("netns", "add", name)
     try:
-        with Guest(first) as one, Guest(second) as two, two.listens(8080):
-            assert await asyncio.to_thread(one.asks, second.ips[0], 8080) == b"from the guest"
+        ip("link", "add", device, "type", "veth", "peer", "name", "eth0", "netns", name)
+        ip("address", "add", f"{NODE_OUTSIDE}/30", "dev", device)
+        ip("link", "set", device, "up")
+        ip("-n", name, "address", "add", f"{OUTSIDE}/30", "dev", "eth0")
+        ip("-n", name, "link", "set", "eth0", "up")
+        inward, outward = (["-A", "FORWARD", side, device, "-j", "ACCEPT"] for side in ("-i", "-o"))
+        with iptables(inward), iptables(outward):
+            yield name
     finally:
-        run(*(part if part != "-A" else "-D" for part in add), *target)
+        subprocess.run(["ip", "link", "delete", device], capture_output=True, check=False)
+        ip("netns", "delete", name)
+
+
+@contextlib.contextmanager
+def iptables(rule: list[str]) -> Iterator[None]:
+    """One rule more, as first of its chain."""
+    run("iptables", "-w", "10", *("-I" if part == "-A" else part for part in rule))
+    try:
+        yield
+    finally:
+        run("iptables", "-w", "10", *("-D" if part == "-A" else part for part in rule))
+
+
+@contextlib.contextmanager
+def told_of_callers(namespace: str) -> Iterator[None]:
+    """A server in a namespace that tells each caller from which address it comes."""
+    code = """import socket
+s = socket.create_server(("", 8080))
+print("up", flush=True)
+while True:
+    connection, (caller, _) = s.accept()
+    connection.sendall(caller.encode())
+    connection.close()
+"""
+    command = ["ip", "netns", "exec", namespace, sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            yield
+        finally:
+            process.kill()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from bench import Bench
+from kubeletx_libvirt.network.names import guest_device, outer_device
 from machines import machine_manifest
 from vm_pods import address_of, ask, make_machines
 
@@ -20,15 +21,21 @@ def bench(make_bench: Callable[..., Bench], lab: Lab, tmp_path_factory: pytest.T
     return make_machines(make_bench, lab, tmp_path_factory.mktemp("network"))
 
 
-def devices(lab: Lab) -> set[str]:
-    """Ports of the lab's bridge, and what stands in the node's namespace for guests."""
-    net = Path("/sys/class/net")
-    ours = {path.name for path in net.iterdir() if path.name.startswith(("kxp", "kxv"))}
-    return ours | {path.name for path in (net / lab.network.bridge / "brif").iterdir()}
+def ports(lab: Lab) -> set[str]:
+    """Ports of the lab's bridge: one for each pod on the network."""
+    return {path.name for path in Path("/sys/class/net", lab.network.bridge, "brif").iterdir()}
+
+
+def devices_of(bench: Bench, name: str) -> list[Path]:
+    """What stands in the node's namespace for a pod's guest; it has to be there now."""
+    uid = bench.ready(name).metadata.uid
+    found = [Path("/sys/class/net", device) for device in (guest_device(uid), outer_device(uid))]
+    assert all(path.exists() for path in found)
+    return found
 
 
 def test_containers_machines_and_the_node_reach_each_other(bench: Bench, lab: Lab) -> None:
-    before, taken = devices(lab), lab.network.list_addresses()
+    before, taken = ports(lab), lab.network.list_addresses()
     container = bench.put("web", "mkdir /w; echo from-the-container >/w/index.html; httpd -f -p 8080 -h /w")
     other = bench.ready("web").status.pod_ip
     # The guest's own script asks the container and keeps what it heard.
@@ -37,6 +44,7 @@ def test_containers_machines_and_the_node_reach_each_other(bench: Bench, lab: La
     machine = put_manifest(bench.manifests, pod)
     address = address_of(bench, "vm-one")
     assert address in lab.network.list_addresses()
+    devices = devices_of(bench, "vm-one")
     assert ask(address) == "vm-one\n"
     assert ask(address, "/heard") == "from-the-container\n"
     assert bench.run("client", f"wget -q -O - http://{address}/") == "vm-one\n"
@@ -45,7 +53,8 @@ def test_containers_machines_and_the_node_reach_each_other(bench: Bench, lab: La
     for name in ("web", "vm-one", "client"):
         bench.agent.wait_gone(name)
     assert lab.network.list_addresses() == taken
-    assert devices(lab) == before
+    assert ports(lab) == before
+    assert [path.name for path in devices if path.exists()] == []
 
 
 def test_a_host_port_of_a_machine_written_as_a_container_leads_into_the_guest(bench: Bench, lab: Lab) -> None:
@@ -60,16 +69,17 @@ def test_a_host_port_of_a_machine_written_as_a_container_leads_into_the_guest(be
         "spec": {"terminationGracePeriodSeconds": 1, "containers": [container]},
     }
     put_manifest(bench.manifests, pod)
-    address_of(bench, "vm-port")
-    ask(lab.network.gateway, port=port)
+    address = address_of(bench, "vm-port")
+    assert ask(address) == ask(lab.network.gateway, port=port) == "vm-port-lab\n"
     (bench.manifests / "vm-port.json").unlink()
     bench.agent.wait_gone("vm-port")
 
 
 def test_after_a_crash_the_machine_keeps_its_address_and_is_released_in_order(bench: Bench, lab: Lab) -> None:
-    before, taken = devices(lab), lab.network.list_addresses()
+    before, taken = ports(lab), lab.network.list_addresses()
     machine = put_manifest(bench.manifests, machine_manifest("vm-crash"))
     address = address_of(bench, "vm-crash")
+    devices = devices_of(bench, "vm-crash")
     ask(address)
     boot = ask(address, "/cgi-bin/facts")
     bench.agent.kill()
@@ -80,7 +90,8 @@ def test_after_a_crash_the_machine_keeps_its_address_and_is_released_in_order(be
     machine.unlink()
     bench.agent.wait_gone("vm-crash")
     assert lab.network.list_addresses() == taken
-    assert devices(lab) == before
+    assert ports(lab) == before
+    assert [path.name for path in devices if path.exists()] == []
 
 
 def test_a_machine_on_the_nodes_network_is_refused_in_words(bench: Bench) -> None:

@@ -209,6 +209,14 @@ def test_the_image_is_labelled_and_private_and_holds_the_files_by_their_names(tm
         iso.close()
 
 
+def test_the_smallest_image_can_be_read_as_far_as_guests_look_for_labels(tmp_path: Path) -> None:
+    write_seed(tmp_path / "seed.iso", seed(CloudInit()))
+    content = (tmp_path / "seed.iso").read_bytes()
+    assert len(content) % 2048 == 0
+    assert len(content) >= 68 * 1024 + 4096  # busybox's findfs, with room
+    assert content[-300 * 1024 :].count(0) == 300 * 1024
+
+
 def _read(iso: pycdlib.PyCdlib, name: str) -> bytes:
     with iso.open_file_from_iso(rr_path=name) as file:
         content: bytes = file.read()

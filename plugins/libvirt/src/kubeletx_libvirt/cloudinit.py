@@ -33,6 +33,8 @@ from kubeletx.api.specs import Spec
 from .network import GuestLink
 
 LABEL: Final = "CIDATA"
+PADDING_BYTES: Final = 150 * 2048
+"""What follows the file system in a seed."""
 KEY_PAIR: Final = "kubeletx.io/vm-key-pair-name"
 """Machine setting: virtualMachine.keyPairName."""
 NETWORK_CONFIG: Final = "kubeletx.io/vm-network-config"
@@ -131,6 +133,9 @@ def write_seed(path: Path, seed: Seed) -> None:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             iso.write_fp(file)
+            # As all ISO tools pad: guests that look for labels read past the end of so small a file system, and
+            # take the error for an empty drive (busybox before 68 KiB).
+            file.truncate(file.seek(0, os.SEEK_END) + PADDING_BYTES)
         os.replace(new, path)
     finally:
         iso.close()
