@@ -28,6 +28,7 @@ from kubeletx.api import (
     NicState,
     NotFound,
     Resources,
+    SupportsExec,
     SupportsMachine,
     SupportsNics,
     SupportsResize,
@@ -105,6 +106,12 @@ class Guest:
             return self.ups() >= count
 
         await until(is_up, f"boot {count}", 60)
+
+    async def wait_agent(self) -> None:
+        """Wait until the guest's agent takes commands."""
+        agent = self.runtime.capability(SupportsExec)
+        assert agent is not None
+        assert (await agent.exec_sync(self.id, ("true",), 30)).exit_code == 0
 
 
 @pytest.fixture(scope="module")
@@ -212,6 +219,7 @@ async def test_snapshots_bring_back_memory_or_only_the_disk_and_an_unknown_one_c
 ) -> None:
     snapshots = guest.runtime.capability(SupportsSnapshots)
     assert snapshots is not None
+    await guest.wait_agent()
     before = guest.ups()
     restarts = (await guest.runtime.unit_status(guest.id)).restarts
     assert (await snapshots.create_snapshot(guest.id, "whole", True)).with_memory
@@ -232,7 +240,9 @@ async def test_snapshots_bring_back_memory_or_only_the_disk_and_an_unknown_one_c
     assert list(await snapshots.list_snapshots(guest.id)) == []
 
 
-async def test_a_guest_grows_within_its_maximums(guest: Guest) -> None:
+async def test_a_guest_grows_within_its_maximums_and_an_emulated_one_keeps_its_processors(
+    guest: Guest,
+) -> None:
     resize = guest.runtime.capability(SupportsResize)
     assert resize is not None
 
@@ -243,6 +253,7 @@ async def test_a_guest_grows_within_its_maximums(guest: Guest) -> None:
 
         await until(is_granted, f"{vcpus} processors and {memory_bytes} bytes", 20)
 
+    await guest.wait_agent()
     await granted(1, 256 * MIB)
     wanted = Resources(cpu_limit_millicores=2000, memory_limit_bytes=384 * MIB)
     await resize.update_resources(guest.id, wanted)
@@ -250,6 +261,14 @@ async def test_a_guest_grows_within_its_maximums(guest: Guest) -> None:
     with pytest.raises(InvalidPod, match="can grow to"):
         await resize.update_resources(guest.id, Resources(memory_limit_bytes=512 * MIB))
     await granted(2, 384 * MIB)
+    with pytest.raises(Unsupported, match="emulated and has 2 processors, 1 asked"):
+        await resize.update_resources(
+            guest.id, Resources(cpu_limit_millicores=1000, memory_limit_bytes=256 * MIB)
+        )
+    await granted(2, 384 * MIB)
+    await resize.update_resources(guest.id, Resources(memory_limit_bytes=256 * MIB))
+    await granted(2, 256 * MIB)
+    assert await guest.state() is UnitState.RUNNING
 
 
 def power(guest: Guest) -> SupportsMachine:

@@ -9,6 +9,7 @@ from kubeletx_libvirt.domain.devices import disks_seen, interface_aliases, share
 from kubeletx_libvirt.domain.sizing import MIB, Size
 from kubeletx_libvirt.records import UnitRecord
 from kubeletx_libvirt.resize import check_within, granted_now, merged
+from kubeletx_libvirt.resize import refusal as resize_refusal
 from kubeletx_libvirt.snapshots import refusal, snapshot_status, snapshot_xml
 
 from kubeletx.api import ImageSpec, InvalidPod, Machine, Resources, UnitSpec, UnitState
@@ -73,6 +74,24 @@ def test_a_machine_grows_no_further_than_it_was_made_for(vcpus: int, memory: int
     size = Size(vcpus=vcpus, max_vcpus=vcpus, memory_bytes=memory, max_memory_bytes=memory)
     with pytest.raises(InvalidPod, match="can grow to"):
         check_within(size, {"max_vcpus": 2, "max_memory_bytes": 2 * MIB})
+
+
+@pytest.mark.parametrize(
+    ("kind", "vcpu", "asked", "is_refused"),
+    [
+        ("qemu", "<vcpu current='2'>4</vcpu>", 1, True),
+        ("qemu", "<vcpu>2</vcpu>", 1, True),
+        ("qemu", "<vcpu current='2'>4</vcpu>", 2, False),
+        ("qemu", "<vcpu current='2'>4</vcpu>", 3, False),
+        ("kvm", "<vcpu current='2'>4</vcpu>", 1, False),
+    ],
+)
+def test_an_emulated_guest_that_runs_keeps_its_processors(
+    kind: str, vcpu: str, asked: int, is_refused: bool
+) -> None:
+    size = Size(vcpus=asked, max_vcpus=4, memory_bytes=MIB, max_memory_bytes=MIB)
+    said = resize_refusal(f"<domain type='{kind}'>{vcpu}</domain>", size)
+    assert ("emulated and has 2 processors, 1 asked" in (said or "")) is is_refused
 
 
 def test_granted_is_what_the_guest_has_and_not_what_was_asked() -> None:

@@ -5,24 +5,29 @@ below its maximum. Both need the guest: it may give back later, in part, or neve
 down what was asked (`UnitRecord.asked`), starts the change in the running domain and in its definition, and
 returns; what was granted (`UnitRecord.resources`) is read from libvirt then, and again after every event that
 tells of a processor or of memory that went or came, until it is what was asked.
+
+An emulated guest (domain type `qemu`) only gets processors: QEMU's emulation cannot take one away without a
+danger to the guest, so that is refused before anything is changed.
 """
 
 from __future__ import annotations
 
 import contextlib
 from typing import Any
+from xml.etree import ElementTree
 
 import libvirt
 import msgspec
 import structlog
 
-from kubeletx.api import InvalidPod, Machine, Resources, UnitId
+from kubeletx.api import InvalidPod, Machine, Resources, UnitId, UnitState, Unsupported
 
 from .client import Connection, DomainEvent
 from .config import Settings
 from .domain.sizing import MIB, Size, size_of
 from .errors import code_of
 from .looks import Looks
+from .power import read_definition
 from .records import Records, UnitRecord
 from .units import Units
 
@@ -44,18 +49,16 @@ class Resizes:
     async def update_resources(self, unit_id: UnitId, resources: Resources) -> None:
         """Ask for the new size. None in `resources` leaves that part as it is."""
         async with self._units.alone(unit_id):
-            await self._looks.get(unit_id)
+            found = await self._looks.get(unit_id)
             record = self._records.units[unit_id]
             wanted = merged(record.asked or record.spec.resources, resources)
-            machine = record.spec.detail
-            assert isinstance(machine, Machine)
-            size = size_of(
-                wanted,
-                machine,
-                default_memory_bytes=self._settings.default_memory_bytes,
-                max_vcpus=self._settings.max_vcpus,
-            )
+            size = self._size(record, wanted)
             check_within(size, record.resources)
+            if self._looks.state(unit_id, found) in (UnitState.RUNNING, UnitState.HELD):
+                text = await self._connection.use(read_definition, unit_id)
+                if (why := refusal(text, size)) is not None:
+                    who = f"{found.identity.namespace}/{found.identity.pod}"
+                    raise Unsupported(f"cannot resize machine {who}: {why}")
             await self._records.save_unit(unit_id, msgspec.structs.replace(record, asked=wanted))
             await self._connection.use(_apply, unit_id, size)
             await self.measure(unit_id)
@@ -68,7 +71,23 @@ class Resizes:
 
     def _is_awaited(self, unit_id: UnitId) -> bool:
         record = self._records.units.get(unit_id)
-        return record is not None and record.asked is not None
+        if record is None:
+            return False
+        if record.asked is not None:
+            return True
+        # Measured after a snapshot's restore, before the booting guest gave back what it has too much.
+        wanted = self._size(record, record.spec.resources).memory_bytes
+        return record.resources.get("memory_bytes", wanted) != wanted
+
+    def _size(self, record: UnitRecord, resources: Resources) -> Size:
+        machine = record.spec.detail
+        assert isinstance(machine, Machine)
+        return size_of(
+            resources,
+            machine,
+            default_memory_bytes=self._settings.default_memory_bytes,
+            max_vcpus=self._settings.max_vcpus,
+        )
 
     async def measure(self, unit_id: UnitId) -> None:
         """Write down what the machine has now."""
@@ -111,6 +130,21 @@ def check_within(size: Size, made_with: dict[str, int]) -> None:
             "can grow to",
             fix="ask for less, or make the pod anew with annotation kubeletx.io/vm-max-memory",
         )
+
+
+def refusal(text: str, size: Size) -> str | None:
+    """Why a machine that runs with this XML cannot get this size, in words; None when it can be asked for."""
+    root = ElementTree.fromstring(text)
+    vcpu = root.find("vcpu")
+    if root.get("type") != "qemu" or vcpu is None:
+        return None
+    has = int(vcpu.get("current") or vcpu.text or 0)
+    if size.vcpus >= has:
+        return None
+    return (
+        f"it is emulated and has {has} processors, {size.vcpus} asked; processors are not taken from an emulated "
+        f"guest that runs: ask for {has}, or make the pod anew with less"
+    )
 
 
 def granted_now(record: UnitRecord, seen: dict[str, int]) -> dict[str, int]:
