@@ -10,11 +10,11 @@ import pytest
 import pytest_asyncio
 from kubeletx_libvirt.config import Settings
 from kubeletx_libvirt.runtime import LibvirtRuntime
-from test_vm_contract import SMALL
 
 from kubeletx.api import (
     ImageSpec,
     Machine,
+    Resources,
     Runtime,
     RuntimeEvent,
     SandboxId,
@@ -27,7 +27,7 @@ from kubeletx.testing import FakeClock, FakeHost, endpoint, sandbox_spec
 from kubeletx.testing.contract.base import eventually, with_image
 from kubeletx.testing.lab import Lab, sweep
 from kubeletx.testing.lab.libvirt import PrivateLibvirtd
-from kubeletx.testing.lab.machines import load_machine_image
+from kubeletx.testing.lab.tiny_machine import make_tiny_machine_image
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def libvirtd(lab: Lab) -> Iterator[PrivateLibvirtd]:
 
 @pytest_asyncio.fixture
 async def runtime(libvirtd: PrivateLibvirtd, tmp_path: Path) -> AsyncIterator[Runtime]:
-    settings = Settings(accelerator="qemu", image_directories=(str(load_machine_image().parent),))
+    settings = Settings(accelerator="qemu", image_directories=(str(tmp_path),))
     host = FakeHost(tmp_path, clock=FakeClock(auto_advance=True))
     one = LibvirtRuntime(endpoint(libvirtd.url, workload_type="vm"), settings, host)
     await one.open()
@@ -53,9 +53,9 @@ async def start_machine(runtime: Runtime, logs: Path) -> tuple[SandboxId, UnitId
     sandbox_id = await runtime.create_sandbox(sandbox)
     spec = UnitSpec(
         name="main",
-        image=ImageSpec(requested=str(load_machine_image())),
+        image=ImageSpec(requested=str(make_tiny_machine_image(logs))),
         detail=Machine(),
-        resources=SMALL,
+        resources=Resources(cpu_limit_millicores=1000, memory_limit_bytes=32 << 20),
         log_path="main.log",
     )
     unit_id = await runtime.create_unit(sandbox_id, await with_image(runtime, spec, sandbox), sandbox)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import enum
 import fcntl
+import functools
 import gzip
 import hashlib
 import os
@@ -373,12 +374,21 @@ def _module_order(directory: Path) -> list[Path]:
     return list(order.values())
 
 
+@functools.cache
 def _kernel_package(kernel: Kernel) -> str:
     meta = _META_PACKAGES[kernel]
-    match = re.search(r"Depends: (linux-image-\d\S*)", _run(get_tool("apt-cache"), "depends", meta))
-    if match is None:
-        raise LabError(f"package {meta} is not in the package lists of this machine; run script/setup")
-    return match.group(1)
+    for is_refreshed in (False, True):
+        if is_refreshed:
+            _refresh_package_lists()
+        listing = _run(get_tool("apt-cache"), "depends", meta, check=is_refreshed)
+        if match := re.search(r"Depends: (linux-image-\d\S*)", listing):
+            return match.group(1)
+    raise LabError(f"package {meta} is not in the package lists of this machine")
+
+
+def _refresh_package_lists() -> None:
+    """For a machine that has no package lists, or old ones."""
+    _run(get_tool("apt-get"), "-q", "update")
 
 
 def _unpack(package: str, scratch: Path, target: Path) -> None:
@@ -386,7 +396,12 @@ def _unpack(package: str, scratch: Path, target: Path) -> None:
     target.mkdir(exist_ok=True)
     downloads = scratch / package
     downloads.mkdir()
-    _run(get_tool("apt-get"), "-q", "-o", "APT::Sandbox::User=root", "download", package, cwd=downloads)
+    download = (get_tool("apt-get"), "-q", "-o", "APT::Sandbox::User=root", "download", package)
+    try:
+        _run(*download, cwd=downloads)
+    except LabError:
+        _refresh_package_lists()
+        _run(*download, cwd=downloads)
     (archive,) = downloads.glob("*.deb")
     _run(get_tool("dpkg-deb"), "--extract", str(archive), str(target))
     shutil.rmtree(downloads)

@@ -27,6 +27,9 @@ PACKAGES: dict[str, str] = {
     "mount": "mount",
     "qemu-img": "qemu-utils",
     "qemu-system-x86_64": "qemu-system-x86",
+    "libvirtd": "libvirt-daemon",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
 }
 """Program -> Debian package that brings it."""
 
