@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from kubeletx_libvirt.network import GuestLink, PodLinks
-from kubeletx_libvirt.network.names import guest_device
+from kubeletx_libvirt.network.names import guest_device, outer_device
 
 from kubeletx.api import InvalidPod, NamespaceMode, Namespaces, PodUid, PortMapping, SandboxSpec
 from kubeletx.runtimes.clock import SystemClock
@@ -26,6 +26,7 @@ from kubeletx.testing.host import FakeHost
 from kubeletx.testing.lab import Lab, free_port
 
 _UIDS = (PodUid(f"vm-{number}-5c1e") for number in itertools.count())
+_MADE: set[PodUid] = set()
 
 
 class Node:
@@ -71,14 +72,16 @@ def ip(*arguments: str) -> str:
 
 
 def devices(lab: Lab) -> set[str]:
-    """Ports of the lab's bridge, and what stands in the node's namespace for guests."""
+    """Ports of the lab's bridge, and what stands in the node's namespace for the guests of these tests."""
     net = Path("/sys/class/net")
-    ours = {path.name for path in net.iterdir() if path.name.startswith(("kxp", "kxv"))}
+    names = {name(uid) for uid in _MADE for name in (guest_device, outer_device)}
+    ours = {path.name for path in net.iterdir() if path.name in names}
     return ours | {path.name for path in (net / lab.network.bridge / "brif").iterdir()}
 
 
 def sandbox(uid: PodUid | None = None, *, ports: tuple[PortMapping, ...] = ()) -> SandboxSpec:
     uid = uid or next(_UIDS)
+    _MADE.add(uid)
     return SandboxSpec(uid=uid, name=f"pod-{uid}", namespace="default", ports=ports)
 
 
