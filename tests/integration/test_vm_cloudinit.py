@@ -13,7 +13,7 @@ from vm_pods import address_of, ask, make_machines
 
 from kubeletx.testing.lab import Lab, put_manifest
 
-USER_DATA = b"#!/bin/sh\necho once > /www/ran\n"
+USER_DATA = b"#!/bin/sh\necho once > /tmp/ran\nmv /tmp/ran /www/ran\n"
 
 
 @pytest.fixture(scope="module")

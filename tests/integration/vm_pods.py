@@ -53,6 +53,9 @@ def ask(address: str, path: str = "/", *, port: int = 80, seconds: float = BOOT_
                 text: str = answer.read().decode()
                 return text
         except urllib.error.HTTPError as error:
+            if error.code == 404 and time.monotonic() < deadline:  # its own script has not come that far
+                time.sleep(0.3)
+                continue
             raise LabError(f"the guest at {address} answers {path} with {error.code}") from error
         except OSError as error:
             if time.monotonic() > deadline:
