@@ -93,6 +93,7 @@ def spec(request: pytest.FixtureRequest, tmp_path: Path) -> SandboxSpec:
 async def slow_lane(address: str, bytes_per_second: int) -> AsyncIterator[str]:
     """An address (host:port) that leads to `address`, slowly on the way back."""
     host, _, port = address.rpartition(":")
+    tasks: set[asyncio.Task[None]] = set()
 
     async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter, pause: float) -> None:
         with contextlib.suppress(OSError):
@@ -103,10 +104,17 @@ async def slow_lane(address: str, bytes_per_second: int) -> AsyncIterator[str]:
         target.close()
 
     async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
         far_reader, far_writer = await asyncio.open_connection(host, int(port))
-        await asyncio.gather(
-            copy(reader, far_writer, 0), copy(far_reader, writer, CHUNK_BYTES / bytes_per_second)
-        )
+        try:
+            await asyncio.gather(
+                copy(reader, far_writer, 0), copy(far_reader, writer, CHUNK_BYTES / bytes_per_second)
+            )
+        finally:
+            far_writer.transport.abort()
+            writer.transport.abort()
 
     server = await asyncio.start_server(lead, "127.0.0.1", 0)
     async with server:

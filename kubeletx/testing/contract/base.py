@@ -32,7 +32,7 @@ from ..specs import unit_spec as make_unit_spec
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 LOOK_EVERY_SECONDS = 0.02
 
 RUN = "trap 'exit 0' TERM; sleep 1000 & wait"
