@@ -71,7 +71,7 @@ async def reopen(runtime: Runtime) -> None:
             return None
         return True
 
-    await eventually(look, "a new connection")
+    await eventually(look, "a new connection", seconds=60)
 
 
 async def lost(runtime: Runtime) -> bool | None:

@@ -32,7 +32,7 @@ from ..specs import unit_spec as make_unit_spec
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 20.0
 LOOK_EVERY_SECONDS = 0.02
 
 RUN = "trap 'exit 0' TERM; sleep 1000 & wait"
@@ -191,12 +191,14 @@ async def with_image(runtime: Runtime, spec: UnitSpec, sandbox: SandboxSpec) -> 
     return msgspec.structs.replace(spec, image=msgspec.structs.replace(spec.image, ref=ref))
 
 
-async def eventually(look: Callable[[], Awaitable[T | None]], what: str) -> T:
-    """What `look` returns once it is not None; fails after `PATIENCE_SECONDS`, naming `what`."""
-    deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+async def eventually(
+    look: Callable[[], Awaitable[T | None]], what: str, *, seconds: float = PATIENCE_SECONDS
+) -> T:
+    """What `look` returns once it is not None; fails after `seconds`, naming `what`."""
+    deadline = asyncio.get_running_loop().time() + seconds
     while (found := await look()) is None:
         if asyncio.get_running_loop().time() > deadline:
-            pytest.fail(f"waited {PATIENCE_SECONDS:g} s for {what}")
+            pytest.fail(f"waited {seconds:g} s for {what}")
         await asyncio.sleep(LOOK_EVERY_SECONDS)
     return found
 
