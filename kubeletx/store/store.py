@@ -18,7 +18,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import structlog
 from sqlalchemy import MetaData
@@ -60,7 +60,7 @@ class Store:
         expected: bool = False,
         later_seconds: float = 1.0,
         later_limit: int = 10_000,
-    ) -> Store:
+    ) -> Self:
         """Open or make the database.
 
         `expected`: a missing file counts as lost (the agent has run here before). Raises InvalidConfig for

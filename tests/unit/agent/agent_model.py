@@ -113,7 +113,7 @@ class AgentModel:
 
     async def until(self, condition: Callable[[], Any], seconds: float = 200.0) -> None:
         """Let fake time pass, and threads work, until `condition` holds."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             end = self.clock.monotonic() + seconds
             while not condition():
                 assert self.clock.monotonic() < end, "it did not happen in time"

@@ -129,7 +129,7 @@ def test_a_terminal_is_raw_follows_its_size_and_is_set_back(
     process.send_signal(__import__("signal").SIGWINCH)
 
     async def resized() -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (120, 50) not in session.sizes:
                 await asyncio.sleep(0.01)
 

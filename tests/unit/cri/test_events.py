@@ -40,7 +40,7 @@ class Collector:
         self.task = asyncio.create_task(self._run(stream), name="collector")
 
     async def next(self) -> RuntimeEvent:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return await self.queue.get()
 
     async def stop(self) -> None:

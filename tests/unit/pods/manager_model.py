@@ -43,6 +43,7 @@ from kubeletx.volumes import VolumePreparer
 from kubeletx.volumes.mountinfo import MountPoint
 
 T = TypeVar("T")
+PATIENCE_SECONDS = 60  # real time: for a test that hangs, not for one on a slow machine
 FAST = Limits(probe_seconds=0.05, query_seconds=0.5, request_seconds=0.5, open_seconds=0.2)
 
 
@@ -55,6 +56,19 @@ def a_pod(name: str = "web", uid: str = "", *, runtime: str = "", containers: in
             spec=PodSpec(runtime_service_name=runtime or None, **spec),
         )
     )
+
+
+class CountingStore(Store):
+    """A store that knows how many of its calls are on the way."""
+
+    waiting = 0
+
+    async def _submit(self, work: Callable[[Any], T], *, is_read: bool) -> T:
+        self.waiting += 1
+        try:
+            return await super()._submit(work, is_read=is_read)
+        finally:
+            self.waiting -= 1
 
 
 class NoMounts:
@@ -101,6 +115,8 @@ class Node:
         self.registry: RuntimeRegistry
         self.services: PodServices
         self.tombstones: Tombstones
+        self._store: CountingStore | None = None
+        self._file_work = 0
 
     def _make(self, endpoint: Endpoint, _settings: Any, _host: Host) -> FakeRuntime:
         old = self.runtimes.get(endpoint.name)
@@ -111,14 +127,19 @@ class Node:
 
     async def blocking(self, function: Callable[..., T], /, *args: Any) -> T:
         """File work, on a thread as in the agent."""
-        return await asyncio.to_thread(function, *args)
+        self._file_work += 1
+        try:
+            return await asyncio.to_thread(function, *args)
+        finally:
+            self._file_work -= 1
 
     @contextlib.asynccontextmanager
     async def running(
         self, *, keeps_orphans: bool = False, listed: tuple[str, ...] = (), **admission: Any
     ) -> AsyncIterator[PodManager]:
         """One life of the agent. `listed`: the runtimes that answer at its start; empty: all."""
-        store = await Store.open(self.root / "db", [RUNTIME_TABLES, IMAGE_TABLES, POD_TABLES])
+        tables = [RUNTIME_TABLES, IMAGE_TABLES, POD_TABLES]
+        self._store = store = await CountingStore.open(self.root / "db", tables)
         bindings, self.tombstones = Bindings(store), Tombstones(store)
         await bindings.load()
         await self.tombstones.load()
@@ -195,13 +216,20 @@ class Node:
     # --- what a test does and sees ---
 
     async def until(self, condition: Callable[[], Any], seconds: float = 120.0) -> None:
-        """Let fake time pass, and threads work, until `condition` holds."""
-        async with asyncio.timeout(20):
+        """Let fake time pass until `condition` holds; it does not run ahead of a thread that works."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
             end = self.clock.monotonic() + seconds
             while not condition():
                 assert self.clock.monotonic() < end, "it did not happen in time"
-                await asyncio.sleep(0.002)
-                await self.clock.run_for(0.05)
+                await self.clock.run_for(0.001)
+                if self._threads_work:
+                    await asyncio.sleep(0.001)
+                else:
+                    await self.clock.run_for(max(0.05, (self.clock.next_wake_seconds or 0.0) - 0.05))
+
+    @property
+    def _threads_work(self) -> bool:
+        return bool(self._file_work or (self._store is not None and self._store.waiting))
 
     async def start(self, pod: Pod, source: str = "file") -> PodWorker:
         """Hand the pod over and wait until it runs."""

@@ -25,7 +25,7 @@ class Seen:
         self.queue = Inotify(self.events.extend)
 
     async def wait(self, mask: int, name: str = "") -> InotifyEvent:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 for event in self.events:
                     if event.mask & mask and event.name == name:

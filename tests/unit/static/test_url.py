@@ -44,7 +44,7 @@ class Running:
         await self.idle(asked + 1)
 
     async def idle(self, asked: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(self.server.requests) < asked or not self.clock.sleepers:
                 await asyncio.sleep(0)
 

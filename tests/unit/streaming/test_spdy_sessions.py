@@ -36,7 +36,7 @@ async def server(handler: Handler) -> AsyncIterator[str]:
         tasks.append(asyncio.create_task(serve(reader, writer)))
 
     listener = await asyncio.start_server(accept, "127.0.0.1", 0)
-    async with listener, asyncio.timeout(20):
+    async with listener, asyncio.timeout(60):
         port = listener.sockets[0].getsockname()[1]
         yield f"http://127.0.0.1:{port}/exec/token"
         await asyncio.gather(*tasks)

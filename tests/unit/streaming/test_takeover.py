@@ -33,7 +33,7 @@ async def server(
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             yield f"http://127.0.0.1:{runner.addresses[0][1]}", runner
     finally:
         await runner.cleanup()

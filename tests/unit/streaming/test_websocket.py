@@ -41,7 +41,7 @@ async def served(path: Path, serve: Serve) -> AsyncIterator[aiohttp.ClientSessio
     await web.UnixSite(runner, socket).start()
     try:
         async with (
-            asyncio.timeout(20),
+            asyncio.timeout(60),
             aiohttp.ClientSession(connector=aiohttp.UnixConnector(socket)) as client,
         ):
             yield client

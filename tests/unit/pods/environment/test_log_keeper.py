@@ -121,7 +121,7 @@ class Bench:
 
     async def until(self, expected: list[bytes]) -> None:
         """The log holds these lines (without their times)."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not self.log.exists() or self.lines() != expected:
                 await asyncio.sleep(0.005)
 

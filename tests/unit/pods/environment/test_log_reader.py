@@ -92,7 +92,7 @@ class Tail:
             self.shown += piece
 
     async def until(self, expected: bytes) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.shown != expected:
                 await asyncio.sleep(0.005)
 
