@@ -1,8 +1,10 @@
-"""``kubeletx logs``: the log of one container."""
+"""``kubeletx logs``: the log of one container, or of all containers of a pod."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from functools import partial
 
 import click
 
@@ -13,6 +15,7 @@ from .booleans import boolean, command
 from .client import AgentClient, Parameters, pod_path
 from .common import namespace_option, split_pod, with_agent
 from .completing import complete_containers, complete_pods
+from .log_lines import merge, with_prefix
 from .remote import choose_container
 
 
@@ -28,6 +31,8 @@ from .remote import choose_container
     shell_complete=complete_containers,
     help="Container; the first one by default.",
 )
+@boolean("--all-containers", help="Of all containers, one after the other; with -f as lines come.")
+@boolean("--prefix", help="Begin each line with [pod/NAME/CONTAINER].")
 @boolean("-f", "--follow", help="Go on as the log grows.")
 @boolean("-p", "--previous", help="The container's life before the present one.")
 @click.option("--tail", type=int, default=-1, metavar="N", help="Only the last lines; -1: all.")
@@ -46,6 +51,8 @@ def logs(
     pod: str,
     container: str,
     named: str,
+    all_containers: bool,
+    prefix: bool,
     follow: bool,
     previous: bool,
     tail: int,
@@ -58,9 +65,11 @@ def logs(
     """Print the log of a container of POD."""
     if since and since_time:
         raise click.UsageError("give --since or --since-time, not both")
+    if all_containers and (named or container):
+        raise click.UsageError(f"give --all-containers or the container {named or container!r}, not both")
     found = agent.get(pod_path(namespace, split_pod(pod)), Pod)
+    names = _all_containers(found) if all_containers else [choose_container(found, named or container)]
     parameters: Parameters = {
-        "container": choose_container(found, named or container),
         "follow": follow,
         "previous": previous,
         "timestamps": timestamps,
@@ -69,11 +78,24 @@ def logs(
         "sinceTime": since_time,
         "limitBytes": limit_bytes,
     }
+
+    def read(name: str) -> Iterator[bytes]:
+        path = pod_path(found.namespace, found.name, "log")
+        pieces = agent.chunks(path, {**parameters, "container": name})
+        return with_prefix(f"[pod/{found.name}/{name}] ", pieces) if prefix else pieces
+
     out = sys.stdout.buffer
-    for piece in agent.chunks(pod_path(found.namespace, found.name, "log"), parameters):
+    for piece in merge([partial(read, name) for name in names], at_once=follow):
         out.write(piece)
         out.flush()
     return 0
+
+
+def _all_containers(pod: Pod) -> list[str]:
+    """In the order in which they start; a virtual machine is its pod's only one."""
+    spec = pod.spec
+    containers = (*spec.init_containers, *spec.containers, *spec.ephemeral_containers)
+    return [container.name for container in containers] or [""]
 
 
 def _seconds(text: str) -> int:

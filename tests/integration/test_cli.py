@@ -107,6 +107,10 @@ def test_logs_are_shown_followed_and_cut(agent: PrivateAgent, tmp_path: Path) ->
     assert sorted(run(agent, "logs", "talker").splitlines()) == ["bad", "line 1", "line 2", "line 3"]
     assert run(agent, "logs", "talker", "--tail", "1").count("\n") == 1
     assert run(agent, "logs", "talker", "--timestamps").startswith("20")
+    (name,) = {
+        line.split()[0] for line in run(agent, "logs", "talker", "--all-containers", "--prefix").splitlines()
+    }
+    assert name.startswith("[pod/talker/")
     with popen(agent, "logs", "-f", "talker") as follower:
         assert follower.stdout is not None
         try:

@@ -1,0 +1,58 @@
+"""Several logs as one stream, and lines that tell where they come from."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+Log = Callable[[], Iterator[bytes]]
+
+
+def with_prefix(prefix: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Whole lines, each behind `prefix`; a last line without its end is given as it is."""
+    for line in whole_lines(pieces):
+        yield prefix.encode() + line
+
+
+def whole_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The same bytes, cut behind each line feed."""
+    rest = b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield line + b"\n"
+    if rest:
+        yield rest
+
+
+def merge(logs: Sequence[Log], *, at_once: bool) -> Iterator[bytes]:
+    """The logs one after the other, or line by line as they come.
+
+    The first error of any of them is raised. `at_once` uses a daemon thread for each log but a single one.
+    """
+    if not at_once or len(logs) == 1:
+        for log in logs:
+            yield from log()
+        return
+    lines: queue.SimpleQueue[bytes | Exception | None] = queue.SimpleQueue()
+
+    def read(log: Log) -> None:
+        try:
+            for line in whole_lines(log()):
+                lines.put(line)
+            lines.put(None)
+        except Exception as err:  # noqa: BLE001 - raised where the lines are read
+            lines.put(err)
+
+    for log in logs:
+        threading.Thread(target=read, args=(log,), name="log", daemon=True).start()
+    left = len(logs)
+    while left:
+        line = lines.get()
+        if isinstance(line, Exception):
+            raise line
+        if line is None:
+            left -= 1
+        else:
+            yield line
