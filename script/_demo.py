@@ -1,8 +1,9 @@
-"""The demo behind script/demo: a lab, an agent with examples/pods/, and a live table.
+"""The demo behind script/demo: a lab, an agent with the pods of examples/pods/, and a live table.
 
-Steps: start registry, network and two containerds; start the agent; wait until every pod is Running and
-ready on the runtime that it asked for; look at both containerds whether the pods really are there; print
-node readiness and usage; stay until Ctrl-C (not with --once); stop everything and check that nothing is left.
+Steps: start registry, network and two containerds, and make the guest's disk beside; start the agent, with libvirt
+in it; wait until every pod is Running and ready on the runtime that it asked for; look at both containerds and for
+the emulator whether the pods really are there; let containers and machine reach each other; print node readiness
+and usage; stay until Ctrl-C, or with --once delete the machine; stop everything and check that nothing is left.
 """
 
 from __future__ import annotations
@@ -15,26 +16,38 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
+import _demo_machine as machine
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
 from kubeletx.api.names import RUNTIME_SERVICE_NAME
+from kubeletx.cli.pod_status import summarise
 from kubeletx.kube.core import Pod
 from kubeletx.kube.load import load_pods
 from kubeletx.server.views import Usage
 from kubeletx.testing.lab import Lab, LabError, PrivateAgent, bound_runtime, is_ready
+from kubeletx.testing.lab.machines import PASSWORD
 
 ROOT = Path(__file__).resolve().parent.parent
 BASE = ROOT / ".demo" / "lab"
-MANIFESTS = ROOT / "examples" / "pods"
+CACHE = ROOT / ".cache" / "images"
+EXAMPLES = ROOT / "examples" / "pods"
+MANIFESTS = BASE / "manifests"
+"""What the agent reads: copies, so that everybody may play with them."""
+CONFIG = BASE / "config.json"
 NODE_NAME = "demo"
+MACHINE = "machine-demo"
+WEB = "web-a-demo"
+ANSWERS = {MACHINE: "guest", WEB: "served by containerd-a"}
+"""What they serve: the guest its host name."""
 TIMEOUT_SECONDS = 120
-NEEDED_BYTES = 50 << 20
-"""Disk space that images, root file systems and logs take, with room to spare."""
+NEEDED_BYTES = 400 << 20
+"""Disk space that images, root file systems and logs take, with room to spare; most while a guest's disk is made."""
 
 console = Console()
 
@@ -50,8 +63,8 @@ def main() -> int:
     once = parser.parse_args().once
     signal.signal(signal.SIGINT, _interrupt)  # also where it was ignored, as a shell does for background jobs
     signal.signal(signal.SIGTERM, _interrupt)
-    lab = Lab(BASE, cache_dir=ROOT / ".cache" / "images", logs_dir=ROOT / ".demo" / "logs", say=_say)
-    agent = PrivateAgent(lab, manifest_dir=MANIFESTS, node_name=NODE_NAME)
+    lab = Lab(BASE, cache_dir=CACHE, logs_dir=ROOT / ".demo" / "logs", say=_say)
+    agent = PrivateAgent(lab, manifest_dir=MANIFESTS, node_name=NODE_NAME, flags=[f"--config={CONFIG}"])
     status = 0
     try:
         run(lab, agent, stay=not once)
@@ -72,13 +85,19 @@ def main() -> int:
 
 
 def run(lab: Lab, agent: PrivateAgent, *, stay: bool) -> None:
-    """Start everything, wait for the pods, verify, show; with `stay` until Ctrl-C."""
+    """Start everything, wait for the pods, verify, show; with `stay` until Ctrl-C, else delete the machine too."""
     require_space()
+    image = machine.GuestImage(CACHE)
+    image.begin()
     lab.start()
-    _say("starting kubeletx")
+    if not image.is_made:
+        _say("waiting for the guest's disk, which is made of Debian packages the first time")
+    prepare(lab, image.path())
+    agent.endpoints = f"{lab.endpoints};{machine.endpoint(lab, CACHE)}"
+    _say("starting kubeletx, with libvirt in it")
     began = time.monotonic()
     agent.start()
-    wanted = wanted_runtimes(default=next(iter(lab.containerds)))
+    wanted = wanted_runtimes(containers=next(iter(lab.containerds)))
     watch_pods(agent, wanted, began)
     for name in lab.containerds:
         verify_on_runtime(lab, name, {pod for pod, runtime in wanted.items() if runtime == name})
@@ -86,12 +105,20 @@ def run(lab: Lab, agent: PrivateAgent, *, stay: bool) -> None:
     console.print(
         f"every pod is where it asked to be, {time.monotonic() - began:.1f} s after the agent started\n"
     )
+    show_machine(agent, began)
     show_node(agent)
     if not stay:
+        verify_deletion(agent)
         return
     console.print(
-        f"\nIn a second terminal (as root): [bold]{ROOT}/.venv/bin/kubeletx --root-dir {agent.root_dir} get pods[/]\n"
-        "Ctrl-C stops and removes everything.",
+        f"\nIn a second terminal, as root, in {ROOT}:\n"
+        f"  alias kx='.venv/bin/kubeletx --root-dir {agent.root_dir.relative_to(ROOT)}'\n"
+        "  kx get pods -o wide               all pods and their runtimes\n"
+        f"  kx logs -f {MACHINE}           what the machine's console said\n"
+        f"  kx vm console {MACHINE}        log in (root, {PASSWORD}); Ctrl-] leaves\n"
+        f"  kx exec {MACHINE} -- uname -a  a program in the guest, as in a container\n"
+        f"The pods are the files in {MANIFESTS.relative_to(ROOT)}: change, add or remove some.\n"
+        "Ctrl-C here stops and removes everything.",
         highlight=False,
     )
     try:
@@ -102,6 +129,12 @@ def run(lab: Lab, agent: PrivateAgent, *, stay: bool) -> None:
     raise DemoFailed("the agent ended by itself")
 
 
+def prepare(lab: Lab, image: Path) -> None:
+    """Write what the agent reads: its configuration and the pods."""
+    CONFIG.write_text(machine.settings(image))
+    shutil.copytree(EXAMPLES, MANIFESTS)
+
+
 def require_space() -> None:
     """DemoFailed when the disk below .demo/ is too full."""
     BASE.parent.mkdir(exist_ok=True)
@@ -110,12 +143,13 @@ def require_space() -> None:
         raise DemoFailed(f"{free >> 20} MB are free at {BASE.parent}, {NEEDED_BYTES >> 20} MB are needed")
 
 
-def wanted_runtimes(*, default: str) -> dict[str, str]:
-    """Pod name (as the node shows it) to the runtime that its manifest asks for."""
+def wanted_runtimes(*, containers: str) -> dict[str, str]:
+    """Pod name (as the node shows it) to the runtime that its manifest asks for; `containers`: their default."""
     wanted = {}
-    for path in sorted(MANIFESTS.glob("*.yaml")):
+    for path in sorted(EXAMPLES.glob("*.yaml")):
         for pod in load_pods(path.read_bytes(), str(path)):
             named = pod.spec.runtime_service_name or pod.metadata.annotations.get(RUNTIME_SERVICE_NAME)
+            default = containers if pod.spec.virtual_machine is None else machine.RUNTIME
             wanted[f"{pod.metadata.name}-{NODE_NAME}"] = named or default
     return wanted
 
@@ -176,23 +210,20 @@ def describe(pod: Pod) -> str:
 def pod_table(pods: dict[str, Pod], wanted: dict[str, str]) -> Table:
     """One row for each pod."""
     table = make_table("pods", "POD", "ASKED FOR", "RUNTIME", "STATUS", "READY", "RESTARTS", "IP")
+    moment = datetime.now(UTC)
     for name, runtime in wanted.items():
         pod = pods.get(name)
         if pod is None:
             table.add_row(name, runtime, "", "[dim]unknown[/]", "", "", "")
             continue
-        sidecars = {one.name for one in pod.spec.init_containers if one.restart_policy == "Always"}
-        containers = [one for one in pod.status.init_container_statuses if one.name in sidecars]
-        containers += pod.status.container_statuses
-        ready = sum(1 for one in containers if one.ready)
-        settled = is_settled(pod, runtime)
+        summary = summarise(pod, moment)
         table.add_row(
             name,
             runtime,
             bound_runtime(pod),
-            f"[{'green' if settled else 'yellow'}]{pod.status.phase or 'Pending'}[/]",
-            f"{ready}/{len(pod.spec.containers) + len(sidecars)}",
-            str(sum(one.restart_count or 0 for one in containers)),
+            f"[{'green' if is_settled(pod, runtime) else 'yellow'}]{summary.status}[/]",
+            summary.ready,
+            summary.restarts.partition(" ")[0],
             pod.status.pod_ip or "",
         )
     return table
@@ -219,6 +250,46 @@ def verify_pages(agent: PrivateAgent) -> None:
             raise DemoFailed(f"{pod.metadata.name} does not serve {url}: {err}") from err
         if page != f"served by {bound_runtime(pod)}":
             raise DemoFailed(f"{pod.metadata.name} serves {page!r}")
+
+
+def show_machine(agent: PrivateAgent, began: float) -> None:
+    """Wait for the guest, then let the node, a container and the guest ask each other over the pod network."""
+    if len(machine.emulators(agent)) != 1:
+        raise DemoFailed(f"{len(machine.emulators(agent))} emulators run, and one machine is to")
+    _say("waiting for the guest to boot; it is emulated")
+    said = machine.wait_booted(agent, MACHINE)
+    addresses = {pod.metadata.name: pod.status.pod_ip or "" for pod in agent.pods()}
+    guest, web = f"http://{addresses[MACHINE]}/", f"http://{addresses[WEB]}:8080/"
+    answers = [
+        ("the node", MACHINE, machine.ask(addresses[MACHINE])),
+        (WEB, MACHINE, machine.fetch_in(agent, WEB, guest)),
+        (MACHINE, WEB, machine.fetch_in(agent, MACHINE, web)),
+    ]
+    console.print(
+        f"the guest is up, {time.monotonic() - began:.1f} s after the agent started; its console says:"
+    )
+    for line in said:
+        console.print(f"  [green]{line}[/]", highlight=False)
+    console.print()
+    table = make_table("over the pod network", "FROM", "TO", "ANSWER")
+    for row in answers:
+        table.add_row(*row)
+    console.print(table, "")
+    wrong = [row for row in answers if row[2] != ANSWERS[row[1]]]
+    if wrong:
+        raise DemoFailed(f"{wrong[0][0]} got {wrong[0][2]!r} from {wrong[0][1]}")
+
+
+def verify_deletion(agent: PrivateAgent) -> None:
+    """Without its manifest the machine ends, and nothing of it stays."""
+    _say(f"deleting {MACHINE}")
+    pod = agent.wait_for(MACHINE)
+    began = time.monotonic()
+    (MANIFESTS / "machine.yaml").unlink()
+    agent.wait_gone(MACHINE)
+    if left := machine.remains(agent, pod):
+        raise DemoFailed(f"{MACHINE} is gone, but not {', '.join(left)}")
+    console.print(f"{MACHINE} is gone, with emulator, disk and address ({time.monotonic() - began:.1f} s)")
 
 
 def show_node(agent: PrivateAgent) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -14,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.timeout(300)
-def test_the_demo_runs_every_example_pod_where_it_asked_to_be_and_leaves_nothing() -> None:
+def test_the_demo_runs_containers_and_a_machine_where_they_asked_to_be_and_leaves_nothing() -> None:
     done = subprocess.run(
         ["bash", "script/demo", "--once"],
         cwd=ROOT,
@@ -26,5 +27,10 @@ def test_the_demo_runs_every_example_pod_where_it_asked_to_be_and_leaves_nothing
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "every pod is where it asked to be" in done.stdout
+    assert re.search(r"machine-demo +libvirt-qemu +libvirt-qemu +Running +1/1 +0 +[0-9.]+", done.stdout)
+    assert "hello from guest" in done.stdout
+    assert re.search(r"web-a-demo +machine-demo +guest", done.stdout)
+    assert re.search(r"machine-demo +web-a-demo +served by containerd-a", done.stdout)
+    assert "machine-demo is gone, with emulator, disk and address" in done.stdout
     assert "nothing is left" in done.stdout
     assert leftovers(ROOT / ".demo" / "lab") == []

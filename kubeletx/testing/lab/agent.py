@@ -50,7 +50,8 @@ class PrivateAgent:
         self.logs_dir = lab.base_dir / f"{name}-pod-logs"
         self.manifest_dir = manifest_dir
         self.node_name = node_name
-        self._endpoints = endpoints
+        self.endpoints = endpoints
+        """What `start` gives the agent; None: every containerd of the lab."""
         self._flags = tuple(flags)
         self._name = name
         self.daemon: Daemon | None = None
@@ -70,7 +71,7 @@ class PrivateAgent:
         arguments = [
             str(_program()),
             f"--root-dir={self.root_dir}",
-            f"--container-runtime-endpoint={self._endpoints or self.lab.endpoints}",
+            f"--container-runtime-endpoint={self.endpoints or self.lab.endpoints}",
             f"--hostname-override={self.node_name}",
             f"--pod-logs-dir={self.logs_dir}",
             f"--cni-conf-dir={self.lab.network.conf_dir}",

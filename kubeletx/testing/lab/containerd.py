@@ -75,7 +75,10 @@ _HANDLER = """\
         Root = "{runc_root}"
 """
 
-_MAX_SOCKET_PATH = 100
+MAX_SOCKET_PATH = 100
+"""Longest path that is used for a socket; the kernel takes 107."""
+SHORT_DIRECTORY = Path("/run/kubeletx-lab")
+"""For sockets of labs whose own directory has too long a path; `sweep.clean` removes them."""
 _CRI_STATUS = "/runtime.v1.RuntimeService/Status"
 
 
@@ -216,10 +219,10 @@ class PrivateContainerd:
 def socket_path(directory: Path) -> Path:
     """Where the socket goes: beside the other files, or below /run when that path is too long for one."""
     wanted = directory / "containerd.sock"
-    if len(str(wanted)) + len(".ttrpc") <= _MAX_SOCKET_PATH:
+    if len(str(wanted)) + len(".ttrpc") <= MAX_SOCKET_PATH:
         return wanted
     key = hashlib.sha256(str(directory).encode()).hexdigest()[:12]
-    return Path("/run/kubeletx-lab") / f"{key}.sock"
+    return SHORT_DIRECTORY / f"{key}.sock"
 
 
 def answers_cri(endpoint: str, *, timeout_seconds: float = 2) -> bool:

@@ -7,10 +7,12 @@ libvirt's directories are private ones; it can be stopped, paused and killed whi
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 from pathlib import Path
 
 from . import sweep
+from .containerd import MAX_SOCKET_PATH, SHORT_DIRECTORY
 from .images import default_cache_dir
 from .process import Daemon, process_state
 from .tools import daemon_environment, get_tool
@@ -23,6 +25,8 @@ stdio_handler = "file"
 security_driver = "none"
 namespaces = []
 """
+_LONGEST_SOCKET = "/lib/qemu/channel/target/domain-9999-kx-01234567/org.qemu.guest_agent.0"
+"""Below the root of the embedded driver."""
 _SYSTEM_DIRECTORIES = (
     "/run/libvirt",
     "/etc/libvirt",
@@ -32,15 +36,18 @@ _SYSTEM_DIRECTORIES = (
 )
 
 
-def embedded_endpoint(root: Path, *, name: str = "libvirt-qemu") -> str:
+def embedded_endpoint(root: Path, *, name: str = "libvirt-qemu", cache_dir: Path | None = None) -> str:
     """Value for --container-runtime-endpoint: libvirt's driver in the agent, its files below `root`."""
-    return f"vm:{name}:{embedded_url(root)}"
+    return f"vm:{name}:{embedded_url(root, cache_dir=cache_dir)}"
 
 
-def embedded_url(root: Path) -> str:
-    """The URI. What libvirt found out about the emulator is shared between runs: asking takes seconds."""
-    _share_cache(root / "cache" / "qemu" / "capabilities")
-    return f"qemu:///embed?root={root}"
+def embedded_url(root: Path, *, cache_dir: Path | None = None) -> str:
+    """The URI. What libvirt found out about the emulator is shared between runs: asking takes seconds.
+
+    `cache_dir`: where that is kept, beside the packed images; None: the user's cache.
+    """
+    _share_cache(root / "cache" / "qemu" / "capabilities", cache_dir)
+    return f"qemu:///embed?root={_short(root)}"
 
 
 class PrivateLibvirtd:
@@ -127,9 +134,20 @@ class PrivateLibvirtd:
         sweep.remove_tree(self.directory)
 
 
-def _share_cache(path: Path) -> None:
-    shared = default_cache_dir().parent / "libvirt-capabilities"
+def _share_cache(path: Path, cache_dir: Path | None = None) -> None:
+    shared = (cache_dir or default_cache_dir()).parent / "libvirt-capabilities"
     shared.mkdir(parents=True, exist_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         path.symlink_to(shared)
+
+
+def _short(root: Path) -> Path:
+    """`root`, or where the path of a guest's socket would become too long for one, a link to it below /run."""
+    if len(str(root)) + len(_LONGEST_SOCKET) <= MAX_SOCKET_PATH:
+        return root
+    link = SHORT_DIRECTORY / f"{hashlib.sha256(str(root).encode()).hexdigest()[:12]}.libvirt"
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(root)
+    return link

@@ -27,7 +27,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -249,8 +249,7 @@ def load_machine_image(cache_dir: Path | None = None, *, kernel: Kernel = Kernel
 
 def _build(scratch: Path, path: Path, *, package: str, busybox: bytes) -> None:
     unpacked = scratch / "unpacked"
-    for name in (package, "qemu-guest-agent", "syslinux", "syslinux-common", "mtools"):
-        _unpack(name, scratch, unpacked)
+    _unpack((package, "qemu-guest-agent", "syslinux", "syslinux-common", "mtools"), scratch, unpacked)
     (kernel,) = unpacked.glob("boot/vmlinuz-*")
     (modules,) = unpacked.glob("lib/modules/*")
     initrd = scratch / "initrd"
@@ -391,19 +390,22 @@ def _refresh_package_lists() -> None:
     _run(get_tool("apt-get"), "-q", "update")
 
 
-def _unpack(package: str, scratch: Path, target: Path) -> None:
-    """Download a package without installing it and unpack it below `target`."""
+def _unpack(packages: Sequence[str], scratch: Path, target: Path) -> None:
+    """Download packages without installing them and unpack them below `target`."""
     target.mkdir(exist_ok=True)
-    downloads = scratch / package
+    downloads = scratch / "downloads"
     downloads.mkdir()
-    download = (get_tool("apt-get"), "-q", "-o", "APT::Sandbox::User=root", "download", package)
+    download = (get_tool("apt-get"), "-q", "-o", "APT::Sandbox::User=root", "download", *packages)
     try:
         _run(*download, cwd=downloads)
     except LabError:
         _refresh_package_lists()
         _run(*download, cwd=downloads)
-    (archive,) = downloads.glob("*.deb")
-    _run(get_tool("dpkg-deb"), "--extract", str(archive), str(target))
+    archives = sorted(downloads.glob("*.deb"))
+    if len(archives) != len(packages):
+        raise LabError(f"of {', '.join(packages)} came only {', '.join(path.name for path in archives)}")
+    for archive in archives:
+        _run(get_tool("dpkg-deb"), "--extract", str(archive), str(target))
     shutil.rmtree(downloads)
 
 

@@ -179,8 +179,11 @@ def _shim_sockets(containerd_dir: Path) -> list[Path]:
 
 
 def _remove_short_sockets(base_dir: Path) -> None:
-    from .containerd import socket_path
+    from .containerd import SHORT_DIRECTORY, socket_path
 
+    for link in SHORT_DIRECTORY.glob("*"):
+        if link.is_symlink() and link.readlink().is_relative_to(base_dir):
+            link.unlink(missing_ok=True)
     if base_dir.is_dir():
         for directory in _containerd_directories(base_dir):
             socket = socket_path(directory)

@@ -24,8 +24,6 @@ class Settings(ImageSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Most processors one machine may ask for."""
     watchdog: bool = False
     """Give every machine an i6300esb watchdog; when the guest lets it run out, the machine ends."""
-    image_directories: tuple[str, ...] = ()
-    """Local paths and file URLs of images are allowed below these only."""
     networks: dict[str, NetworkTarget] = {}
     """What a pod's ``vpc`` and ``nics[].subnetName`` stand for on this node."""
     ports: dict[str, PortEntry] = {}

@@ -121,7 +121,7 @@ def check_within(size: Size, made_with: dict[str, int]) -> None:
         raise InvalidPod(
             field="resources.limits[cpu]",
             problem=f"{size.vcpus} processors are more than the {most_vcpus} that the machine can grow to",
-            fix="ask for less, or make the pod anew with annotation kubeletx.io/vm-max-vcpus",
+            fix="ask for less, or make the pod anew with annotation kubeletx.io/vm-max-cpus",
         )
     if most_memory and size.memory_bytes > most_memory:
         raise InvalidPod(

@@ -1,0 +1,128 @@
+"""The demo's virtual machine: its image, libvirt's settings, and what is checked of it.
+
+libvirt's driver runs inside the agent (``qemu:///embed``), so there is no daemon and nothing of the machine's own
+libvirt is touched. Guests are emulated: that works everywhere, whatever the machine's KVM is like.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from kubeletx.kube.core import Pod
+from kubeletx.testing.lab import Lab, LabError, PrivateAgent
+from kubeletx.testing.lab.libvirt import embedded_endpoint
+from kubeletx.testing.lab.machines import UP, load_machine_image
+from kubeletx.testing.lab.process import list_pids
+
+RUNTIME = "libvirt-qemu"
+ALIAS = "demo-guest"
+"""What the manifest calls the image."""
+GREETING = "hello from "
+"""What the guest says when it runs the manifest's script."""
+BOOT_SECONDS = 120
+
+
+class GuestImage:
+    """The guest's disk, made beside everything else that starts: from Debian packages, kept in the cache."""
+
+    def __init__(self, cache_dir: Path) -> None:
+        self._cache_dir = cache_dir
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="guest-image")
+        self._made: Future[Path] | None = None
+
+    def begin(self) -> None:
+        """Start making it, if it is not there."""
+        self._made = self._pool.submit(load_machine_image, self._cache_dir)
+
+    @property
+    def is_made(self) -> bool:
+        """Whether nobody would have to wait for it."""
+        return self._made is not None and self._made.done()
+
+    def path(self) -> Path:
+        """The qcow2 file. LabError when it could not be made."""
+        if self._made is None:
+            self.begin()
+            return self.path()
+        return self._made.result()
+
+
+def settings(image: Path) -> str:
+    """The agent's configuration: libvirt's part of it."""
+    plugin = {
+        "accelerator": "qemu",
+        "imageDirectories": [str(image.parent)],
+        "imageAliases": {ALIAS: str(image)},
+    }
+    return json.dumps(
+        {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "kubeletx": {"plugins": {"libvirt": plugin}},
+        },
+        indent=2,
+    )
+
+
+def endpoint(lab: Lab, cache_dir: Path) -> str:
+    """libvirt's driver as a runtime of the agent."""
+    return embedded_endpoint(lab.base_dir / "v", name=RUNTIME, cache_dir=cache_dir)
+
+
+def wait_booted(agent: PrivateAgent, name: str) -> tuple[str, ...]:
+    """What the guest said of itself, once it is up. LabError after a time limit."""
+    deadline = time.monotonic() + BOOT_SECONDS
+    while UP not in (log := agent.cli("logs", name).stdout):
+        if time.monotonic() > deadline:
+            raise LabError(f"{name} did not say {UP!r} in {BOOT_SECONDS} s; its console:\n{log[-2000:]}")
+        time.sleep(0.3)
+    return tuple(line.strip() for line in log.splitlines() if GREETING in line or UP in line)
+
+
+def ask(address: str) -> str:
+    """The page that a guest serves, asked from the node. LabError when it does not."""
+    url = f"http://{address}/"
+    try:
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            page: str = answer.read().decode()
+    except OSError as err:
+        raise LabError(f"the machine does not serve {url}: {err}") from err
+    return page.strip()
+
+
+def fetch_in(agent: PrivateAgent, name: str, url: str) -> str:
+    """The page that somebody in this pod, container or guest, gets. LabError when he gets none."""
+    done = agent.cli("exec", name, "--", "wget", "-q", "-O", "-", url)
+    if done.returncode != 0:
+        raise LabError(f"{name} gets nothing from {url}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout.strip()
+
+
+def emulators(agent: PrivateAgent) -> dict[int, str]:
+    """The QEMU processes whose disks are the agent's, as the kernel knows them."""
+    return {pid: line for pid, line in _command_lines() if f"{agent.root_dir}/" in line}
+
+
+def remains(agent: PrivateAgent, pod: Pod) -> list[str]:
+    """What is still there of a deleted machine, in words."""
+    found = {
+        "its emulator": emulators(agent),
+        "its disk": list(agent.root_dir.glob("runtimes/*/disks/*/*")),
+        f"its address {pod.status.pod_ip}": pod.status.pod_ip in agent.lab.network.list_addresses(),
+    }
+    return [words for words, is_there in found.items() if is_there]
+
+
+def _command_lines() -> Iterator[tuple[int, str]]:
+    for pid in list_pids():
+        try:
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:  # it ended just now
+            continue
+        if "qemu-system" in line.partition(" ")[0]:
+            yield pid, line
