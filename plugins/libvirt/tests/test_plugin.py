@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kubeletx_libvirt.config import Settings
+from kubeletx_libvirt.images.settings import ImageSettings
 from kubeletx_libvirt.plugin import PARAMETERS, SCHEMES, kubeletx_register_runtimes, make_runtime
 
 from kubeletx.api import ENTRY_POINT_GROUP
@@ -48,3 +49,9 @@ def test_making_a_runtime_does_not_connect(tmp_path: Path) -> None:
         endpoint("qemu+unix:///system?socket=/no/such", workload_type="vm"), None, FakeHost(tmp_path)
     )
     assert runtime.traits().details == ("machine",)
+
+
+def test_the_image_stores_defaults_are_the_plugins() -> None:
+    """Local images without `imageDirectories` are then allowed to pods of manifests."""
+    stores = ImageSettings()
+    assert all(getattr(Settings(), name) == getattr(stores, name) for name in ImageSettings.__struct_fields__)
