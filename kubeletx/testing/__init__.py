@@ -5,7 +5,8 @@
 
 from .clock import FakeClock
 from .fake_backend import Behaviour, FakeBackend
-from .fake_runtime import Call, FakeRuntime
+from .fake_calls import Call
+from .fake_runtime import FakeRuntime
 from .faults import Script
 from .host import FakeEventSink, FakeHost, Recorded, endpoint
 from .sessions import FakeSession

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ..api import NotFound, Unsupported
 from ..server.views import MachineSize, MachineView, NicRequest, NicView, PodTarget, SnapshotView
-from .fake_runtime import one_pixel_png
+from .fake_machine_calls import one_pixel_png
 
 _POWER = {
     "pause": ("paused", "paused"),

@@ -18,30 +18,21 @@ from __future__ import annotations
 
 import asyncio
 import random
-import zlib
-from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
-
-from msgspec.structs import replace
+from typing import TypeVar
 
 from ..api import (
     CAPABILITIES,
-    AlreadyExists,
     Channel,
     Clock,
     Conflict,
-    EventKind,
     ExecResult,
     ImageAuth,
     ImageFilesystem,
     ImageSpec,
     ImageStatus,
-    KubeletxError,
     LogMode,
-    Nic,
-    NicStatus,
     NotFound,
     PullProgress,
     Resources,
@@ -55,7 +46,6 @@ from ..api import (
     SandboxStatus,
     SandboxSummary,
     Session,
-    SnapshotStatus,
     StoreId,
     StoreInfo,
     StreamRequest,
@@ -74,28 +64,19 @@ from ..api import (
 )
 from .clock import FakeClock
 from .fake_backend import FakeBackend, FakeUnit
-from .faults import Script, Scripts
+from .fake_machine_calls import FakeMachineCalls
 from .sessions import FakeSession
 
 T = TypeVar("T")
 S = TypeVar("S", SandboxSummary, UnitSummary)
 
-JOURNAL_LIMIT = 100_000
 KILLED = 137
 
 ExecHandler = Callable[[UnitId, Sequence[str], FakeSession], Awaitable[int]]
 """A command inside a unit: reads and answers through the session, returns the exit code."""
 
 
-class Call(NamedTuple):
-    """One call that came: which, about what, and when on the monotonic clock."""
-
-    method: str
-    key: str
-    at: float
-
-
-class FakeRuntime:
+class FakeRuntime(FakeMachineCalls):
     """A `Runtime` with every capability, in memory."""
 
     def __init__(
@@ -115,14 +96,9 @@ class FakeRuntime:
         `latency`: seconds on the clock per method name. Log capabilities follow `traits.log_mode`.
         `shuffle`: lists come in this random order, since no order of a list may decide anything.
         """
-        self.name = name
-        self.clock: Clock = clock or (backend.clock if backend else FakeClock(auto_advance=True))
-        self.backend = backend or FakeBackend(clock=self.clock)
+        ticking = clock or (backend.clock if backend else FakeClock(auto_advance=True))
+        super().__init__(name, clock=ticking, backend=backend or FakeBackend(clock=ticking), latency=latency)
         self.declared = traits or Traits(details=("process", "machine", "custom"))
-        self.latency = dict(latency or {})
-        self.scripts = Scripts(self.clock)
-        self.counts: Counter[str] = Counter()
-        self.journal: deque[Call] = deque(maxlen=JOURNAL_LIMIT)
         self.runtime_ready = True
         self.network_ready = True
         self.is_open = False
@@ -134,34 +110,6 @@ class FakeRuntime:
         if self.declared.log_mode is not LogMode.STREAM:
             absent.add(SupportsLogStream)
         self.capabilities: set[type] = set(CAPABILITIES) - absent
-
-    def script(
-        self,
-        call: str,
-        *,
-        times: int | None = None,
-        delay_seconds: float = 0.0,
-        hang: bool = False,
-        error: KubeletxError | None = None,
-        after_effect: bool = False,
-        key: str = "",
-    ) -> Script:
-        """Decide what happens to the next calls of `call` ("*": of any); see `Script`."""
-        return self.scripts.add(
-            Script(
-                call=call,
-                times=times,
-                delay_seconds=delay_seconds,
-                hang=hang,
-                error=error,
-                after_effect=after_effect,
-                key=key,
-            )
-        )
-
-    def calls(self, method: str) -> list[Call]:
-        """The journal of one method, oldest first."""
-        return [call for call in self.journal if call.method == method]
 
     # --- connection ---
 
@@ -430,7 +378,7 @@ class FakeRuntime:
             raise Conflict(f"sandbox {sandbox_id} is not ready")
         return FakeSession(echo=True)
 
-    # --- resize, standby, machine verbs, checkpoint ---
+    # --- resize, standby, checkpoint ---
 
     async def update_resources(self, unit_id: UnitId, resources: Resources) -> None:
         """Grant what is asked."""
@@ -450,117 +398,6 @@ class FakeRuntime:
         """RUNNING or HELD to PARKED."""
         await self._move("hibernate", unit_id, {UnitState.RUNNING, UnitState.HELD}, UnitState.PARKED)
 
-    async def pause(self, unit_id: UnitId) -> None:
-        """RUNNING to HELD."""
-        await self._move("pause", unit_id, {UnitState.RUNNING}, UnitState.HELD)
-
-    async def resume(self, unit_id: UnitId) -> None:
-        """HELD or PARKED to RUNNING."""
-        await self._move("resume", unit_id, {UnitState.HELD, UnitState.PARKED}, UnitState.RUNNING)
-
-    async def suspend(self, unit_id: UnitId) -> None:
-        """RUNNING or HELD to PARKED."""
-        await self._move("suspend", unit_id, {UnitState.RUNNING, UnitState.HELD}, UnitState.PARKED)
-
-    async def reboot(self, unit_id: UnitId, delay_seconds: float) -> None:
-        """The guest restarts inside the same unit, at once."""
-        await self._call("reboot", unit_id, lambda: self._reboot(unit_id))
-
-    def _reboot(self, unit_id: UnitId) -> None:
-        self._alive(unit_id).restarts += 1
-        self.backend.set_state(unit_id, UnitState.RUNNING)
-
-    async def power_off(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """The machine ends; `start_unit` brings it back."""
-        await self._call("power_off", unit_id, lambda: self.backend.exit_unit(unit_id, 0))
-
-    async def create_snapshot(self, unit_id: UnitId, name: str, memory: bool) -> SnapshotStatus:
-        """Remember the unit's state under the name."""
-        return await self._call(
-            "create_snapshot", unit_id, lambda: self._create_snapshot(unit_id, name, memory)
-        )
-
-    def _create_snapshot(self, unit_id: UnitId, name: str, memory: bool) -> SnapshotStatus:
-        unit = self.backend.unit(unit_id)
-        if name in unit.snapshots:
-            raise AlreadyExists(f"unit {unit_id} has a snapshot {name!r} already")
-        made = SnapshotStatus(
-            name=name,
-            created_at_ns=self.backend.now_ns(),
-            with_memory=memory,
-            is_current=True,
-            parent=unit.current_snapshot,
-        )
-        unit.snapshots[name] = made
-        unit.snapshot_states[name] = unit.summary.state
-        unit.current_snapshot = name
-        return made
-
-    async def list_snapshots(self, unit_id: UnitId) -> Sequence[SnapshotStatus]:
-        """All of them, oldest first."""
-        return await self._call("list_snapshots", unit_id, lambda: self._list_snapshots(unit_id))
-
-    def _list_snapshots(self, unit_id: UnitId) -> Sequence[SnapshotStatus]:
-        unit = self.backend.unit(unit_id)
-        current = unit.current_snapshot
-        return [replace(one, is_current=one.name == current) for one in unit.snapshots.values()]
-
-    async def restore_snapshot(self, unit_id: UnitId, name: str) -> None:
-        """The state that the unit had; with memory also whether it was paused."""
-        await self._call("restore_snapshot", unit_id, lambda: self._restore_snapshot(unit_id, name))
-
-    def _restore_snapshot(self, unit_id: UnitId, name: str) -> None:
-        unit = self.backend.unit(unit_id)
-        found = unit.snapshots.get(name)
-        if found is None:
-            raise NotFound(f"unit {unit_id} has no snapshot {name!r}")
-        unit.current_snapshot = name
-        if found.with_memory:
-            self.backend.set_state(unit_id, unit.snapshot_states[name])
-
-    async def delete_snapshot(self, unit_id: UnitId, name: str) -> None:
-        """Forget it."""
-        await self._call("delete_snapshot", unit_id, lambda: self._delete_snapshot(unit_id, name))
-
-    def _delete_snapshot(self, unit_id: UnitId, name: str) -> None:
-        unit = self.backend.unit(unit_id)
-        gone = unit.snapshots.pop(name, None)
-        if gone is not None and unit.current_snapshot == name:
-            unit.current_snapshot = gone.parent if gone.parent in unit.snapshots else ""
-
-    async def attach_nic(self, unit_id: UnitId, nic: Nic) -> None:
-        """Plug it in."""
-        await self._call("attach_nic", nic.name, lambda: self._attach_nic(unit_id, nic))
-
-    def _attach_nic(self, unit_id: UnitId, nic: Nic) -> None:
-        self._alive(unit_id).nics.setdefault(nic.name, self.backend.nic_status(nic))
-
-    async def detach_nic(self, unit_id: UnitId, name: str) -> None:
-        """Unplug it; the guest lets go at once."""
-        await self._call("detach_nic", name, lambda: self._detach_nic(unit_id, name))
-
-    def _detach_nic(self, unit_id: UnitId, name: str) -> None:
-        self.backend.unit(unit_id).nics.pop(name, None)
-
-    async def list_nics(self, unit_id: UnitId) -> Sequence[NicStatus]:
-        """Those it was made with and those plugged in since; ``eth0`` is the pod network's."""
-        return await self._call("list_nics", unit_id, lambda: list(self.backend.unit(unit_id).nics.values()))
-
-    async def screenshot(self, unit_id: UnitId) -> bytes:
-        """A black PNG of one pixel."""
-        return await self._call("screenshot", unit_id, lambda: self._screenshot(unit_id))
-
-    def _screenshot(self, unit_id: UnitId) -> bytes:
-        self._alive(unit_id)
-        return one_pixel_png()
-
-    async def definition(self, unit_id: UnitId) -> str:
-        """A line of XML."""
-        return await self._call("definition", unit_id, lambda: self._definition(unit_id))
-
-    def _definition(self, unit_id: UnitId) -> str:
-        return f"<domain type='fake'><name>{self.backend.unit(unit_id).summary.name}</name></domain>\n"
-
     async def checkpoint(self, unit_id: UnitId, path: str, timeout_seconds: float) -> None:
         """Write a small file to `path`."""
         await self._call("checkpoint", unit_id, lambda: self._checkpoint(unit_id, path))
@@ -569,61 +406,10 @@ class FakeRuntime:
         self._alive(unit_id)
         Path(path).write_bytes(b"checkpoint of " + unit_id.encode() + b"\n")
 
-    # --- private ---
-
-    def _alive(self, unit_id: UnitId) -> FakeUnit:
-        unit = self.backend.unit(unit_id)
-        if not unit.summary.state.is_alive:
-            raise Conflict(f"unit {unit_id} is {unit.summary.state.value}")
-        return unit
-
     def _shuffled(self, found: list[S]) -> list[S]:
         if self._shuffle is not None:
             self._shuffle.shuffle(found)
         return found
-
-    async def _move(self, method: str, unit_id: UnitId, allowed: set[UnitState], to: UnitState) -> None:
-        await self._call(method, unit_id, lambda: self._change(method, unit_id, allowed, to))
-
-    def _change(self, method: str, unit_id: UnitId, allowed: set[UnitState], to: UnitState) -> None:
-        state = self.backend.unit(unit_id).summary.state
-        if state is to:
-            return
-        if state not in allowed:
-            raise Conflict(f"cannot {method} unit {unit_id}: it is {state.value}")
-        self.backend.set_state(unit_id, to, EventKind.CHANGED)
-
-    async def _enter(self, method: str, key: str) -> Script | None:
-        self.counts[method] += 1
-        self.journal.append(Call(method, key, self.clock.monotonic()))
-        script = self.scripts.pick(method, key)
-        if (seconds := self.latency.get(method)) is not None:
-            await self.clock.sleep(seconds)
-        await self.scripts.play(script, after_effect=False)
-        if not self.backend.alive:
-            raise Unavailable(f"runtime {self.name} does not answer")
-        return script
-
-    async def _call(self, method: str, key: str, effect: Callable[[], T]) -> T:
-        script = await self._enter(method, key)
-        result = effect()
-        await self.scripts.play(script, after_effect=True)
-        return result
-
-
-def one_pixel_png() -> bytes:
-    """The smallest picture that viewers open."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
-
-    header = (1).to_bytes(4, "big") * 2 + bytes([8, 0, 0, 0, 0])
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", header)
-        + chunk(b"IDAT", zlib.compress(b"\0\0"))
-        + chunk(b"IEND", b"")
-    )
 
 
 async def run_fake_command(unit_id: UnitId, command: Sequence[str], session: FakeSession) -> int:

@@ -1,4 +1,4 @@
-"""Fixtures of the integration tests: one lab of real daemons for the whole run.
+"""Fixtures of the integration tests: one lab of real daemons for the whole run, or for each of its processes.
 
 The lab lives below /tmp/kubeletx-tests/PID. What an aborted earlier run left there is swept first. At the end
 everything is stopped, and the run fails when anything is left: processes, mounts, network namespaces,
@@ -43,7 +43,7 @@ def lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """Registry with images, pod network, containerds ``containerd-a`` and ``containerd-b``."""
     PARENT.mkdir(exist_ok=True)
     clean_stale(PARENT)
-    one = Lab(PARENT / str(os.getpid()), logs_dir=PARENT / "logs")
+    one = Lab(PARENT / str(os.getpid()), logs_dir=PARENT / "logs" / _worker())
     with one:
         pytestconfig.stash[_LAB] = one
         yield one
@@ -145,6 +145,11 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
                 text = one.log_path.read_bytes()[marks.get(name, 0) :].decode(errors="replace")
                 report.sections.append((f"log of {name}", "\n".join(text.splitlines()[-60:])))
     return report
+
+
+def _worker() -> str:
+    """This process among those that share the tests (pytest-xdist)."""
+    return os.environ.get("PYTEST_XDIST_WORKER", "alone")
 
 
 def _end_agents(lab: Lab, made: list[PrivateAgent], others: Sequence[PrivateAgent] = ()) -> None:

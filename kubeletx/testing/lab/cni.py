@@ -14,6 +14,7 @@ import fcntl
 import hashlib
 import ipaddress
 import json
+import os
 import shlex
 import subprocess
 from collections.abc import Iterable, Iterator
@@ -117,7 +118,7 @@ def can_map_ports() -> bool:
     """True when a NAT rule like portmap's can be added here; the trial rule is removed again."""
     if find_tool("iptables") is None or not (get_cni_bin_dir() / "portmap").exists():
         return False
-    chain = "KUBELETX-TRIAL"
+    chain = f"KUBELETX-TRIAL-{os.getpid()}"  # others may try at the same moment
     try:
         _run("iptables", "-w", "10", "-t", "nat", "-N", chain)
     except LabError:

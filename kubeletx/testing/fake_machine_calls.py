@@ -1,0 +1,141 @@
+"""The machine verbs of the fake runtime: power, snapshots, interfaces, screen and definition."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from ..api import AlreadyExists, Nic, NicStatus, NotFound, SnapshotStatus, UnitId, UnitState
+from .fake_calls import FakeCalls
+
+
+class FakeMachineCalls(FakeCalls):
+    """`SupportsMachine`, `SupportsSnapshots`, `SupportsNics`, `SupportsScreenshot` and `SupportsDefinition`."""
+
+    async def pause(self, unit_id: UnitId) -> None:
+        """RUNNING to HELD."""
+        await self._move("pause", unit_id, {UnitState.RUNNING}, UnitState.HELD)
+
+    async def resume(self, unit_id: UnitId) -> None:
+        """HELD or PARKED to RUNNING."""
+        await self._move("resume", unit_id, {UnitState.HELD, UnitState.PARKED}, UnitState.RUNNING)
+
+    async def suspend(self, unit_id: UnitId) -> None:
+        """RUNNING or HELD to PARKED."""
+        await self._move("suspend", unit_id, {UnitState.RUNNING, UnitState.HELD}, UnitState.PARKED)
+
+    async def reboot(self, unit_id: UnitId, delay_seconds: float) -> None:
+        """The guest restarts inside the same unit, at once."""
+        await self._call("reboot", unit_id, lambda: self._reboot(unit_id))
+
+    def _reboot(self, unit_id: UnitId) -> None:
+        self._alive(unit_id).restarts += 1
+        self.backend.set_state(unit_id, UnitState.RUNNING)
+
+    async def power_off(self, unit_id: UnitId, grace_seconds: float) -> None:
+        """The machine ends; `start_unit` brings it back."""
+        await self._call("power_off", unit_id, lambda: self.backend.exit_unit(unit_id, 0))
+
+    async def create_snapshot(self, unit_id: UnitId, name: str, memory: bool) -> SnapshotStatus:
+        """Remember the unit's state under the name."""
+        return await self._call(
+            "create_snapshot", unit_id, lambda: self._create_snapshot(unit_id, name, memory)
+        )
+
+    def _create_snapshot(self, unit_id: UnitId, name: str, memory: bool) -> SnapshotStatus:
+        unit = self.backend.unit(unit_id)
+        if name in unit.snapshots:
+            raise AlreadyExists(f"unit {unit_id} has a snapshot {name!r} already")
+        made = SnapshotStatus(
+            name=name,
+            created_at_ns=self.backend.now_ns(),
+            with_memory=memory,
+            is_current=True,
+            parent=unit.current_snapshot,
+        )
+        unit.snapshots[name] = made
+        unit.snapshot_states[name] = unit.summary.state
+        unit.current_snapshot = name
+        return made
+
+    async def list_snapshots(self, unit_id: UnitId) -> Sequence[SnapshotStatus]:
+        """All of them, oldest first."""
+        return await self._call("list_snapshots", unit_id, lambda: self._list_snapshots(unit_id))
+
+    def _list_snapshots(self, unit_id: UnitId) -> Sequence[SnapshotStatus]:
+        unit = self.backend.unit(unit_id)
+        current = unit.current_snapshot
+        return [replace(one, is_current=one.name == current) for one in unit.snapshots.values()]
+
+    async def restore_snapshot(self, unit_id: UnitId, name: str) -> None:
+        """The state that the unit had; with memory also whether it was paused."""
+        await self._call("restore_snapshot", unit_id, lambda: self._restore_snapshot(unit_id, name))
+
+    def _restore_snapshot(self, unit_id: UnitId, name: str) -> None:
+        unit = self.backend.unit(unit_id)
+        found = unit.snapshots.get(name)
+        if found is None:
+            raise NotFound(f"unit {unit_id} has no snapshot {name!r}")
+        unit.current_snapshot = name
+        if found.with_memory:
+            self.backend.set_state(unit_id, unit.snapshot_states[name])
+
+    async def delete_snapshot(self, unit_id: UnitId, name: str) -> None:
+        """Forget it."""
+        await self._call("delete_snapshot", unit_id, lambda: self._delete_snapshot(unit_id, name))
+
+    def _delete_snapshot(self, unit_id: UnitId, name: str) -> None:
+        unit = self.backend.unit(unit_id)
+        gone = unit.snapshots.pop(name, None)
+        if gone is not None and unit.current_snapshot == name:
+            unit.current_snapshot = gone.parent if gone.parent in unit.snapshots else ""
+
+    async def attach_nic(self, unit_id: UnitId, nic: Nic) -> None:
+        """Plug it in."""
+        await self._call("attach_nic", nic.name, lambda: self._attach_nic(unit_id, nic))
+
+    def _attach_nic(self, unit_id: UnitId, nic: Nic) -> None:
+        self._alive(unit_id).nics.setdefault(nic.name, self.backend.nic_status(nic))
+
+    async def detach_nic(self, unit_id: UnitId, name: str) -> None:
+        """Unplug it; the guest lets go at once."""
+        await self._call("detach_nic", name, lambda: self._detach_nic(unit_id, name))
+
+    def _detach_nic(self, unit_id: UnitId, name: str) -> None:
+        self.backend.unit(unit_id).nics.pop(name, None)
+
+    async def list_nics(self, unit_id: UnitId) -> Sequence[NicStatus]:
+        """Those it was made with and those plugged in since; ``eth0`` is the pod network's."""
+        return await self._call("list_nics", unit_id, lambda: list(self.backend.unit(unit_id).nics.values()))
+
+    async def screenshot(self, unit_id: UnitId) -> bytes:
+        """A black PNG of one pixel."""
+        return await self._call("screenshot", unit_id, lambda: self._screenshot(unit_id))
+
+    def _screenshot(self, unit_id: UnitId) -> bytes:
+        self._alive(unit_id)
+        return one_pixel_png()
+
+    async def definition(self, unit_id: UnitId) -> str:
+        """A line of XML."""
+        return await self._call("definition", unit_id, lambda: self._definition(unit_id))
+
+    def _definition(self, unit_id: UnitId) -> str:
+        return f"<domain type='fake'><name>{self.backend.unit(unit_id).summary.name}</name></domain>\n"
+
+
+def one_pixel_png() -> bytes:
+    """The smallest picture that viewers open."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+
+    header = (1).to_bytes(4, "big") * 2 + bytes([8, 0, 0, 0, 0])
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b"\0\0"))
+        + chunk(b"IEND", b"")
+    )
