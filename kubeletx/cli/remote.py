@@ -7,8 +7,17 @@ import asyncio
 import click
 
 from kubeletx.kube.core import Pod
+from kubeletx.kube.machine_form import machine_of
 
 from .client import AgentClient, pod_path
+
+LEAVE = b"\x1d"
+"""Ctrl-], which ends the session on a machine's console: its guest takes all other keys, and has no end."""
+
+
+def is_machine(pod: Pod) -> bool:
+    """Whether attaching to the pod means a machine's console."""
+    return machine_of(pod) is not None or pod.status.virtual_machine_status is not None
 
 
 def choose_container(pod: Pod, wanted: str) -> str:
@@ -44,7 +53,13 @@ def run_in(
     query += [("container", container), ("stdout", "1"), ("stderr", str(int(not tty)))]
     query += [("stdin", str(int(stdin))), ("tty", str(int(tty)))]
     path = pod_path(pod.namespace, pod.name, verb)
-    code = asyncio.run(run_remote(agent.socket_path, path, query, stdin=stdin, terminal=tty and stdin))
+    terminal = tty and stdin
+    leave = LEAVE if terminal and verb == "attach" and is_machine(pod) else b""
+    if leave:
+        click.echo("Ctrl-] leaves the console.", err=True)
+    code = asyncio.run(
+        run_remote(agent.socket_path, path, query, stdin=stdin, terminal=terminal, leave=leave)
+    )
     if code:
         click.echo(f"command terminated with exit code {code}", err=True)
     return code

@@ -55,40 +55,56 @@ async def open_stream(
 
 
 async def run_remote(
-    socket_path: Path, path: str, query: Sequence[tuple[str, str]], *, stdin: bool, terminal: bool
+    socket_path: Path,
+    path: str,
+    query: Sequence[tuple[str, str]],
+    *,
+    stdin: bool,
+    terminal: bool,
+    leave: bytes = b"",
 ) -> int:
-    """Connect this process's streams with a remote command; its exit code."""
+    """Connect this process's streams with a remote command; its exit code, or 0 after the key `leave`."""
     with agent_session(socket_path) as made:
         async with made as client:
             session = await open_stream(client, socket_path, path, query)
             try:
                 with raw_terminal() if terminal else _nothing():
-                    return await pump(session, stdin=stdin, terminal=terminal)
+                    return await pump(session, stdin=stdin, terminal=terminal, leave=leave)
             finally:
                 await session.close()
 
 
-async def pump(session: Session, *, stdin: bool, terminal: bool) -> int:
-    """Carry bytes both ways until the far end has ended."""
+async def pump(session: Session, *, stdin: bool, terminal: bool, leave: bytes = b"") -> int:
+    """Carry bytes both ways until the far end has ended, or `leave` was typed (empty: no such key)."""
     loop = asyncio.get_running_loop()
-    helpers: list[asyncio.Task[None]] = []
+    left = asyncio.Event()
+    output = asyncio.create_task(_show(session), name="output")
+    helpers: list[asyncio.Task[object]] = [asyncio.create_task(left.wait(), name="leave")]
     if stdin:
-        helpers.append(asyncio.create_task(_feed(session), name="stdin"))
+        helpers.append(asyncio.create_task(_feed(session, leave, left), name="stdin"))
     if terminal:
         resized = asyncio.Event()
         resized.set()
         loop.add_signal_handler(signal.SIGWINCH, resized.set)
         helpers.append(asyncio.create_task(_follow_size(session, resized), name="terminal-size"))
     try:
-        async for channel, data in session.output():
-            _write(2 if channel is Channel.STDERR else 1, data)
-        return await session.wait()
+        await asyncio.wait((output, helpers[0]), return_when=asyncio.FIRST_COMPLETED)
+        if output.done():
+            return await output
+        _write(1, b"\r\n")
+        return 0
     finally:
         if terminal:
             loop.remove_signal_handler(signal.SIGWINCH)
-        for task in helpers:
+        for task in (output, *helpers):
             task.cancel()
-        await asyncio.gather(*helpers, return_exceptions=True)
+        await asyncio.gather(output, *helpers, return_exceptions=True)
+
+
+async def _show(session: Session) -> int:
+    async for channel, data in session.output():
+        _write(2 if channel is Channel.STDERR else 1, data)
+    return await session.wait()
 
 
 def _write(descriptor: int, data: bytes) -> None:
@@ -97,8 +113,8 @@ def _write(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-async def _feed(session: Session) -> None:
-    """Standard input to the session, then the half-close."""
+async def _feed(session: Session, leave: bytes, left: asyncio.Event) -> None:
+    """Standard input to the session, then the half-close. What was typed before the key `leave` still goes there."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[bytes] = asyncio.Queue()
     room = threading.Semaphore(8)
@@ -118,7 +134,12 @@ async def _feed(session: Session) -> None:
     threading.Thread(target=read, name="stdin", daemon=True).start()
     with suppress(KubeletxError):  # the far end stopped reading
         while data := await queue.get():
-            await session.write(data)
+            before, found, _ = data.partition(leave) if leave else (data, b"", b"")
+            if before:
+                await session.write(before)
+            if found:
+                left.set()
+                return
             room.release()
         await session.close_stdin()
 

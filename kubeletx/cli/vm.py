@@ -152,7 +152,7 @@ def _operation(one: MachineOperation) -> list[str]:
 @namespace_option
 @with_agent
 def console(agent: AgentClient, name: str, namespace: str) -> int:
-    """Join a machine's serial console; the same as 'kubeletx attach -it'."""
+    """Join a machine's serial console; the same as 'kubeletx attach -it'. Ctrl-] leaves it."""
     from .remote import run_in
 
     agent.get(vm_path(namespace, name), MachineView)

@@ -38,7 +38,7 @@ from kubeletx.kube.core import (
 )
 from kubeletx.kube.machine_form import machine_of
 from kubeletx.kube.qos import qos_class
-from kubeletx.kube.quantity import to_bytes, to_millicores
+from kubeletx.kube.quantity import from_bytes, to_bytes, to_millicores
 
 from .conditions import build_conditions, has_ready_sandbox
 from .facts import DesiredPod, Fact, Now, PodFacts
@@ -298,7 +298,7 @@ def _granted(machine: VirtualMachine, unit: UnitSummary | None, facts: PodFacts)
         limits["cpu"] = _same_or(limits.get("cpu"), vcpus, _vcpus, str(vcpus))
     memory = found.get("memory_limit_bytes", found.get("memory_bytes"))
     if memory is not None:
-        limits["memory"] = _same_or(limits.get("memory"), memory, to_bytes, str(memory))
+        limits["memory"] = _same_or(limits.get("memory"), memory, to_bytes, from_bytes(memory))
     return replace(machine.resources, limits=limits)
 
 

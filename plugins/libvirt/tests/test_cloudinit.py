@@ -9,7 +9,15 @@ from typing import Any
 import pycdlib
 import pytest
 import yaml
-from kubeletx_libvirt.cloudinit import GuestMount, Seed, build_seed, instance_id, write_seed
+from kubeletx_libvirt.cloudinit import (
+    ANNOTATIONS,
+    GuestMount,
+    Seed,
+    build_seed,
+    check_settings,
+    instance_id,
+    write_seed,
+)
 from kubeletx_libvirt.network import GuestLink, LinkKind, Route
 
 from kubeletx.api import CloudInit, Dns, HostEntry, InvalidPod, Machine, PodUid
@@ -221,3 +229,10 @@ def _read(iso: pycdlib.PyCdlib, name: str) -> bytes:
     with iso.open_file_from_iso(rr_path=name) as file:
         content: bytes = file.read()
     return content
+
+
+def test_a_misspelt_annotation_is_refused_with_the_one_that_was_meant() -> None:
+    check_settings(Machine(settings={"kubeletx.io/vm-network-config": "dhcp"}))
+    with pytest.raises(InvalidPod, match=r"\[kubeletx\.io/vm-user-dat\].*kubeletx\.io/vm-user-data$"):
+        check_settings(Machine(settings={"kubeletx.io/vm-user-dat": "x"}))
+    assert len(ANNOTATIONS) == len(set(ANNOTATIONS)) > 10

@@ -20,7 +20,7 @@ import pytest
 
 from kubeletx.api import Channel, StreamRequest
 from kubeletx.cli.port_forward import Forward, parse_forward
-from kubeletx.kube.core import Container, ObjectMeta, Pod, PodSpec
+from kubeletx.kube.core import Container, ObjectMeta, Pod, PodSpec, VirtualMachine
 from kubeletx.testing.sessions import FakeSession
 
 COMMAND = [sys.executable, "-c", "from kubeletx.cli.main import main; main()"]
@@ -139,6 +139,25 @@ def test_a_terminal_is_raw_follows_its_size_and_is_set_back(
     assert process.wait(timeout=30) == 3
     assert termios.tcgetattr(far)[3] == before[3]
     assert agent.backend.calls[0][3].tty
+
+
+def test_ctrl_and_bracket_leaves_the_console_of_a_machine(
+    agent: Any, session: FakeSession, terminal: tuple[int, int]
+) -> None:
+    machine = Pod(
+        metadata=ObjectMeta(name="vm", namespace="default", uid="v"),
+        spec=PodSpec(virtual_machine=VirtualMachine(name="vm", image="disk")),
+    )
+    agent.backend.put(machine)
+    near, far = terminal
+    before = termios.tcgetattr(far)
+    process = start(agent.root, "attach", "-it", "vm", stdin=far, stdout=far, stderr=far)
+    agent.soon(session.send, Channel.STDOUT, b"login: ")
+    assert b"Ctrl-] leaves" in read_until(near, b"login: ")
+    os.write(near, b"ro\x1dnever sent")
+    assert agent.run(session.read_stdin) == b"ro"
+    assert process.wait(timeout=30) == 0
+    assert termios.tcgetattr(far)[3] == before[3]
 
 
 def test_a_port_is_forwarded_for_each_connection(agent: Any) -> None:

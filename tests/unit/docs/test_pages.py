@@ -21,7 +21,7 @@ PAGES = sorted(
         *ROOT.glob("plugins/*/changelog/*.md"),
     ]
 )
-FRAGMENT = re.compile(r"\w+\.(added|changed|deprecated|removed|fixed|security)\.md")
+FRAGMENT = re.compile(r"\w+\.(added|changed|deprecated|removed|fixed|security)(\.\d+)?\.md")
 
 
 def names(page: Path) -> str:

@@ -17,6 +17,7 @@ import ipaddress
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from email import message_from_bytes, policy
 from email.encoders import encode_base64
 from email.mime.base import MIMEBase
@@ -27,7 +28,7 @@ from typing import Any, Final
 
 import yaml
 
-from kubeletx.api import HostEntry, InvalidPod, Machine, PodUid
+from kubeletx.api import HostEntry, InvalidPod, Machine, PodUid, names
 from kubeletx.api.specs import Spec
 
 from .network import GuestLink
@@ -39,6 +40,14 @@ KEY_PAIR: Final = "kubeletx.io/vm-key-pair-name"
 """Machine setting: virtualMachine.keyPairName."""
 NETWORK_CONFIG: Final = "kubeletx.io/vm-network-config"
 """Machine setting: static (default), dhcp for all interfaces, or none: the guest's image knows best."""
+
+SETTINGS: Final = frozenset({KEY_PAIR, NETWORK_CONFIG})
+"""What the plugin reads of `Machine.settings`."""
+ANNOTATIONS: Final = (
+    NETWORK_CONFIG,
+    *sorted(v for v in vars(names).values() if str(v).startswith(names.VM_PREFIX) and v != names.VM_PREFIX),
+)
+"""Everything an author may write."""
 
 _TYPES: Final = (
     (b"#cloud-config-archive", "text/cloud-config-archive"),
@@ -86,6 +95,16 @@ class Seed(Spec, frozen=True, kw_only=True):
             "network-config": self.network_config,
         }
         return {name: content for name, content in named.items() if content is not None}
+
+
+def check_settings(machine: Machine) -> None:
+    """Raises InvalidPod for an annotation of machines that means nothing, such as one misspelt."""
+    for name in sorted(machine.settings.keys() - SETTINGS):
+        raise InvalidPod(
+            field=f"metadata.annotations[{name}]",
+            problem="is no setting of a machine",
+            fix=f"remove it; close to it is {get_close_matches(name, ANNOTATIONS, 1, 0)[0]}",
+        )
 
 
 def instance_id(uid: PodUid, disk_generation: int = 0) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from kubeletx.api import Host, Machine, ObjectRef, SandboxSpec, UnitId, UnitSpec
 
-from .cloudinit import build_seed, instance_id, write_seed
+from .cloudinit import build_seed, check_settings, instance_id, write_seed
 from .config import Settings
 from .domain.xml import Disk
 from .network import GuestLink, PodLinks, interface_xml, resolve_nics
@@ -57,6 +57,7 @@ class Guests:
         self, unit_id: UnitId, spec: UnitSpec, machine: Machine, sandbox: SandboxSpec
     ) -> GuestParts:
         """Make everything. Raises InvalidPod for interfaces, keys and settings that this node cannot give."""
+        check_settings(machine)
         links = await self._resolve(machine, sandbox)
         shares = await self._plan_shares(unit_id, spec)
         await self._host.blocking(prepare_shares, shares)
