@@ -12,7 +12,7 @@ import shlex
 from pathlib import Path
 
 from . import sweep
-from .containerd import MAX_SOCKET_PATH, SHORT_DIRECTORY
+from .containerd import SHORT_DIRECTORY
 from .images import default_cache_dir
 from .process import Daemon, process_state
 from .tools import daemon_environment, get_tool
@@ -25,8 +25,8 @@ stdio_handler = "file"
 security_driver = "none"
 namespaces = []
 """
-_LONGEST_SOCKET = "/lib/qemu/channel/target/domain-9999-kx-01234567/org.qemu.guest_agent.0"
-"""Below the root of the embedded driver."""
+_LONGEST_ROOT = 32
+"""Characters of the embedded driver's root: with more, the names of guests' sockets below it are too long."""
 _SYSTEM_DIRECTORIES = (
     "/run/libvirt",
     "/etc/libvirt",
@@ -144,9 +144,9 @@ def _share_cache(path: Path, cache_dir: Path | None = None) -> None:
 
 def _short(root: Path) -> Path:
     """`root`, or where the path of a guest's socket would become too long for one, a link to it below /run."""
-    if len(str(root)) + len(_LONGEST_SOCKET) <= MAX_SOCKET_PATH:
+    if len(str(root)) <= _LONGEST_ROOT:
         return root
-    link = SHORT_DIRECTORY / f"{hashlib.sha256(str(root).encode()).hexdigest()[:12]}.libvirt"
+    link = SHORT_DIRECTORY / hashlib.sha256(str(root).encode()).hexdigest()[:12]
     link.parent.mkdir(parents=True, exist_ok=True)
     link.unlink(missing_ok=True)
     link.symlink_to(root)
