@@ -135,6 +135,7 @@ class LibvirtRuntime:
             links=self.links,
         )
         self._consoles = Consoles(self.connection, self.looks, host)
+        self._stats = Stats(self.connection, self.looks, host)
         self._parts: tuple[object, ...] = (
             self,
             self.images,
@@ -145,7 +146,7 @@ class LibvirtRuntime:
             self._consoles,
             GuestAgent(self.connection, self.looks, host),
             Pictures(self.connection, self.looks),
-            Stats(self.connection, self.looks, host),
+            self._stats,
         )
         self._kvm: asyncio.Task[str] | None = None
         self._pump: asyncio.Task[None] | None = None
@@ -170,6 +171,7 @@ class LibvirtRuntime:
         pump, kvm, self._pump, self._kvm = self._pump, self._kvm, None, None
         await self.power.close()
         await self._consoles.close()
+        await self._stats.close()
         await self.images.close()
         await self.connection.close()
         for task in (pump, kvm):

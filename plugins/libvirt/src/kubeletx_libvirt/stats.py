@@ -1,88 +1,170 @@
-"""Usage of all machines from one call to libvirt.
+"""Usage of all machines, without asking a single emulator.
 
-What counts is what a machine costs the node: processor time of the emulator, resident memory of the emulator,
-and the blocks that its root disk takes. What the guest itself says about its memory (through the balloon) is only
-the memory still available to it. A figure that libvirt does not give stays None.
+What counts is what a machine costs the node: processor time and resident memory of the emulator (`emulators`), and
+the blocks that its root disk takes. What the guest itself says about its memory (through the balloon) is only the
+memory still available to it; a guest says it every few seconds, and libvirt asks each emulator for it, so it is asked for
+beside, for the next list. A machine whose emulator is not to be found here is measured by libvirt. A figure that
+nobody gives stays None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import contextlib
+import math
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import libvirt
+import msgspec
 
-from kubeletx.api import Host, UnitId, UnitStats
+from kubeletx.api import Host, KubeletxError, UnitId, UnitStats
 
 from .client import Connection
 from .disks import pod_directory
 from .domain.metadata import Identity
+from .emulators import Emulators
 from .looks import Looks, now_ns
 
-_FIGURES = (
-    libvirt.VIR_DOMAIN_STATS_CPU_TOTAL | libvirt.VIR_DOMAIN_STATS_BALLOON | libvirt.VIR_DOMAIN_STATS_BLOCK
-)
-_HOW = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_ACTIVE | libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
+GUEST_SECONDS = 10.0
+"""As often as guests tell (`domain.xml`)."""
+_ACTIVE = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_ACTIVE | libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
 """NOWAIT: a machine that is busy with a long job gives fewer figures instead of holding up all others."""
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one machine; None: not measured."""
+
+    cpu_ns: int | None = None
+    resident_bytes: int | None = None
+    disk_bytes: int | None = None
+    available_bytes: int | None = None
 
 
 class Stats:
     """`SupportsStats` of one runtime."""
 
-    def __init__(self, connection: Connection, looks: Looks, host: Host) -> None:
+    def __init__(
+        self, connection: Connection, looks: Looks, host: Host, emulators: Emulators | None = None
+    ) -> None:
         self._connection = connection
         self._looks = looks
         self._host = host
+        self._emulators = emulators or Emulators()
+        self._available: dict[str, int] = {}
+        self._asked_at = -math.inf
+        self._asking: asyncio.Task[None] | None = None
 
     async def list_unit_stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
         """One entry per machine that is on and whose labels contain every pair."""
-        figures = await self._connection.use(_read)
-        if any(not self._looks.has_seen(uuid) for uuid in figures):
+        active = await self._connection.use(_list_active)
+        if any(not self._looks.has_seen(uuid) for uuid in active):
             await self._looks.all()
+        wanted = {
+            uuid: identity
+            for uuid in active
+            if (identity := self._looks.identity(uuid)) is not None
+            and match.items() <= identity.labels.items()
+        }
+        disks = {uuid: pod_directory(self._host.state_directory, one.uid) for uuid, one in wanted.items()}
+        figures = await self._connection.use(self._measure, disks)
         at_ns = now_ns(self._host)
-        stats: list[UnitStats] = []
-        for uuid, one in figures.items():
-            identity = self._looks.identity(uuid)
-            if identity is not None and match.items() <= identity.labels.items():
-                disks = pod_directory(self._host.state_directory, identity.uid)
-                stats.append(stats_of(UnitId(uuid), identity, one, disks=disks, at_ns=at_ns))
-        return stats
+        self._ask_guests([uuid for uuid, state in active.items() if uuid in wanted and state == _RUNNING])
+        return [
+            stats_of(UnitId(uuid), identity, figures[uuid], at_ns=at_ns) for uuid, identity in wanted.items()
+        ]
+
+    async def close(self) -> None:
+        """Ask no more."""
+        asking, self._asking = self._asking, None
+        if asking is not None:
+            asking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asking
+
+    def _ask_guests(self, uuids: Collection[str]) -> None:
+        now = self._host.clock.monotonic()
+        is_asking = self._asking is not None and not self._asking.done()
+        if uuids and not is_asking and now - self._asked_at >= GUEST_SECONDS:
+            self._asked_at = now
+            self._asking = asyncio.create_task(self._read_guests(uuids), name="libvirt-guest-memory")
+
+    async def _read_guests(self, uuids: Collection[str]) -> None:
+        with contextlib.suppress(KubeletxError):  # the next list asks again
+            self._available = await self._connection.use(_read_available, uuids)
+
+    # --- on the host's threads ---
+
+    def _measure(self, handle: libvirt.virConnect, disks: Mapping[str, Path]) -> dict[str, Figures]:
+        costs = self._emulators.costs(disks) if self._connection.is_local else {}
+        others = _read_costs(handle, disks.keys() - costs.keys())
+        return {
+            uuid: Figures(
+                cpu_ns=costs[uuid].cpu_ns if uuid in costs else others.get(uuid, {}).get("cpu.time"),
+                resident_bytes=costs[uuid].resident_bytes
+                if uuid in costs
+                else _bytes(others.get(uuid, {}), "balloon.rss"),
+                disk_bytes=allocated(directory),
+                available_bytes=self._available.get(uuid),
+            )
+            for uuid, directory in disks.items()
+        }
 
 
-def stats_of(
-    unit_id: UnitId, identity: Identity, figures: Mapping[str, Any], *, disks: Path, at_ns: int
-) -> UnitStats:
-    """libvirt's figures as ours. Pure. `disks`: directory whose files are the pod's own; volumes lie elsewhere."""
-    resident = _bytes(figures, "balloon.rss")
+def stats_of(unit_id: UnitId, identity: Identity, figures: Figures, *, at_ns: int) -> UnitStats:
+    """In the words of the contract. Pure."""
     return UnitStats(
         id=unit_id,
         uid=identity.uid,
         name=identity.unit,
         at_ns=at_ns,
-        cpu_usage_core_ns=figures.get("cpu.time"),
-        memory_working_set_bytes=resident,
-        memory_usage_bytes=resident,
-        memory_rss_bytes=resident,
-        memory_available_bytes=_bytes(figures, "balloon.usable"),
-        fs_used_bytes=_allocated(figures, disks),
+        cpu_usage_core_ns=figures.cpu_ns,
+        memory_working_set_bytes=figures.resident_bytes,
+        memory_usage_bytes=figures.resident_bytes,
+        memory_rss_bytes=figures.resident_bytes,
+        memory_available_bytes=figures.available_bytes,
+        fs_used_bytes=figures.disk_bytes,
     )
+
+
+def allocated(directory: Path) -> int | None:
+    """What the pod's own disks take; volumes lie elsewhere. None when there are none. Blocking."""
+    sizes = []
+    with contextlib.suppress(FileNotFoundError):
+        for path in directory.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                sizes.append(path.stat().st_blocks * 512)
+    return sum(sizes) if sizes else None
+
+
+_RUNNING = libvirt.VIR_DOMAIN_RUNNING
+
+
+def _list_active(handle: libvirt.virConnect) -> dict[str, int]:
+    listed = handle.getAllDomainStats(libvirt.VIR_DOMAIN_STATS_STATE, _ACTIVE)
+    return {domain.UUIDString(): figures.get("state.state", 0) for domain, figures in listed}
+
+
+def _read_costs(handle: libvirt.virConnect, uuids: Collection[str]) -> dict[str, dict[str, Any]]:
+    return _read(handle, uuids, libvirt.VIR_DOMAIN_STATS_CPU_TOTAL | libvirt.VIR_DOMAIN_STATS_BALLOON)
+
+
+def _read_available(handle: libvirt.virConnect, uuids: Collection[str]) -> dict[str, int]:
+    read = _read(handle, uuids, libvirt.VIR_DOMAIN_STATS_BALLOON)
+    return {uuid: value for uuid, one in read.items() if (value := _bytes(one, "balloon.usable")) is not None}
+
+
+def _read(handle: libvirt.virConnect, uuids: Collection[str], what: int) -> dict[str, dict[str, Any]]:
+    domains = []
+    for uuid in uuids:
+        with contextlib.suppress(libvirt.libvirtError):  # it ended meanwhile
+            domains.append(handle.lookupByUUIDString(uuid))
+    if not domains:
+        return {}
+    return {domain.UUIDString(): one for domain, one in handle.domainListGetStats(domains, what, _ACTIVE)}
 
 
 def _bytes(figures: Mapping[str, Any], name: str) -> int | None:
     kib = figures.get(name)
     return None if kib is None else int(kib) * 1024
-
-
-def _allocated(figures: Mapping[str, Any], disks: Path) -> int | None:
-    sizes = [
-        int(figures[f"block.{index}.allocation"])
-        for index in range(int(figures.get("block.count", 0)))
-        if Path(str(figures.get(f"block.{index}.path", ""))).parent == disks
-        and f"block.{index}.allocation" in figures
-    ]
-    return sum(sizes) if sizes else None
-
-
-def _read(handle: libvirt.virConnect) -> dict[str, dict[str, Any]]:
-    return {domain.UUIDString(): figures for domain, figures in handle.getAllDomainStats(_FIGURES, _HOW)}
