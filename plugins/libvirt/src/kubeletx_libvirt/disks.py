@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import msgspec
@@ -19,9 +18,7 @@ import msgspec
 from kubeletx.api import Internal, Machine, PodUid, SourceKind, UnitSpec
 
 from .domain.xml import Disk
-from .images.qcow2 import backing_file
-
-_TIMEOUT_SECONDS = 60
+from .images.qcow2 import backing_file, write_overlay
 
 
 class Base(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,31 +55,12 @@ def make_overlay(path: Path, base: Base, size_bytes: int | None) -> None:
         return
     temporary = path.with_name(f"{path.name}.new")
     size = max(size_bytes or 0, base.virtual_size_bytes)
-    command = [
-        "qemu-img",
-        "create",
-        "-q",
-        "-f",
-        "qcow2",
-        "-F",
-        base.format,
-        "-b",
-        base.path,
-        str(temporary),
-        str(size),
-    ]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_SECONDS,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
-    if done.returncode != 0:
-        with contextlib.suppress(FileNotFoundError):
+    try:
+        write_overlay(temporary, backing=base.path, backing_format=base.format, size_bytes=size)
+    except (OSError, ValueError) as error:
+        with contextlib.suppress(OSError):
             temporary.unlink()
-        raise Internal(f"failed to make the root disk {path}: {done.stderr.strip()}")
+        raise Internal(f"failed to make the root disk {path}: {error}") from error
     os.replace(temporary, path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import subprocess
 from pathlib import Path
@@ -11,7 +12,14 @@ from disks import CLUSTER, qcow2
 from hypothesis import example, given
 from hypothesis import strategies as st
 from kubeletx_libvirt.images.problems import Refused
-from kubeletx_libvirt.images.qcow2 import HEAD_BYTES, Qcow2, backing_file, check_complete, check_header
+from kubeletx_libvirt.images.qcow2 import (
+    HEAD_BYTES,
+    Qcow2,
+    backing_file,
+    check_complete,
+    check_header,
+    write_overlay,
+)
 
 SOUND = qcow2()
 
@@ -130,3 +138,51 @@ def test_an_overlay_tells_its_backing_file(tmp_path: Path) -> None:
     assert backing_file(base) is None
     (tmp_path / "text").write_text("no disk")
     assert backing_file(tmp_path / "text") is None
+
+
+@pytest.mark.parametrize("form", ["raw", "qcow2"])
+@pytest.mark.parametrize("size", [1 << 20, (1 << 20) + 1, 512 << 20, (512 << 20) + 512, 40 << 40])
+def test_qemu_takes_an_overlay_for_what_was_asked_for(tmp_path: Path, form: str, size: int) -> None:
+    base, overlay = tmp_path / "base é.img", tmp_path / "overlay.qcow2"
+    subprocess.run(["qemu-img", "create", "-q", "-f", form, str(base), "1M"], check=True)
+    write_overlay(overlay, backing=str(base), backing_format=form, size_bytes=size)
+    checked = subprocess.run(["qemu-img", "check", str(overlay)], capture_output=True, text=True, check=False)
+    assert (checked.returncode, "No errors" in checked.stdout) == (0, True), checked.stdout + checked.stderr
+    told = subprocess.run(
+        ["qemu-img", "info", "--output=json", str(overlay)], capture_output=True, check=True
+    ).stdout
+    info = json.loads(told)
+    assert info["virtual-size"] == -(-size // 512) * 512
+    assert info["backing-filename"] == str(base)
+    assert info["backing-filename-format"] == form
+    assert info["format-specific"]["data"]["corrupt"] is False
+    assert backing_file(overlay) == str(base)
+    assert overlay.stat().st_blocks * 512 <= 1 << 20
+
+
+def test_what_is_written_into_an_overlay_stays_out_of_its_base(tmp_path: Path) -> None:
+    base, overlay, flat = (tmp_path / name for name in ("base.raw", "overlay.qcow2", "flat.raw"))
+    base.write_bytes(b"a" * (256 << 10))
+    write_overlay(overlay, backing=str(base), backing_format="raw", size_bytes=1 << 20)
+    write = [
+        "qemu-io",
+        "-f",
+        "qcow2",
+        "-c",
+        "write -P 98 64k 64k",
+        "-c",
+        "write -P 99 960k 64k",
+        str(overlay),
+    ]
+    subprocess.run(write, check=True, capture_output=True)
+    subprocess.run(["qemu-img", "convert", "-O", "raw", str(overlay), str(flat)], check=True)
+    data = flat.read_bytes()
+    assert data == b"a" * 65536 + b"b" * 65536 + b"a" * 131072 + bytes(704 << 10) + b"c" * 65536
+    assert base.read_bytes() == b"a" * (256 << 10)
+
+
+@pytest.mark.parametrize(("name", "size"), [("", 1 << 20), ("x" * 1024, 1 << 20), ("base", 1 << 62)])
+def test_an_overlay_that_the_format_cannot_express_is_not_begun(tmp_path: Path, name: str, size: int) -> None:
+    with pytest.raises(ValueError, match="bytes"):
+        write_overlay(tmp_path / "overlay", backing=name, backing_format="raw", size_bytes=size)
+    assert not list(tmp_path.iterdir())
