@@ -58,7 +58,7 @@ def clean(base_dir: Path) -> None:
     cgroups.remove_empty_default_cgroups()
     cgroups.remove_cgroups(cni.network_name(base_dir))
     cni.remove_network(base_dir)
-    _remove_short_sockets(base_dir)
+    remove_short_paths(base_dir)
     remove_tree(base_dir)
 
 
@@ -139,6 +139,21 @@ def end_processes(pids: Iterable[int], *, signum: int = signal.SIGTERM, grace_se
             return
 
 
+def remove_short_paths(base_dir: Path) -> None:
+    """Remove what stands below /run for sockets of this lab, whose own paths would be too long."""
+    from .containerd import SHORT_DIRECTORY, socket_path
+
+    for link in SHORT_DIRECTORY.glob("*"):
+        if link.is_symlink() and link.readlink().is_relative_to(base_dir):
+            link.unlink(missing_ok=True)
+    if base_dir.is_dir():
+        for directory in _containerd_directories(base_dir):
+            socket = socket_path(directory)
+            if socket.parent != directory:
+                for path in socket.parent.glob(f"{socket.name}*"):
+                    path.unlink(missing_ok=True)
+
+
 def remove_tree(directory: Path, *, keep: Iterable[Path] = ()) -> None:
     """Remove a directory, except the files in `keep`; refuses to cross into anything still mounted."""
     kept = {path: path.read_bytes() for path in keep if path.is_file()}
@@ -176,20 +191,6 @@ def _shim_sockets(containerd_dir: Path) -> list[Path]:
         if address.startswith("unix://"):
             found.append(Path(address.removeprefix("unix://")))
     return found
-
-
-def _remove_short_sockets(base_dir: Path) -> None:
-    from .containerd import SHORT_DIRECTORY, socket_path
-
-    for link in SHORT_DIRECTORY.glob("*"):
-        if link.is_symlink() and link.readlink().is_relative_to(base_dir):
-            link.unlink(missing_ok=True)
-    if base_dir.is_dir():
-        for directory in _containerd_directories(base_dir):
-            socket = socket_path(directory)
-            if socket.parent != directory:
-                for path in socket.parent.glob(f"{socket.name}*"):
-                    path.unlink(missing_ok=True)
 
 
 def _ancestors() -> set[int]:
