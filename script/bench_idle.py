@@ -30,7 +30,7 @@ def idle(bench: BenchLab, sizes: Sizes) -> Result:
         bench.put_pods(names)
         wait_running(cri, names, pause_seconds=0.5)
         time.sleep(min(SETTLE_SECONDS, sizes.idle_seconds))
-        cpu, seconds = _cpu_during(agent.pid, sizes.idle_seconds)
+        cpu, seconds = cpu_during(agent.pid, sizes.idle_seconds)
         memory = resident_mib(agent.pid)
         threads = int(_status(agent.pid, "Threads"))
         agent.stop()
@@ -127,16 +127,17 @@ def _status(pid: int, key: str) -> str:
     raise KeyError(key)
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     """User and system time of the process and of children that it waited for."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(int(value) for value in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
-def _cpu_during(pid: int, seconds: float) -> tuple[float, float]:
-    began, before = time.monotonic(), _cpu_seconds(pid)
+def cpu_during(pid: int, seconds: float) -> tuple[float, float]:
+    """CPU seconds of a process, and how long it was watched."""
+    began, before = time.monotonic(), cpu_seconds(pid)
     time.sleep(seconds)
-    return _cpu_seconds(pid) - before, time.monotonic() - began
+    return cpu_seconds(pid) - before, time.monotonic() - began
 
 
 def _start_seconds(agent: PrivateAgent) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -119,10 +119,14 @@ class BenchLab(msgspec.Struct, kw_only=True):
 
     def put_pods(self, names: Sequence[str], *, runtime: str | None = None) -> int:
         """Rename ready manifests into place at once; wall-clock nanoseconds of the last rename."""
+        return self.put_manifests({name: manifest(name, runtime=runtime) for name in names})
+
+    def put_manifests(self, manifests: Mapping[str, Mapping[str, object]]) -> int:
+        """The same with manifests of any kind."""
         ready = []
-        for name in names:
+        for name, body in manifests.items():
             path = self.manifests.parent / f".{name}.json"
-            path.write_bytes(msgspec.json.encode(manifest(name, runtime=runtime)))
+            path.write_bytes(msgspec.json.encode(body))
             ready.append((path, self.manifests / f"{name}.json"))
         for path, target in ready:
             path.rename(target)

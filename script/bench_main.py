@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import bench_idle
+import bench_machines
 import bench_pods
 import bench_scale
 import msgspec
@@ -28,6 +29,13 @@ WITH_DAEMONS: dict[str, Callable[[BenchLab, Sizes], Result]] = {
     "idle": bench_idle.idle,
     "start": bench_idle.start,
 }
+MACHINES: dict[str, Callable[[BenchLab, Sizes], Result]] = {
+    "machine": bench_machines.machine,
+    "machines": bench_machines.machines,
+    "machine-list": bench_machines.machine_list,
+    "machine-rest": bench_machines.machine_rest,
+    "machine-image": bench_machines.machine_image,
+}
 IN_PROCESS: dict[str, Callable[[Sizes], Result]] = {"scale": bench_scale.scale}
 
 
@@ -35,9 +43,9 @@ def main() -> int:
     """Exit status 0 when everything could be measured, whether goals are met or not."""
     options = _options()
     if options.list:
-        print("\n".join((*WITH_DAEMONS, *IN_PROCESS)))
+        print("\n".join((*WITH_DAEMONS, *MACHINES, *IN_PROCESS)))
         return 0
-    wanted = options.only or [*WITH_DAEMONS, *IN_PROCESS]
+    wanted = options.only or [*WITH_DAEMONS, *MACHINES, *IN_PROCESS]
     results = run(wanted, QUICK if options.quick else Sizes())
     report = Report(machine=machine(), results=results)
     show(report)
@@ -53,11 +61,12 @@ def run(wanted: list[str], sizes: Sizes) -> dict[str, Result]:
     for name in wanted:
         if name in IN_PROCESS:
             results[name] = _timed(name, lambda name=name: IN_PROCESS[name](sizes))
-    with_daemons = [name for name in wanted if name in WITH_DAEMONS]
+    known = {**WITH_DAEMONS, **MACHINES}
+    with_daemons = [name for name in wanted if name in known]
     if with_daemons:
         with bench_lab() as bench:
             for name in with_daemons:
-                results[name] = _timed(name, lambda name=name: WITH_DAEMONS[name](bench, sizes))
+                results[name] = _timed(name, lambda name=name: known[name](bench, sizes))
     return {name: results[name] for name in wanted}
 
 
@@ -76,7 +85,7 @@ def save(report: Report, directory: Path, *, merge: bool) -> Report:
     if merge and path.exists():
         old = msgspec.json.decode(path.read_bytes(), type=Report)
         report = Report(machine=report.machine, results={**old.results, **report.results})
-    order = [*WITH_DAEMONS, *IN_PROCESS]
+    order = [*WITH_DAEMONS, *MACHINES, *IN_PROCESS]
     report = Report(
         machine=report.machine,
         results={name: report.results[name] for name in order if name in report.results},
@@ -108,7 +117,7 @@ def _timed(name: str, measure: Callable[[], Result]) -> Result:
 
 
 def _options() -> argparse.Namespace:
-    known = (*WITH_DAEMONS, *IN_PROCESS)
+    known = (*WITH_DAEMONS, *MACHINES, *IN_PROCESS)
     parser = argparse.ArgumentParser(prog="script/bench", description=__doc__)
     parser.add_argument("--only", action="append", choices=known, metavar="NAME", help="may be repeated")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller sizes")

@@ -54,11 +54,33 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     idle_pods: int = 100
     idle_seconds: float = 120.0
     scale_pods: tuple[int, ...] = (100, 500, 1000, 2000, 5000)
+    machine_runs: int = 11
+    machines: int = 10
+    listed_machines: int = 50
+    image_mib: int = 512
 
 
-QUICK = Sizes(runs=1, single_runs=5, start_runs=3, pods=(30,), idle_seconds=30.0, scale_pods=(100, 1000))
+QUICK = Sizes(
+    runs=1,
+    single_runs=5,
+    start_runs=3,
+    pods=(30,),
+    idle_seconds=30.0,
+    scale_pods=(100, 1000),
+    machine_runs=5,
+)
 TINY = Sizes(
-    runs=1, single_runs=1, start_runs=1, pods=(2,), idle_pods=2, idle_seconds=1.0, scale_pods=(10, 20)
+    runs=1,
+    single_runs=1,
+    start_runs=1,
+    pods=(2,),
+    idle_pods=2,
+    idle_seconds=1.0,
+    scale_pods=(10, 20),
+    machine_runs=1,
+    machines=2,
+    listed_machines=2,
+    image_mib=8,
 )
 
 

@@ -107,3 +107,21 @@ async def test_memory_is_measured_without_what_the_runtime_keeps(
     bench_fake_plugin.backends.clear()
     measured = await bench_scale.measure_memory(10, tmp_path)
     assert measured.kib_per_pod > 1
+
+
+def test_what_a_process_writes_is_counted_whether_it_reaches_the_disk_or_not(tmp_path: Path) -> None:
+    import os
+
+    from bench_machines import _moved_bytes
+
+    before = _moved_bytes(os.getpid())
+    (tmp_path / "file").write_bytes(b"x" * (1 << 20))
+    assert 1 << 20 <= _moved_bytes(os.getpid()) - before < 2 << 20
+
+
+def test_a_machine_is_measured_by_how_much_it_is_over_the_floor() -> None:
+    from bench_machines import _over
+
+    whole, over = _over("one machine", [600.0, 640.0, 900.0], [500.0, 560.0, 570.0], 100)
+    assert (whole.value, whole.floor, whole.is_met) == (640.0, 560.0, True)
+    assert (over.value, over.samples) == (80.0, (100.0, 80.0, 330.0))

@@ -1,0 +1,304 @@
+"""The lab of the machines' benchmarks: a private libvirtd, tiny guests, and bare libvirt calls for the floor.
+
+Bare calls and the agent use the same libvirtd. The floor's machines have the XML that the agent's plugin gave to
+libvirt for the same manifest; only names, files and devices are their own, and all of these are made before the clock
+runs. Moments are those at which this process hears libvirt's events, for both sides.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+import libvirt
+import msgspec
+from bench_lab import NODE, BenchLab, wait_until
+from kubeletx_libvirt.client import start_event_thread
+from kubeletx_libvirt.domain.metadata import NAMESPACE
+
+from kubeletx.testing.lab import PrivateAgent
+from kubeletx.testing.lab.cni import key_of
+from kubeletx.testing.lab.libvirt import PrivateLibvirtd
+from kubeletx.testing.lab.process import LabError
+from kubeletx.testing.lab.tiny_machine import UP, make_tiny_machine_image
+
+RUNTIME = "libvirtd"
+MEMORY = "32Mi"
+STARTED, STOPPED, UNDEFINED = (
+    libvirt.VIR_DOMAIN_EVENT_STARTED,
+    libvirt.VIR_DOMAIN_EVENT_STOPPED,
+    libvirt.VIR_DOMAIN_EVENT_UNDEFINED,
+)
+_AT_ONCE = 8
+LISTENS_SECONDS = 0.5
+"""So long after its word the guest surely looks at the power button."""
+
+
+class Moment(NamedTuple):
+    """One lifecycle event, and when it was heard."""
+
+    at_ns: int
+    event: int
+    uuid: str
+
+
+class Listener:
+    """A connection of our own, and every lifecycle event that it hears."""
+
+    def __init__(self, url: str) -> None:
+        start_event_thread()
+        self.handle = libvirt.open(url)
+        self._heard: list[Moment] = []
+        self._news = threading.Condition()
+        self._number = self.handle.domainEventRegisterAny(
+            None, libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._on_event, None
+        )
+
+    def close(self) -> None:
+        """Disconnect."""
+        with suppress(libvirt.libvirtError):
+            self.handle.domainEventDeregisterAny(self._number)
+            self.handle.close()
+
+    def wait(self, event: int, count: int, since_ns: int, *, seconds: float = 60) -> list[Moment]:
+        """The first `count` events of this kind after a moment, one for each domain."""
+        deadline = time.monotonic() + seconds
+        with self._news:
+            while True:
+                found: dict[str, Moment] = {}
+                for one in self._heard:
+                    if one.event == event and one.at_ns >= since_ns:
+                        found.setdefault(one.uuid, one)
+                if len(found) >= count:
+                    return list(found.values())[:count]
+                if not self._news.wait(deadline - time.monotonic()):
+                    raise LabError(f"libvirt told of {len(found)} of {count} events {event} in {seconds} s")
+
+    def _on_event(self, _c: Any, domain: Any, event: int, _detail: int, _o: Any) -> None:
+        at_ns = time.time_ns()
+        with self._news:
+            self._heard.append(Moment(at_ns, event, domain.UUIDString()))
+            self._news.notify_all()
+
+
+class FloorMachine(NamedTuple):
+    """Ready to be defined. `files` and `device` were made for it."""
+
+    uuid: str
+    text: str
+    files: tuple[Path, ...]
+    log: Path
+    device: str
+
+
+class Pattern(NamedTuple):
+    """XML of a machine as the agent's plugin made it, and the seed with what the guest is told."""
+
+    root: ElementTree.Element
+    seed: bytes
+
+
+class MachineLab(msgspec.Struct, kw_only=True):
+    """A started libvirtd beside the lab of all benchmarks."""
+
+    bench: BenchLab
+    libvirtd: PrivateLibvirtd
+    listener: Listener
+    directory: Path
+
+    @property
+    def image(self) -> Path:
+        """The tiny guest's disk."""
+        return self.directory / "tiny.img"
+
+    def agent(self) -> PrivateAgent:
+        """An agent with this libvirtd alone; not started."""
+        config = self.directory / "agent.json"
+        settings = {"accelerator": "qemu", "imageDirectories": [str(self.directory)]}
+        config.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "kubelet.config.k8s.io/v1beta1",
+                    "kind": "KubeletConfiguration",
+                    "kubeletx": {"plugins": {"libvirt": settings}},
+                }
+            )
+        )
+        return self.bench.agent(endpoints=self.libvirtd.endpoint, flags=(f"--config={config}",))
+
+    def put(self, names: Sequence[str], **changes: Any) -> int:
+        """Rename ready manifests into place at once; wall-clock nanoseconds of the last rename."""
+        return self.bench.put_manifests({name: self.manifest(name, **changes) for name in names})
+
+    def manifest(self, name: str, *, image: Path | None = None) -> dict[str, object]:
+        """A pod that is one tiny machine."""
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {
+                "terminationGracePeriodSeconds": 10,
+                "virtualMachine": {
+                    "name": name,
+                    "image": str(image or self.image),
+                    "resources": {"limits": {"cpu": "1", "memory": MEMORY}},
+                },
+            },
+        }
+
+    def remove(self, name: str) -> int:
+        """Take a manifest away; wall-clock nanoseconds of that."""
+        (self.bench.manifests / f"{name}.json").unlink()
+        return time.time_ns()
+
+    def wait_up(self, agent: PrivateAgent, name: str) -> None:
+        """Return once the pod's guest looks for the power button."""
+        logs = agent.logs_dir / f"default_{name}-{NODE}_{self.uid(agent, name)}"
+        wait_until(lambda: any(UP in _text(path) for path in logs.rglob("*")), f"guest of {name}")
+        time.sleep(LISTENS_SECONDS)
+
+    def uid(self, agent: PrivateAgent, name: str) -> str:
+        """Of a pod that is there."""
+        pod = agent.pod(name)
+        if pod is None or pod.metadata.uid is None:
+            raise LabError(f"pod {name} is not there")
+        return pod.metadata.uid
+
+    def take_pattern(self) -> Pattern:
+        """Of the first machine that is there."""
+        domain = self.listener.handle.listAllDomains()[0]
+        root = ElementTree.fromstring(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
+        return Pattern(root, Path(_seed_of(root).attrib["file"]).read_bytes())
+
+    def floor_machines(self, pattern: Pattern, count: int) -> list[FloorMachine]:
+        """As many machines of this pattern."""
+        return [self._floor_machine(pattern, number) for number in range(count)]
+
+    def remove_floor(self, machines: Sequence[FloorMachine]) -> None:
+        """End and forget those that are left, with their disks and devices."""
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(self._forget, [one.uuid for one in machines]))
+        for one in machines:
+            for path in (*one.files, one.log):
+                path.unlink(missing_ok=True)
+            if one.device:
+                _run("ip", "link", "delete", one.device)
+
+    def _forget(self, key: str) -> None:
+        with suppress(libvirt.libvirtError):
+            self.listener.handle.lookupByUUIDString(key).destroy()
+        with suppress(libvirt.libvirtError):
+            self.listener.handle.lookupByUUIDString(key).undefine()
+
+    def _floor_machine(self, pattern: Pattern, number: int) -> FloorMachine:
+        root, key = copy.deepcopy(pattern.root), uuid.uuid4()
+        directory = self.directory / "floor"
+        directory.mkdir(exist_ok=True)
+        _text_of(root, "uuid", str(key))
+        _text_of(root, "name", f"kx-{key.hex[:8]}")
+        identity = root.find(f"metadata/{{{NAMESPACE}}}unit")
+        if identity is not None:  # as long as before, but nobody's
+            identity.text = (identity.text or "").replace('"agent_id":"', '"agent_id":"-', 1)
+        disk, seed, log = (directory / f"{key}.{kind}" for kind in ("qcow2", "iso", "log"))
+        seed.write_bytes(pattern.seed)
+        _seed_of(root).set("file", str(seed))
+        (source,) = root.findall("devices/disk[boot]/source")
+        backing = root.find("devices/disk[boot]/backingStore/source")
+        assert backing is not None
+        _run("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", backing.attrib["file"], str(disk))
+        source.set("file", str(disk))
+        for element in root.findall("devices/*/log"):
+            element.set("file", str(log))
+        device = ""
+        for element in root.findall("devices/interface/target"):
+            device = f"kf{key_of(self.directory)[:6]}{number}"
+            bridge = self.bench.lab.network.bridge
+            _run("ip", "link", "add", "link", bridge, "name", device, "type", "macvtap", "mode", "bridge")
+            _run("ip", "link", "set", device, "up")
+            element.set("dev", device)
+        for element in root.findall("devices/interface/mac"):
+            element.set("address", Path(f"/sys/class/net/{device}/address").read_text().strip())
+        return FloorMachine(
+            str(key), ElementTree.tostring(root, encoding="unicode"), (disk, seed), log, device
+        )
+
+
+def start_bare(lab: MachineLab, machines: Sequence[FloorMachine], callers: int) -> float:
+    """Define and start by `callers` threads; seconds until libvirt has told of the last start."""
+
+    def one(machine: FloorMachine) -> None:
+        lab.listener.handle.defineXMLFlags(machine.text, 0).create()
+
+    with ThreadPoolExecutor(callers) as pool:
+        began_ns = time.time_ns()
+        list(pool.map(one, machines))
+    moments = lab.listener.wait(STARTED, len(machines), began_ns)
+    return (moments[-1].at_ns - began_ns) / 1e9
+
+
+def end_bare(lab: MachineLab, machine: FloorMachine) -> float:
+    """Press the power button, wait for the end, undefine; seconds."""
+    wait_until(lambda: UP in _text(machine.log), "guest of bare libvirt")
+    time.sleep(LISTENS_SECONDS)
+    domain = lab.listener.handle.lookupByUUIDString(machine.uuid)
+    began_ns = time.time_ns()
+    domain.shutdownFlags(libvirt.VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN)
+    lab.listener.wait(STOPPED, 1, began_ns)
+    domain.undefine()
+    (moment,) = lab.listener.wait(UNDEFINED, 1, began_ns)
+    return (moment.at_ns - began_ns) / 1e9
+
+
+@contextmanager
+def machine_lab(bench: BenchLab) -> Iterator[MachineLab]:
+    """Start libvirtd; all machines are ended afterwards."""
+    directory = bench.lab.base_dir / "machines"
+    directory.mkdir(exist_ok=True)
+    make_tiny_machine_image(directory)
+    libvirtd = PrivateLibvirtd(bench.lab.base_dir, name=RUNTIME)
+    libvirtd.start()
+    try:
+        listener = Listener(libvirtd.url)
+        try:
+            yield MachineLab(bench=bench, libvirtd=libvirtd, listener=listener, directory=directory)
+        finally:
+            listener.close()
+    finally:
+        libvirtd.end()
+
+
+def _seed_of(root: ElementTree.Element) -> ElementTree.Element:
+    (found,) = (
+        source
+        for source in root.findall("devices/disk/source")
+        if source.attrib.get("file", "").endswith(".iso")
+    )
+    return found
+
+
+def _text_of(root: ElementTree.Element, tag: str, text: str) -> None:
+    element = root.find(tag)
+    assert element is not None
+    element.text = text
+
+
+def _text(path: Path) -> str:
+    with suppress(OSError):
+        return path.read_text(errors="replace") if path.is_file() else ""
+    return ""
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise LabError(f"{' '.join(command)}: {done.stderr.strip()}")

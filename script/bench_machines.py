@@ -1,0 +1,348 @@
+"""Virtual machines as pods, against bare libvirt calls; see `bench_machine_lab`.
+
+Floor and agent take turns. The agent is stopped with SIGSTOP while the floor runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from bench_floor import CALLERS
+from bench_idle import cpu_during, cpu_seconds
+from bench_lab import BenchLab, wait_ready, wait_until
+from bench_machine_lab import (
+    STARTED,
+    STOPPED,
+    UNDEFINED,
+    MachineLab,
+    Pattern,
+    end_bare,
+    machine_lab,
+    start_bare,
+)
+from bench_model import Figure, Result, Sizes, median, now
+from kubeletx_libvirt.config import Settings
+from kubeletx_libvirt.runtime import LibvirtRuntime
+
+from kubeletx.api import ImageSpec, Machine, Resources, SupportsStats, UnitSpec
+from kubeletx.testing import FakeHost, endpoint, sandbox_spec
+from kubeletx.testing.lab import PrivateAgent
+
+APPLY_MILLISECONDS = 100.0
+DELETE_MILLISECONDS = 50.0
+SHARE_OF_FLOOR = 0.9
+LIST_MILLISECONDS = 50.0
+CPU_SECONDS_PER_MINUTE = 0.3
+SETTLE_SECONDS = 20.0
+_MIB = 1 << 20
+
+
+class _Times(msgspec.Struct):
+    """Milliseconds of one side. `afters`: from the machine's end to no domain, a part of `ends`."""
+
+    starts: list[float] = []
+    ends: list[float] = []
+    afters: list[float] = []
+    gone: list[float] = []
+
+
+def machine(bench: BenchLab, sizes: Sizes) -> Result:
+    """One machine on an agent at rest: from its manifest to running, and from the manifest's end to no domain."""
+    bare, ours = _Times(), _Times()
+    with machine_lab(bench) as lab, lab.agent() as agent:
+        wait_ready(agent)
+        pattern = _warm_up(lab, agent)
+        for number in range(sizes.machine_runs):
+            ready = lab.floor_machines(pattern, 1)
+            try:
+                with _paused(agent):
+                    bare.starts.append(start_bare(lab, ready, 1) * 1000)
+                    bare.ends.append(end_bare(lab, ready[0]) * 1000)
+            finally:
+                lab.remove_floor(ready)
+            _one(lab, agent, f"machine-{number}", ours)
+            last = [
+                f"{who} {one.starts[-1]:.0f} ms, deletion {one.ends[-1]:.0f} ms"
+                for who, one in (("floor", bare), ("agent", ours))
+            ]
+            print(f"   {'; '.join(last)}, of that {ours.afters[-1]:.0f} after the end", flush=True)
+    return Result(
+        name="machine",
+        figures=(
+            *_over("one machine", ours.starts, bare.starts, APPLY_MILLISECONDS),
+            *_over("deletion of one machine", ours.ends, bare.ends, DELETE_MILLISECONDS),
+            Figure(
+                label="deletion, from the machine's end to no domain",
+                value=round(median(ours.afters), 1),
+                unit="ms",
+                samples=tuple(ours.afters),
+            ),
+            Figure(
+                label="deletion, until the pod is forgotten",
+                value=round(median(ours.gone), 1),
+                unit="ms",
+                samples=tuple(ours.gone),
+            ),
+        ),
+        series={
+            "floor": bare.starts,
+            "agent": ours.starts,
+            "floor deletion": bare.ends,
+            "agent deletion": ours.ends,
+        },
+        measured_at=now(),
+    )
+
+
+def machines(bench: BenchLab, sizes: Sizes) -> Result:
+    """Many small machines at once. The floor is the best number of callers, by its median."""
+    count = sizes.machines
+    bare: dict[int, list[float]] = {callers: [] for callers in CALLERS}
+    ours: list[float] = []
+    with machine_lab(bench) as lab, lab.agent() as agent:
+        wait_ready(agent)
+        pattern = _warm_up(lab, agent)
+        for number in range(sizes.runs):
+            for callers in (*CALLERS[number % len(CALLERS) :], *CALLERS[: number % len(CALLERS)]):
+                ready = lab.floor_machines(pattern, count)
+                try:
+                    with _paused(agent):  # shorter than libvirtd's patience with a silent client
+                        bare[callers].append(count / start_bare(lab, ready, callers))
+                finally:
+                    lab.remove_floor(ready)
+                time.sleep(1)
+                print(f"   floor with {callers} callers {bare[callers][-1]:.2f}/s", flush=True)
+                began_ns = lab.put([f"many-{one}" for one in range(count)])
+                moments = lab.listener.wait(STARTED, count, began_ns)
+                ours.append(count / ((moments[-1].at_ns - began_ns) / 1e9))
+                bench.remove_pods(agent)
+                time.sleep(1)
+                print(f"   agent {ours[-1]:.2f}/s", flush=True)
+    best = max(CALLERS, key=lambda callers: median(bare[callers]))
+    ratio = median(ours) / median(bare[best])
+    return Result(
+        name="machines",
+        figures=(
+            Figure(
+                label=f"{count} machines at once",
+                value=median(ours),
+                unit="machines/s",
+                goal=f"≥ {SHARE_OF_FLOOR:g} x floor",
+                is_met=ratio >= SHARE_OF_FLOOR,
+                floor=median(bare[best]),
+                ratio=ratio,
+                samples=tuple(ours),
+            ),
+        ),
+        notes=(f"floor: {best} callers",),
+        series={"agent": ours, **{f"{callers} callers": rates for callers, rates in bare.items()}},
+        measured_at=now(),
+    )
+
+
+def machine_rest(bench: BenchLab, sizes: Sizes) -> Result:
+    """Processor time of the agent while machines run and nothing happens."""
+    count = sizes.machines
+    with machine_lab(bench) as lab, lab.agent() as agent:
+        wait_ready(agent)
+        names = [f"rest-{number}" for number in range(count)]
+        lab.put(names)
+        for name in names:
+            wait_until(lambda name=name: _is_running(agent, name), f"status of {name}")
+        time.sleep(min(SETTLE_SECONDS, sizes.idle_seconds))
+        cpu, seconds = cpu_during(agent.pid, sizes.idle_seconds)
+        bench.remove_pods(agent)
+    per_minute = round(cpu * 60 / seconds, 3)
+    return Result(
+        name="machine-rest",
+        figures=(
+            Figure(
+                label=f"CPU at rest with {count} machines",
+                value=per_minute,
+                unit="s/min",
+                goal=f"≤ {CPU_SECONDS_PER_MINUTE:g}",
+                is_met=per_minute <= CPU_SECONDS_PER_MINUTE,
+            ),
+        ),
+        measured_at=now(),
+    )
+
+
+def machine_image(bench: BenchLab, sizes: Sizes) -> Result:
+    """What the agent and its children read, write and compute for the first and the second machine of an image."""
+    with machine_lab(bench) as lab, lab.agent() as agent:
+        wait_ready(agent)
+        _warm_up(lab, agent)
+        image = lab.directory / "large.img"
+        head = lab.image.read_bytes()
+        with image.open("wb") as file:
+            file.write(head)
+            for _ in range(sizes.image_mib - 1):
+                file.write(os.urandom(_MIB))
+        costs = []
+        for name in ("first", "second"):
+            moved, cpu = _moved_bytes(agent.pid), cpu_seconds(agent.pid)
+            lab.put([name], image=image)
+            wait_until(lambda name=name: _is_running(agent, name), f"status of {name}")
+            costs.append((_moved_bytes(agent.pid) - moved, cpu_seconds(agent.pid) - cpu))
+        bench.remove_pods(agent)
+        image.unlink()
+    (first, first_cpu), (second, second_cpu) = costs
+    figures = (
+        Figure(
+            label=f"read and written for the second machine of an image of {sizes.image_mib} MiB",
+            value=round(second / _MIB, 3),
+            unit="MiB",
+            goal="no image data",
+            is_met=second < _MIB,
+            floor=None,
+            ratio=None,
+        ),
+        Figure(label="the same for the first machine", value=round(first / _MIB, 1), unit="MiB"),
+        Figure(label="CPU of the agent for the second machine", value=round(second_cpu, 2), unit="s"),
+        Figure(label="CPU of the agent for the first machine", value=round(first_cpu, 2), unit="s"),
+    )
+    return Result(name="machine-image", figures=figures, measured_at=now())
+
+
+def machine_list(bench: BenchLab, sizes: Sizes) -> Result:
+    """The plugin's list and statistics of many machines, against the one call of libvirt that gives both."""
+    with machine_lab(bench) as lab:
+        return asyncio.run(_machine_list(lab, sizes))
+
+
+async def _machine_list(lab: MachineLab, sizes: Sizes) -> Result:
+    count = sizes.listed_machines
+    state = lab.directory / "state"
+    state.mkdir()
+    runtime = LibvirtRuntime(
+        endpoint(lab.libvirtd.url, workload_type="vm"),
+        Settings(accelerator="qemu", image_directories=(str(lab.directory),)),
+        FakeHost(state),
+    )
+    await runtime.open()
+    figures = []
+    try:
+        for number in range(count):
+            sandbox = sandbox_spec(f"listed-{number}", log_directory=str(lab.directory / "logs"))
+            sandbox_id = await runtime.create_sandbox(sandbox)
+            ref = await runtime.images.pull_image(ImageSpec(requested=str(lab.image)), None, sandbox)
+            spec = UnitSpec(
+                name="main",
+                image=ImageSpec(requested=str(lab.image), ref=ref),
+                detail=Machine(power="paused"),
+                resources=Resources(cpu_limit_millicores=1000, memory_limit_bytes=32 * _MIB),
+                log_path=f"{number}.log",
+            )
+            await runtime.start_unit(await runtime.create_unit(sandbox_id, spec, sandbox))
+        figures.append(await _list_figure(runtime, sizes, f"list and statistics of {count} paused machines"))
+        for unit in await runtime.list_units({}):
+            await runtime.stop_unit(unit.id, 0)
+        figures.append(
+            await _list_figure(runtime, sizes, f"list and statistics of {count} machines that are off")
+        )
+        for sandbox in await runtime.list_sandboxes({}):
+            await runtime.remove_sandbox(sandbox.id)
+    finally:
+        await runtime.close()
+    return Result(name="machine-list", figures=tuple(figures), measured_at=now())
+
+
+async def _list_figure(runtime: LibvirtRuntime, sizes: Sizes, label: str) -> Figure:
+    stats = runtime.capability(SupportsStats)
+    assert stats is not None
+    times = []
+    for number in range(sizes.machine_runs + 1):
+        began = time.monotonic()
+        await runtime.list_units({})
+        listed = time.monotonic()
+        await stats.list_unit_stats({})
+        print(f"   {(listed - began) * 1000:.1f} + {(time.monotonic() - listed) * 1000:.1f} ms", flush=True)
+        if number:
+            times.append((time.monotonic() - began) * 1000)
+    return Figure(
+        label=label,
+        value=round(median(times), 1),
+        unit="ms",
+        goal=f"≤ {LIST_MILLISECONDS:g}",
+        is_met=median(times) <= LIST_MILLISECONDS,
+        samples=tuple(times),
+    )
+
+
+def _warm_up(lab: MachineLab, agent: PrivateAgent) -> Pattern:
+    """One machine comes and goes; what libvirt was told of it."""
+    lab.put(["warm"])
+    wait_until(lambda: _is_running(agent, "warm"), "status of warm")
+    pattern = lab.take_pattern()
+    lab.bench.remove_pods(agent)
+    time.sleep(1)
+    return pattern
+
+
+def _one(lab: MachineLab, agent: PrivateAgent, name: str, times: _Times) -> None:
+    """A pod from its manifest to its end."""
+    began_ns = lab.put([name])
+    (moment,) = lab.listener.wait(STARTED, 1, began_ns)
+    times.starts.append((moment.at_ns - began_ns) / 1e6)
+    wait_until(lambda: _is_running(agent, name), f"status of {name}")
+    lab.wait_up(agent, name)
+    began_ns = lab.remove(name)
+    (ended,) = lab.listener.wait(STOPPED, 1, began_ns)
+    (moment,) = lab.listener.wait(UNDEFINED, 1, began_ns)
+    times.ends.append((moment.at_ns - began_ns) / 1e6)
+    times.afters.append((moment.at_ns - ended.at_ns) / 1e6)
+    wait_until(lambda: agent.pod(name) is None, f"removal of {name}")
+    times.gone.append((time.time_ns() - began_ns) / 1e6)
+    time.sleep(0.5)
+
+
+@contextmanager
+def _paused(agent: PrivateAgent) -> Iterator[None]:
+    """The agent costs nothing meanwhile; afterwards it has time to hear what happened."""
+    assert agent.daemon is not None
+    agent.daemon.pause()
+    try:
+        yield
+    finally:
+        agent.daemon.resume()
+        time.sleep(0.7)
+
+
+def _over(label: str, ours: list[float], bare: list[float], allowed: float) -> tuple[Figure, Figure]:
+    over = round(median(ours) - median(bare), 1)
+    return (
+        Figure(
+            label=label,
+            value=round(median(ours), 1),
+            unit="ms",
+            goal=f"≤ floor + {allowed:g} ms",
+            is_met=over <= allowed,
+            floor=round(median(bare), 1),
+            ratio=median(ours) / median(bare),
+            samples=tuple(ours),
+        ),
+        Figure(
+            label=f"{label}, over the floor",
+            value=over,
+            unit="ms",
+            samples=tuple(mine - floor for mine, floor in zip(ours, bare, strict=True)),
+        ),
+    )
+
+
+def _is_running(agent: PrivateAgent, name: str) -> bool:
+    pod = agent.pod(name)
+    return pod is not None and pod.status.phase == "Running"
+
+
+def _moved_bytes(pid: int) -> int:
+    """What a process and the children that it waited for have read and written, from disk or cache."""
+    fields = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+    return int(fields["rchar"]) + int(fields["wchar"])
