@@ -47,6 +47,7 @@ from .config import Settings
 from .console import Consoles
 from .disks import Base, base_paths, pod_directory, remove_disks
 from .domain.metadata import sandbox_of
+from .forwarding import Forwards
 from .guest_agent import GuestAgent
 from .guest_parts import Guests
 from .images.service import LibvirtImages
@@ -145,6 +146,7 @@ class LibvirtRuntime:
             self.nics,
             self._consoles,
             GuestAgent(self.connection, self.looks, host),
+            *((Forwards(self.records),) if host.pod_network is not None else ()),
             Pictures(self.connection, self.looks),
             self._stats,
         )
