@@ -175,6 +175,7 @@ class LibvirtRuntime:
         await self._consoles.close()
         await self._stats.close()
         await self.images.close()
+        self.links.close()
         await self.connection.close()
         for task in (pump, kvm):
             if task is not None:
@@ -234,6 +235,7 @@ class LibvirtRuntime:
         ips: tuple[str, ...] = ()
         if self.host.pod_network is not None:
             ips = (await self.links.attach(spec)).ips
+            await self.links.serve(spec.uid)
         record = msgspec.structs.replace(record, is_ready=True, ips=ips)
         await self.records.save_sandbox(sandbox_id, record)
         return sandbox_id
@@ -387,6 +389,10 @@ class LibvirtRuntime:
                 )
                 await self.records.save_sandbox(identity.sandbox_id, record)
         await self._sweep_links()
+        for record in self.records.sandboxes.values():
+            if record.is_ready and not record.is_stopped:
+                with contextlib.suppress(KubeletxError):  # the guest keeps the address that it has
+                    await self.links.serve(record.spec.uid)
 
     async def _sweep_links(self) -> None:
         """Give back what pods have that are known no more: a crash between two steps left it."""
