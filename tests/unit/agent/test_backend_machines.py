@@ -309,7 +309,7 @@ async def test_a_machine_is_resized_while_it_runs_and_what_was_granted_is_shown_
             machine = status.virtual_machine_status if status is not None else None
             return machine.resources.limits.get("memory") if machine is not None else None
 
-        await agent.until(lambda: granted() == str(2 << 30))
+        await agent.until(lambda: granted() == "2Gi")
         with pytest.raises(InvalidConfig, match="not more than 0"):
             await backend.machines.resize_machine(VM, MachineSize(cpu="0"))
     async with agent.running() as backend:

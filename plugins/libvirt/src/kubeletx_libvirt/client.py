@@ -175,7 +175,8 @@ class Connection:
     def _connect(self, attempt: _Attempt) -> None:
         if self.is_embedded:
             _prepare_embedded(self.url)
-        handle, callbacks = None, []
+        handle: libvirt.virConnect | None = None
+        callbacks: list[int] = []
         try:
             handle = libvirt.open(self.url)
             self._register(handle, callbacks)
