@@ -1,4 +1,4 @@
-"""The agent is killed while it makes machines: one domain per pod."""
+"""The agent is killed while it makes and removes machines: one domain per pod, and nothing left at the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from machines import emulators, machine_agent, machine_manifest
+from kubeletx_libvirt.network.names import guest_device, outer_device
+from machines import emulators, files_below, machine_agent, machine_manifest
 from survival import until
 
 from kubeletx.kube.core import Pod
@@ -33,16 +34,21 @@ class Node:
         (root,) = [part.partition("root=")[2] for part in agent.argv() if "root=" in part and "embed" in part]
         self.libvirt_root = Path(root)
         self.state = agent.root_dir / "runtimes" / "libvirt-qemu"
+        self.uids: set[str] = set()
+        self.others = set(lab.network.list_addresses())
+        """Of earlier tests in the same lab, whose pods were never deleted."""
 
-    def apply(self) -> None:
+    def apply(self) -> list[Path]:
         """One pod after another."""
         machine = {"resources": {"requests": {"cpu": "10m"}, "limits": {"memory": "32Mi"}}}
-        for name in PODS:
+        return [
             put_manifest(self.manifests, machine_manifest(name, image=str(self.image), machine=machine))
+            for name in PODS
+        ]
 
-    def kill_when(self, is_so: Callable[[], bool]) -> None:
+    def kill_when(self, is_so: Callable[[], bool], *, latest_seconds: float = 60) -> None:
         """Kill the agent at this moment, or when it is too late for it; then start it again."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + latest_seconds
         while not is_so() and time.monotonic() < deadline:
             time.sleep(0.001)
         self.agent.kill()
@@ -51,10 +57,29 @@ class Node:
     def wait_running(self) -> None:
         """Every pod has one machine, and one only."""
         pods = [self.agent.wait_for(name, _runs, timeout_seconds=90) for name in PODS]
+        self.uids |= {str(pod.metadata.uid) for pod in pods}
         ids = {(pod.status.container_statuses[0].container_id or "").rpartition("/")[2] for pod in pods}
         until(lambda: self.domains() == {f"kx-{one[:8]}" for one in ids}, "one domain per pod")
         until(lambda: len(emulators(self.agent)) == len(PODS), "one emulator per pod")
         until(lambda: set(self.units()) == ids, "the files of these units only")
+
+    def wait_nothing(self) -> None:
+        """No trace of any pod."""
+        for name in PODS:
+            self.agent.wait_gone(name, timeout_seconds=90)
+        until(lambda: not self.leftovers(), "nothing that is left")
+
+    def leftovers(self) -> list[str]:
+        """Whatever of machines is there."""
+        devices = {name(uid) for uid in self.uids for name in (guest_device, outer_device)}
+        kept = ("units", "disks", "sandboxes", "links")
+        return [
+            *map(str, emulators(self.agent)),
+            *self.domains(),
+            *(name for name in files_below(self.state) if name.startswith(kept)),
+            *(devices & set(os.listdir("/sys/class/net"))),
+            *(set(self.lab.network.list_addresses()) - self.others),
+        ]
 
     def domains(self) -> set[str]:
         """Names of all that are defined."""
@@ -74,11 +99,11 @@ def node(lab: Lab, make_agent: MakeAgent, manifests: Path, tmp_path: Path) -> No
     return Node(agent, lab, manifests, image)
 
 
-def test_a_kill_at_any_moment_leaves_one_domain_per_pod(node: Node) -> None:
+def test_a_kill_at_any_moment_leaves_one_domain_per_pod_and_nothing_after_deletion(node: Node) -> None:
     seed = random.randrange(1 << 16)
     print(f"random seed {seed}")
     chance = random.Random(seed)
-    node.apply()
+    manifests = node.apply()
     node.kill_when(lambda: bool(node.units()))  # before a domain is defined
     node.kill_when(lambda: bool(node.domains()))  # before it is started
     node.kill_when(lambda: bool(emulators(node.agent)))  # before the start is confirmed
@@ -87,6 +112,12 @@ def test_a_kill_at_any_moment_leaves_one_domain_per_pod(node: Node) -> None:
     _kill_after(node, chance.uniform(0, 2))
     node.wait_running()
     assert emulators(node.agent).keys() == running
+    for path in manifests:
+        path.unlink()
+    node.kill_when(lambda: len(emulators(node.agent)) < len(PODS))  # before the domain is undefined
+    node.kill_when(lambda: len(node.domains()) < len(PODS), latest_seconds=5)  # before its files are gone
+    _kill_after(node, chance.uniform(0, 2))
+    node.wait_nothing()
 
 
 def test_files_of_machines_whose_domain_was_taken_away_are_swept(node: Node) -> None:
