@@ -33,6 +33,7 @@ _PROGRAMS = (
     "kubeletx",
     "qemu-system-x86_64",
     "libvirtd",
+    "virtlogd",
 )
 
 
