@@ -49,6 +49,7 @@ from .observed import (
     UnitSummary,
     every_feature_but,
 )
+from .pulls import SharedPulls
 from .runtime import (
     CAPABILITIES,
     Runtime,
@@ -172,6 +173,7 @@ __all__ = [
     "SandboxSummary",
     "SecurityProfile",
     "Session",
+    "SharedPulls",
     "SnapshotStatus",
     "SourceKind",
     "SpecFiles",

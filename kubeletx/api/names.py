@@ -129,6 +129,7 @@ class Event:
     PULLED: Final = "Pulled"
     INSPECT_FAILED: Final = "InspectFailed"
     ERR_IMAGE_NEVER_PULL: Final = "ErrImageNeverPull"
+    FAILED_PULL_SECRET: Final = "FailedToRetrieveImagePullSecret"
     SANDBOX_CHANGED: Final = "SandboxChanged"
     FAILED_CREATE_SANDBOX: Final = "FailedCreatePodSandBox"
     UNHEALTHY: Final = "Unhealthy"

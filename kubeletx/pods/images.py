@@ -5,20 +5,26 @@
 | IfNotPresent  | used             | pulled              |
 | Always        | asked for again  | pulled              |
 | Never         | used             | ErrImageNeverPull   |
+
+A pull brings the pod's own pull secrets before the node's credentials. For a machine it also says whose pod asks:
+its image may be a file of the node, which not every source of pods may read.
 """
 
 from __future__ import annotations
 
+import msgspec
 import structlog
 
-from kubeletx.api import ImageSpec, ImageStatus, KubeletxError, Unsupported
-from kubeletx.api.names import Event
+from kubeletx.api import ImageAuth, ImageSpec, ImageStatus, KubeletxError, SandboxSpec, Unsupported
+from kubeletx.api.names import POD_SOURCE, Event
 from kubeletx.kube.core import VirtualMachine
 from kubeletx.runtimes.handle import RuntimeHandle
+from kubeletx.runtimes.images.credentials import pull_secret_auths
 from kubeletx.runtimes.images.errors import IMAGE_PULL_BACK_OFF, PullBackOff, PullFailed
 from kubeletx.runtimes.images.references import parse
 from kubeletx.runtimes.images.store import ImageStore
 from kubeletx.runtimes.images.stores import ImageStores
+from kubeletx.volumes.cluster_objects import ClusterObjects, ObjectData
 
 from . import changes
 from .changes import Change
@@ -27,12 +33,16 @@ from .steps.context import StepContext
 
 log = structlog.get_logger(__name__)
 
+_DOCKER_CONFIGS = ((".dockerconfigjson", False), (".dockercfg", True))
+
 
 class UnitImages:
     """Implements `services.Images` over the stores of all runtimes."""
 
-    def __init__(self, stores: ImageStores) -> None:
+    def __init__(self, stores: ImageStores, cluster: ClusterObjects | None = None) -> None:
+        """`cluster`: where pull secrets are; None: pods have none, which admission has seen to."""
         self._stores = stores
+        self._cluster = cluster
 
     async def ensure(self, step: StepContext, name: str) -> Change:
         """Have the container's image in the bound store."""
@@ -65,9 +75,11 @@ class UnitImages:
         self, step: StepContext, name: str, spec: ImageSpec, store: ImageStore, handle: RuntimeHandle
     ) -> Change:
         image, began = spec.requested, step.now().mono
+        auths = await self._pull_secrets(step, name, image)
+        sandbox = _asker(step) if step.facts.is_machine else None
         step.normal(Event.PULLING, f'Pulling image "{image}"', container=name)
         try:
-            present = await store.pull(spec, via=handle, owner=step.uid)
+            present = await store.pull(spec, via=handle, auths=auths, sandbox=sandbox, owner=step.uid)
         except PullBackOff as error:
             return _backs_off(step, name, str(error), error)
         except PullFailed as error:
@@ -84,6 +96,53 @@ class UnitImages:
         step.normal(Event.PULLED, text, container=name)
         log.info("Pulled image", pod=step.desired.ref, image=image, elapsed_seconds=round(elapsed, 3))
         return changes.image_present(name, present)
+
+    async def _pull_secrets(self, step: StepContext, name: str, image: str) -> tuple[ImageAuth, ...]:
+        """Credentials of the pod's secrets that fit the image, in the order of the secrets."""
+        if self._cluster is None:
+            return ()
+        auths: list[ImageAuth] = []
+        missing: list[str] = []
+        for secret in dict.fromkeys(one.name for one in step.pod.spec.image_pull_secrets if one.name):
+            try:
+                found = await self._cluster.find_secret(step.pod.namespace, secret)
+                if found is None:
+                    missing.append(secret)
+                else:
+                    auths += _secret_auths(found, image)
+            except (KubeletxError, ValueError, msgspec.ValidationError) as error:
+                log.warning(
+                    "Failed to read pull secret",
+                    pod=step.desired.ref,
+                    secret=secret,
+                    err=type(error).__name__,
+                )
+                missing.append(secret)
+        if missing:
+            text = (
+                f"Unable to retrieve some image pull secrets ({', '.join(missing)}); "
+                "attempting to pull the image may not succeed."
+            )
+            step.warning(Event.FAILED_PULL_SECRET, text, container=name)
+        return tuple(auths)
+
+
+def _secret_auths(secret: ObjectData, image: str) -> tuple[ImageAuth, ...]:
+    content = secret.as_bytes()
+    return tuple(
+        auth
+        for key, is_old in _DOCKER_CONFIGS
+        if key in content
+        for auth in pull_secret_auths(content[key], image, is_old=is_old)
+    )
+
+
+def _asker(step: StepContext) -> SandboxSpec:
+    """Whose pod wants the image; its sandbox may not be there yet."""
+    pod = step.pod
+    return SandboxSpec(
+        uid=step.uid, name=pod.name, namespace=pod.namespace, annotations={POD_SOURCE: step.desired.source}
+    )
 
 
 def _failed(step: StepContext, name: str, reason: str, text: str, retry_at: float | None = None) -> Change:

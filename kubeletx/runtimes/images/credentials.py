@@ -18,11 +18,12 @@ from typing import Any
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from kubeletx.api import ImageAuth
 
 from ..programs import ProgramFailed, run_program
-from .keyring import Entry, helper_server, matching, registry_of
+from .keyring import Entry, file_server, helper_server, matching, registry_of
 
 log = structlog.get_logger(__name__)
 
@@ -68,10 +69,10 @@ class NodeCredentials:
         config = self._config
         found: list[ImageAuth] = []
         if server := helper_server(config.cred_helpers, image):
-            found += await self._ask(config.cred_helpers[server], server)
-        found += [_auth(entry) for entry in matching(self._entries, image)]
+            found += await self._ask(config.cred_helpers[server], server, image)
+        found += [_auth(entry, image) for entry in matching(self._entries, image)]
         if not found and config.creds_store:
-            found += await self._ask(config.creds_store, registry_of(image))
+            found += await self._ask(config.creds_store, registry_of(image), image)
         return found
 
     # --- files ---
@@ -103,13 +104,13 @@ class NodeCredentials:
 
     # --- helpers ---
 
-    async def _ask(self, helper: str, server: str) -> list[ImageAuth]:
+    async def _ask(self, helper: str, server: str, image: str) -> list[ImageAuth]:
         now = asyncio.get_running_loop().time()
         cached = self._answers.get((helper, server))
         if cached is None or now - cached[0] > _HELPER_CACHE_SECONDS:
             cached = now, await self._run_helper(helper, server)
             self._answers[helper, server] = cached
-        return [cached[1]] if cached[1] is not None else []
+        return [_for_file(cached[1], image)] if cached[1] is not None else []
 
     async def _run_helper(self, helper: str, server: str) -> ImageAuth | None:
         program = shutil.which(f"docker-credential-{helper}")
@@ -175,18 +176,27 @@ def entries_of(config: DockerConfig) -> tuple[Entry, ...]:
 
 def pull_secret_auths(data: bytes, image: str, *, is_old: bool = False) -> tuple[ImageAuth, ...]:
     """Credentials of a pull secret (``.dockerconfigjson``, or the old ``.dockercfg``) that fit the image."""
-    return tuple(_auth(entry) for entry in matching(entries_of(parse_config(data, is_old=is_old)), image))
+    entries = matching(entries_of(parse_config(data, is_old=is_old)), image)
+    return tuple(_auth(entry, image) for entry in entries)
 
 
-def _auth(entry: Entry) -> ImageAuth:
+def _auth(entry: Entry, image: str) -> ImageAuth:
     """Without the server, as the kubelet sends it: the entry was chosen for this image, and containerd would
     take the server for a URL (``127.0.0.1:5000`` is none) and pass over the credential on a mirror."""
-    return ImageAuth(
+    auth = ImageAuth(
         username=entry.username,
         password=entry.password,
         identity_token=entry.identity_token,
         registry_token=entry.registry_token,
     )
+    return _for_file(auth, image, "http" if entry.server.startswith("http://") else "https")
+
+
+def _for_file(auth: ImageAuth, image: str, scheme: str = "https") -> ImageAuth:
+    """With the server when the image is a file behind a URL, as a machine's may be: no registry asks for
+    credentials then, and who sends them must know whose they are. Unencrypted only if the entry says http://."""
+    server = file_server(image)
+    return replace(auth, server_address=f"{scheme}://{server}") if server else auth
 
 
 def _reason(error: Exception) -> str:

@@ -8,6 +8,7 @@ index.docker.io.
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -16,6 +17,7 @@ from kubeletx.api import InvalidPod
 
 from . import references
 
+_DISK_FILE = re.compile(r"\.(qcow2|img|raw)(\.(xz|gz|zst))?$", re.IGNORECASE)
 _DEFAULT_KEYS = ("index.docker.io", "docker.io", "registry-1.docker.io")
 
 
@@ -68,6 +70,15 @@ def registry_of(image: str) -> str:
     """The registry's host as credential helpers know it."""
     host = _repository(image).partition("/")[0]
     return "https://index.docker.io/v1/" if host == references.DOCKER_HUB else host
+
+
+def file_server(image: str) -> str:
+    """``HOST[:PORT]`` of an image that is a file behind a URL; empty for one of a registry."""
+    scheme, mark, rest = image.partition("://")
+    if mark and scheme in ("http", "https"):
+        return rest.partition("/")[0].lower()
+    host, slash, path = image.partition("/")
+    return host.lower() if slash and not mark and _DISK_FILE.search(path.partition("#")[0]) else ""
 
 
 def _repository(image: str) -> str:

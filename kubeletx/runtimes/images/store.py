@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -24,16 +24,17 @@ from kubeletx.api import (
     PullProgress,
     RuntimeName,
     SandboxSpec,
+    SharedPulls,
     StoreId,
     StoreInfo,
     SupportsImages,
     Unavailable,
 )
+from kubeletx.api.names import POD_SOURCE
 
 from ..calls import translate
 from ..handle import RuntimeHandle
 from .errors import ERR_IMAGE_PULL, PullBackOff, PullFailed
-from .flights import Flight, Flights, OnProgress
 from .limits import PullBackoffs, TokenBucket
 from .records import ImageRecords
 from .settings import PullSettings
@@ -41,6 +42,7 @@ from .shared import Shared
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
+OnProgress = Callable[[PullProgress], None]
 
 
 class Credentials(Protocol):
@@ -78,7 +80,7 @@ class ImageStore:
         self._clock = clock
         self._records = records
         self._credentials = credentials
-        self._flights = Flights()
+        self._pulls: SharedPulls[ImageStatus] = SharedPulls()
         self._backoffs = PullBackoffs(settings.backoff_seconds, settings.backoff_cap_seconds)
         self._finding: Shared[ImageStatus | None] = Shared("find image")
         self._bucket = TokenBucket(clock, settings.qps, settings.burst)
@@ -114,9 +116,9 @@ class ImageStore:
     # --- pulls ---
 
     @property
-    def pulls(self) -> Mapping[str, Flight]:
+    def pulls(self) -> Collection[str]:
         """The pulls that run now, by image."""
-        return self._flights.all
+        return self._pulls.keys
 
     async def pull(
         self,
@@ -131,25 +133,27 @@ class ImageStore:
     ) -> ImageStatus:
         """Fetch the image, or join the pull that fetches it already.
 
-        `auths`: the pod's own credentials, tried before the node's. `force`: an operator asks, no back-off.
+        `auths`: the pod's own credentials, tried before the node's. `sandbox`: of the pod that asks; None: an
+        operator does, or nothing about the pod matters. `force`: an operator asks, no back-off.
         `owner`: whose failures count for the back-off (the pod's UID: a pod that is made anew tries at once).
         Raises PullFailed, and PullBackOff while the owner's last failure is too recent. Has no deadline; the
         pull is cancelled when nobody waits for it any more.
         """
         key = f"{image.requested}|{image.handler}" if image.handler else image.requested
         owned = f"{owner}|{key}"
+        shared = "|".join((key, *_rights(auths, sandbox)))
         now = self._clock.monotonic()
         if (
             not force
-            and key not in self._flights.all
+            and shared not in self._pulls.keys
             and (delay := self._backoffs.find(owned, now)) is not None
         ):
             raise PullBackOff(
                 f'Back-off pulling image "{image.requested}": {delay.message}', retry_at=delay.until
             )
         try:
-            status = await self._flights.join(
-                key, now, lambda flight: self._fetch(image, via, auths, sandbox, flight), on_progress
+            status = await self._pulls.join(
+                shared, lambda report: self._fetch(image, via, auths, sandbox, report), on_progress
             )
         except _FetchFailed as failed:
             delay = self._backoffs.fail(owned, self._clock.monotonic(), failed.error.message)
@@ -162,7 +166,7 @@ class ImageStore:
     async def close(self) -> None:
         """Cancel the pulls that run."""
         self._finding.close()
-        await self._flights.close()
+        await self._pulls.close()
 
     # --- private ---
 
@@ -172,7 +176,7 @@ class ImageStore:
         via: RuntimeHandle,
         auths: Sequence[ImageAuth],
         sandbox: SandboxSpec | None,
-        flight: Flight,
+        report: OnProgress,
     ) -> ImageStatus:
         async with self._slots if self._slots is not None else contextlib.nullcontext():
             await self._bucket.take()
@@ -180,7 +184,7 @@ class ImageStore:
             self.counts.pulls += 1
             try:
                 before = await self.find(image, via)
-                await self._pull_with_any(image, via, auths, sandbox, flight.report)
+                await self._pull_with_any(image, via, auths, sandbox, report)
                 status = await self.find(image, via)
                 if status is None:
                     raise Internal(f"image {image.requested!r} is not in the store after its pull")
@@ -199,7 +203,7 @@ class ImageStore:
         via: RuntimeHandle,
         auths: Sequence[ImageAuth],
         sandbox: SandboxSpec | None,
-        report: Callable[[PullProgress], None],
+        report: OnProgress,
     ) -> None:
         """Try each credential until one works; without any, pull anonymously."""
         service = _service(via)
@@ -236,6 +240,12 @@ class _FetchFailed(Exception):
     def __init__(self, error: KubeletxError) -> None:
         super().__init__(error.message)
         self.error = error
+
+
+def _rights(auths: Sequence[ImageAuth], sandbox: SandboxSpec | None) -> tuple[str, ...]:
+    """Who shares a pull: only those who may do the same, else one without rights fails those who have them."""
+    source = sandbox.annotations.get(POD_SOURCE, "") if sandbox is not None else ""
+    return tuple(part for part in (source, f"{hash(tuple(auths)):x}" if auths else "") if part)
 
 
 def _service(handle: RuntimeHandle) -> SupportsImages:

@@ -1,8 +1,9 @@
-"""What `kubeletx.api` offers beside the contract: `SpecFiles`, `UnitFollower`, `stop_with_grace` and the small ones."""
+"""What `kubeletx.api` offers beside the contract: `SpecFiles`, `UnitFollower`, `SharedPulls`, `stop_with_grace` and the small ones."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,14 @@ from kubeletx.api import (
     EventKind,
     NotFound,
     PodUid,
+    PullProgress,
     SandboxId,
     SandboxState,
+    SharedPulls,
     SpecFiles,
     SupportsEvents,
     SupportsExec,
+    Unavailable,
     UnitFollower,
     UnitId,
     UnitState,
@@ -164,3 +168,58 @@ def test_a_feature_that_nobody_knows_is_refused() -> None:
     assert set(every_feature_but("stdin")) == FEATURES - {"stdin"}
     with pytest.raises(ValueError, match="unknown feature 'stdinn'"):
         every_feature_but("stdinn")
+
+
+async def test_a_pull_that_was_cancelled_is_not_in_the_way_of_the_next() -> None:
+    pulls = SharedPulls[str]()
+    began: list[asyncio.Event] = []
+
+    async def fetch(report: object) -> str:
+        began.append(asyncio.Event())
+        if len(began) == 1:
+            await began[0].wait()
+        return "ref"
+
+    for end in ("cancelled", "closed"):
+        began.clear()
+        first = asyncio.create_task(pulls.join("x", fetch, None))
+        await asyncio.sleep(0)
+        if end == "closed":
+            await pulls.close()  # before the fetch ran at all
+            with pytest.raises(Unavailable):
+                await first
+            began.append(asyncio.Event())
+        else:
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+        async with asyncio.timeout(60):
+            assert await pulls.join("x", fetch, None) == "ref"
+
+
+async def test_those_who_want_the_same_share_one_pull_and_hear_how_far_it_is() -> None:
+    pulls: SharedPulls[str] = SharedPulls()
+    heard: list[str] = []
+    go_on, count = asyncio.Event(), 0
+
+    async def pull(report: Callable[[PullProgress], None]) -> str:
+        nonlocal count
+        count += 1
+        await go_on.wait()
+        report(PullProgress(message="half"))
+        return "ref"
+
+    def listen(progress: PullProgress) -> None:
+        heard.append(progress.message)
+
+    waiting = [asyncio.create_task(pulls.join("x", pull, listen)) for _ in range(10)]
+    await asyncio.sleep(0)
+    assert list(pulls.keys) == ["x"]
+    waiting.pop().cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    assert await asyncio.gather(*waiting) == ["ref"] * 9
+    assert count == 1
+    assert heard == ["waiting"] * 10 + ["half"] * 9
+    await asyncio.sleep(0)
+    assert list(pulls.keys) == []

@@ -28,6 +28,7 @@ from kubeletx.api import (
     base,
     following,
     hookspecs,
+    pulls,
     specfiles,
 )
 from kubeletx.api.errors import TABLE
@@ -148,7 +149,7 @@ def test_every_feature_is_named() -> None:
 
 
 def test_the_helpers_are_all_named() -> None:
-    modules = {module.__name__ for module in (base, specfiles, following)}
+    modules = {module.__name__ for module in (base, specfiles, following, pulls)}
     offered = [name for name in api.__all__ if getattr(getattr(api, name), "__module__", None) in modules]
     assert sorted(first_words(section(PAGE, "Helpers"))) == sorted([*offered, "every_feature_but"])
 

@@ -340,13 +340,13 @@ async def test_always_transfers_only_what_is_newer(images: LibvirtImages, server
 
 async def test_credentials_go_to_their_server_only(images: LibvirtImages, server: FileServer) -> None:
     server.files["/d.img"] = BIG
-    for server_address in ("quay.io", "", server.url):
+    for server_address in ("quay.io", "", server.url.replace("http:", "https:"), server.url):
         await pull(
             images,
             f"{server.url}/d.img",
             ImageAuth(username="me", password="pw", server_address=server_address),
         )
-    assert ["Authorization" in headers for _, headers in server.requests] == [False, False, True]
+    assert ["Authorization" in headers for _, headers in server.requests] == [False, False, False, True]
 
 
 async def test_a_redirect_elsewhere_takes_no_credentials_along(

@@ -119,3 +119,20 @@ def test_a_pull_secret_is_read_the_same_way() -> None:
     data = json.dumps({"auths": {"r.io": {"username": "u", "password": "p"}}}).encode()
     assert [a.username for a in pull_secret_auths(data, "r.io/x")] == ["u"]
     assert pull_secret_auths(data, "other.io/x") == ()
+
+
+@pytest.mark.parametrize(
+    ("server", "image", "address"),
+    [
+        ("r.io", "r.io/x:1", ""),
+        ("r.io", "oci:r.io/x:1", ""),
+        ("r.io", "https://r.io/x", "https://r.io"),
+        ("https://r.io", "r.io/x.QCOW2#sha256=00", "https://r.io"),
+        ("*.r.io", "https://files.r.io/x", "https://files.r.io"),
+        ("r.io:8080", "http://r.io:8080/x", "https://r.io:8080"),  # not sent: it was not given for http
+        ("http://r.io:8080", "http://r.io:8080/x", "http://r.io:8080"),
+    ],
+)
+def test_credentials_for_a_file_behind_a_url_name_its_server(server: str, image: str, address: str) -> None:
+    data = json.dumps({"auths": {server: {"username": "u", "password": "p"}}}).encode()
+    assert [one.server_address for one in pull_secret_auths(data, image)] == [address]

@@ -178,8 +178,13 @@ def server_of(address: str) -> str:
 
 
 def _url_credentials(url: str, auth: ImageAuth | None) -> Mapping[str, str]:
-    """Only those that were given for this very server: a URL is no reason to send it a registry's password."""
+    """Only those that were given for this very server: a URL is no reason to send it a registry's password.
+
+    Those that were given for https are not sent without encryption.
+    """
     if auth is None or not auth.server_address or server_of(auth.server_address) != server_of(url):
+        return {}
+    if auth.server_address.startswith("https://") and not url.startswith("https://"):
         return {}
     if auth.registry_token:
         return {"Authorization": f"Bearer {auth.registry_token}"}

@@ -1,0 +1,121 @@
+"""What a pull is told about the pod that wants the image."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kubeletx.api import ImageAuth, ImageSpec, ImageStatus, PodUid, SandboxSpec, Unavailable
+from kubeletx.api.names import POD_SOURCE
+from kubeletx.kube.core import Container, LocalObjectReference, ObjectMeta, Pod, PodSpec, VirtualMachine
+from kubeletx.pods.facts import DesiredPod, Now
+from kubeletx.pods.images import UnitImages
+from kubeletx.pods.steps.context import StepContext
+from kubeletx.runtimes.images.stores import ImageStores
+from kubeletx.volumes import ObjectData
+
+IMAGE = "registry.example/disks/debian:12"
+
+
+class Pulls:
+    """Stores with nothing in them, which write down how they are asked."""
+
+    def __init__(self) -> None:
+        self.auths: tuple[ImageAuth, ...] = ()
+        self.sandbox: SandboxSpec | None = None
+
+    async def of(self, _handle: object) -> Pulls:
+        return self
+
+    async def find_shared(self, _image: ImageSpec, via: object) -> None:
+        return None
+
+    async def pull(self, image: ImageSpec, **how: Any) -> ImageStatus:
+        self.auths, self.sandbox = how["auths"], how["sandbox"]
+        return ImageStatus(id=image.requested, ref=image.requested)
+
+
+class Cluster:
+    """Secrets of a cluster; "silent" is one that nobody answers for."""
+
+    def __init__(self, **secrets: dict[str, bytes]) -> None:
+        self._secrets = secrets
+
+    async def find_secret(self, _namespace: str, name: str) -> ObjectData | None:
+        if name == "silent":
+            raise Unavailable("the API server does not answer")
+        return ObjectData(binary=self._secrets[name]) if name in self._secrets else None
+
+    async def find_config_map(self, _namespace: str, _name: str) -> ObjectData | None:
+        raise AssertionError("no pull needs a config map")
+
+
+def docker_config(server: str, username: str) -> bytes:
+    return json.dumps({"auths": {server: {"username": username, "password": "p"}}}).encode()
+
+
+async def pull(
+    *secrets: str, cluster: Cluster | None, machine: bool = True, source: str = "api", image: str = IMAGE
+) -> tuple[Pulls, list[tuple[str, str]]]:
+    """How the store is asked for the pod's image, and the pod's warnings."""
+    parts: dict[str, Any] = {"containers": (Container(name="main", image=image),)}
+    if machine:
+        parts = {"virtual_machine": VirtualMachine(name="main", image=image)}
+    pod = Pod(
+        metadata=ObjectMeta(name="p", namespace="team", uid=PodUid("u")),
+        spec=PodSpec(image_pull_secrets=tuple(LocalObjectReference(name=one) for one in secrets), **parts),
+    )
+    warnings: list[tuple[str, str]] = []
+    step = SimpleNamespace(
+        pod=pod,
+        uid=pod.uid,
+        desired=DesiredPod(uid=pod.uid, pod=pod, source=source, spec_hash="h"),
+        handle=None,
+        facts=SimpleNamespace(is_machine=machine),
+        services=SimpleNamespace(counters=SimpleNamespace(image_pull=SimpleNamespace(add=lambda _: None))),
+        now=lambda: cast(Now, SimpleNamespace(mono=0.0)),
+        normal=lambda *_, **__: None,
+        warning=lambda reason, text, **_: warnings.append((reason, text)),
+    )
+    pulls = Pulls()
+    await UnitImages(cast(ImageStores, pulls), cluster).ensure(cast(StepContext, step), "main")
+    return pulls, warnings
+
+
+@pytest.mark.parametrize("machine", [True, False])
+async def test_the_pods_secrets_that_fit_the_image_reach_the_pull_in_their_order(machine: bool) -> None:
+    cluster = Cluster(
+        new={".dockerconfigjson": docker_config("https://registry.example/v2/", "new")},
+        other={".dockerconfigjson": docker_config("elsewhere.example", "other")},
+        old={".dockercfg": json.dumps({"registry.example": {"username": "old", "password": "p"}}).encode()},
+    )
+    pulls, warnings = await pull("old", "other", "new", "old", cluster=cluster, machine=machine)
+    assert [one.username for one in pulls.auths] == ["old", "new"]
+    assert warnings == []
+
+
+async def test_a_secret_for_the_server_of_a_machines_image_file_says_which_server_it_is_for() -> None:
+    cluster = Cluster(secret={".dockerconfigjson": docker_config("files.example:8443", "me")})
+    for image in ("https://files.example:8443/Disk.qcow2?a=b", "files.example:8443/disk.img.xz"):
+        pulls, _ = await pull("secret", cluster=cluster, image=image)
+        assert [one.server_address for one in pulls.auths] == ["https://files.example:8443"]
+
+
+async def test_secrets_that_cannot_be_read_are_told_and_do_not_stop_the_pull() -> None:
+    cluster = Cluster(broken={".dockerconfigjson": b"{"}, empty={})
+    pulls, warnings = await pull("gone", "silent", "broken", "empty", cluster=cluster)
+    assert pulls.auths == ()
+    ((reason, text),) = warnings
+    assert reason == "FailedToRetrieveImagePullSecret"
+    assert "(gone, silent, broken)" in text
+
+
+async def test_a_machines_pull_says_whose_pod_asks_and_a_containers_need_not() -> None:
+    pulls, _ = await pull(cluster=None, source="api")
+    assert pulls.sandbox is not None
+    assert (pulls.sandbox.uid, pulls.sandbox.annotations) == ("u", {POD_SOURCE: "api"})
+    pulls, _ = await pull(cluster=None, machine=False)
+    assert pulls.sandbox is None
