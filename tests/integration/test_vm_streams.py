@@ -186,11 +186,13 @@ def test_the_guest_reaches_a_container_over_the_pod_network(bench: Bench) -> Non
 def test_probes_rest_while_the_machine_does(bench: Bench, verb: str) -> None:
     bench.ready("streams")
     assert bench.agent.cli("vm", verb, POD).returncode == 0
-    bench.until("streams", lambda pod: not is_ready(pod))
-    before = failures(bench)
-    # The exec probe would fail each second: no command can run now.
-    holds(lambda: failures(bench) == before, "no probe fails", seconds=5)
-    done = bench.agent.cli("vm", "resume", POD)
+    try:
+        bench.until("streams", lambda pod: not is_ready(pod))
+        before = failures(bench)
+        # The exec probe would fail each second: no command can run now.
+        holds(lambda: failures(bench) == before, "no probe fails", seconds=5)
+    finally:
+        done = bench.agent.cli("vm", "resume", POD)
     assert done.returncode == 0, done.stderr
     bench.ready("streams")
     assert restarts(bench) == 0
