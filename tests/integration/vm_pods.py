@@ -7,7 +7,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,24 @@ from kubeletx.testing.lab.machines import load_machine_image
 BOOT_SECONDS = 90
 
 
-def make_machines(make_bench: Callable[..., Bench], lab: Lab, directory: Path, **settings: Any) -> Bench:
-    """An agent with the lab's containerds and emulated machines of an embedded libvirt."""
+def make_machines(
+    make_bench: Callable[..., Bench],
+    lab: Lab,
+    directory: Path,
+    *,
+    endpoint: str = "",
+    agent: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Bench:
+    """An agent with the lab's containerds and emulated machines of `endpoint`, or of an embedded libvirt.
+
+    `agent`: more fields of the agent's configuration; `settings`: of the plugin.
+    """
     images = str(load_machine_image().parent)
     config = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
+        **(agent or {}),
         "kubeletx": {
             "plugins": {"libvirt": {"accelerator": "qemu", "imageDirectories": [images], **settings}}
         },
@@ -34,7 +46,7 @@ def make_machines(make_bench: Callable[..., Bench], lab: Lab, directory: Path, *
     path = directory / "config.yaml"
     path.write_text(json.dumps(config))
     key = hashlib.sha256(str(directory).encode()).hexdigest()[:6]
-    endpoints = f"{lab.endpoints};{embedded_endpoint(lab.base_dir / f'v{key}')}"
+    endpoints = f"{lab.endpoints};{endpoint or embedded_endpoint(lab.base_dir / f'v{key}')}"
     return make_bench(endpoints=endpoints, flags=(f"--config={path}",))
 
 

@@ -53,9 +53,14 @@ def embedded_url(root: Path, *, cache_dir: Path | None = None) -> str:
 class PrivateLibvirtd:
     """One libvirtd with directories of its own below ``BASE/<name>``."""
 
-    def __init__(self, base_dir: Path, *, name: str = "libvirtd") -> None:
-        """`base_dir`: the lab's, so that a sweep finds what is left."""
+    def __init__(self, base_dir: Path, *, name: str = "libvirtd", virtlogd: int = 0) -> None:
+        """`base_dir`: the lab's, so that a sweep finds what is left.
+
+        `virtlogd`: consoles are written by a virtlogd, as usual with a libvirtd of the system, which rotates their
+        files at so many bytes; 0: by the emulators themselves.
+        """
         self.name = name
+        self._virtlogd = virtlogd
         self.directory = base_dir / name
         self.daemon: Daemon | None = None
 
@@ -79,7 +84,8 @@ class PrivateLibvirtd:
         for number, _ in enumerate(_SYSTEM_DIRECTORIES):
             (self.directory / f"d{number}").mkdir(parents=True, exist_ok=True)
         (self.directory / "sock").mkdir(exist_ok=True)
-        (self.directory / "d1" / "qemu.conf").write_text(QEMU_CONF)
+        handler = "logd" if self._virtlogd else "file"
+        (self.directory / "d1" / "qemu.conf").write_text(QEMU_CONF.replace('"file"', f'"{handler}"'))
         config = self.directory / "libvirtd.conf"
         config.write_text(
             f'unix_sock_dir = "{self.directory}/sock"\n'
@@ -90,7 +96,7 @@ class PrivateLibvirtd:
             f"mount --bind {shlex.quote(str(self.directory))}/d{number} {target}"
             for number, target in enumerate(_SYSTEM_DIRECTORIES)
         )
-        script = f"{binds} && exec {get_tool('libvirtd')} --config {shlex.quote(str(config))} --pid-file {shlex.quote(str(self.directory))}/pid"
+        script = f"{binds} && {self._start_virtlogd()}exec {get_tool('libvirtd')} --config {shlex.quote(str(config))} --pid-file {shlex.quote(str(self.directory))}/pid"
         self.socket_path.unlink(missing_ok=True)
         self.daemon = Daemon(
             name=self.name,
@@ -101,6 +107,17 @@ class PrivateLibvirtd:
         with mount_points.making(_SYSTEM_DIRECTORIES):
             self.daemon.start()
             self.daemon.wait_until(self.socket_path.exists, what="open its socket", timeout_seconds=20)
+
+    def _start_virtlogd(self) -> str:
+        """For the shell: it goes on when libvirtd ends, until `end`."""
+        if not self._virtlogd:
+            return ""
+        config = self.directory / "virtlogd.conf"
+        config.write_text(f"max_size = {self._virtlogd}\nmax_backups = 9\n")
+        socket = "/run/libvirt/virtlogd-sock"
+        start = f"{get_tool('virtlogd')} --daemon --config {shlex.quote(str(config))}"
+        start += f" --pid-file {shlex.quote(str(self.directory))}/virtlogd.pid"
+        return f"{{ [ -S {socket} ] || {start}; }} && "
 
     def stop(self) -> None:
         """End libvirtd in order; machines go on."""

@@ -35,6 +35,7 @@ _PROGRAMS = (
     "kubeletx",
     "qemu-system-x86_64",
     "libvirtd",
+    "virtlogd",
 )
 
 

@@ -28,6 +28,7 @@ PACKAGES: dict[str, str] = {
     "qemu-img": "qemu-utils",
     "qemu-system-x86_64": "qemu-system-x86",
     "libvirtd": "libvirt-daemon",
+    "virtlogd": "libvirt-daemon",
     "nsenter": "util-linux",
     "unshare": "util-linux",
 }
