@@ -8,7 +8,9 @@ libvirt's directories are private ones; it can be stopped, paused and killed whi
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
+import stat
 from pathlib import Path
 
 from . import sweep
@@ -18,13 +20,15 @@ from .process import Daemon, process_state
 from .tools import daemon_environment, get_tool
 
 QEMU_CONF = """\
-user = "root"
-group = "root"
+user = "{user}"
+group = "{user}"
 remember_owner = 0
 stdio_handler = "file"
 security_driver = "none"
 namespaces = []
 """
+"""`user`: whom machines run as."""
+_KVM = "/dev/kvm"
 _LONGEST_ROOT = 32
 """Characters of the embedded driver's root: with more, the names of guests' sockets below it are too long."""
 _SYSTEM_DIRECTORIES = (
@@ -53,9 +57,10 @@ def embedded_url(root: Path, *, cache_dir: Path | None = None) -> str:
 class PrivateLibvirtd:
     """One libvirtd with directories of its own below ``BASE/<name>``."""
 
-    def __init__(self, base_dir: Path, *, name: str = "libvirtd") -> None:
-        """`base_dir`: the lab's, so that a sweep finds what is left."""
+    def __init__(self, base_dir: Path, *, name: str = "libvirtd", user: str = "root") -> None:
+        """`base_dir`: the lab's, so that a sweep finds what is left. `user`: whom machines run as."""
         self.name = name
+        self.user = user
         self.directory = base_dir / name
         self.daemon: Daemon | None = None
 
@@ -79,7 +84,7 @@ class PrivateLibvirtd:
         for number, _ in enumerate(_SYSTEM_DIRECTORIES):
             (self.directory / f"d{number}").mkdir(parents=True, exist_ok=True)
         (self.directory / "sock").mkdir(exist_ok=True)
-        (self.directory / "d1" / "qemu.conf").write_text(QEMU_CONF)
+        (self.directory / "d1" / "qemu.conf").write_text(QEMU_CONF.format(user=self.user))
         config = self.directory / "libvirtd.conf"
         config.write_text(
             f'unix_sock_dir = "{self.directory}/sock"\n'
@@ -90,6 +95,7 @@ class PrivateLibvirtd:
             f"mkdir -p {target} && mount --bind {shlex.quote(str(self.directory))}/d{number} {target}"
             for number, target in enumerate(_SYSTEM_DIRECTORIES)
         )
+        binds += self._bind_kvm()
         script = f"{binds} && exec {get_tool('libvirtd')} --config {shlex.quote(str(config))} --pid-file {shlex.quote(str(self.directory))}/pid"
         self.socket_path.unlink(missing_ok=True)
         self.daemon = Daemon(
@@ -100,6 +106,17 @@ class PrivateLibvirtd:
         )
         self.daemon.start()
         self.daemon.wait_until(self.socket_path.exists, what="open its socket", timeout_seconds=20)
+
+    def _bind_kvm(self) -> str:
+        """All users may open /dev/kvm there, as on a node. Else libvirt finds that what it knows of the emulator,
+        which it shares with others (`_share_cache`), is wrong for this user, and asks again for a minute."""
+        if self.user == "root" or not os.path.exists(_KVM):
+            return ""
+        node = self.directory / "kvm"
+        node.unlink(missing_ok=True)
+        os.mknod(node, stat.S_IFCHR, os.stat(_KVM).st_rdev)
+        node.chmod(0o666)
+        return f" && mount --bind {shlex.quote(str(node))} {_KVM}"
 
     def stop(self) -> None:
         """End libvirtd in order; machines go on."""
