@@ -320,6 +320,7 @@ FEATURES: frozenset[str] = frozenset(
         "host-pid",
         "host-ipc",
         "host-ports",
+        "dns-options",
         "pod-network",
         "user-namespace",
         "privileged",

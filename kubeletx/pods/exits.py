@@ -15,6 +15,17 @@ def exit_code_of(facts: PodFacts, unit: UnitSummary) -> int | None:
     return stored_exit_code(facts, unit.name, str(unit.id))
 
 
+def restarts_of(facts: PodFacts, unit: UnitSummary) -> int:
+    """How often the container had been restarted when this unit ran last: units before it, and reboots in it."""
+    status = facts.snapshot.status_of(unit.id) if facts.snapshot is not None else None
+    if status is not None:
+        return unit.attempt + status.restarts
+    for told in facts.previous_status.container_statuses if facts.previous_status is not None else ():
+        if told.name == unit.name and (told.container_id or "").endswith(unit.id):
+            return max(unit.attempt, told.restart_count)
+    return unit.attempt
+
+
 def stored_exit_code(facts: PodFacts, name: str, unit_id: str | None) -> int | None:
     """What the stored status tells of the unit's end; `unit_id` None: of whichever unit it speaks."""
     previous = facts.previous_status

@@ -19,7 +19,7 @@ from kubeletx.kube.core import Container, ContainerStatus, PodStatus
 from kubeletx.runtimes.snapshots import PodSnapshot
 
 from .backoff import restart_at
-from .exits import exit_code_of, stored_exit_code
+from .exits import exit_code_of, restarts_of, stored_exit_code
 from .facts import DesiredPod, HookState, Now, PodFacts
 from .order import LOST_EXIT_CODE, should_restart
 from .plan_sandbox import current_sandbox
@@ -253,7 +253,7 @@ def _due(
         return None
     if was_switched_off(facts, unit) and unit is not None:
         here = unit.sandbox_id == sandbox_id
-        return None if here else Due(name=container.name, attempt=unit.attempt + 1)
+        return None if here else Due(name=container.name, attempt=restarts_of(facts, unit) + 1)
     if unit is None:
         if not _is_init(desired, container.name) and _ended_for_good(desired, facts, container):
             return None
@@ -261,7 +261,7 @@ def _due(
         return Due(name=container.name, attempt=attempt)
     if unit.state is UnitState.CREATED:
         here = unit.sandbox_id == sandbox_id
-        return Due(name=container.name, attempt=unit.attempt if here else unit.attempt + 1)
+        return Due(name=container.name, attempt=unit.attempt if here else restarts_of(facts, unit) + 1)
     if unit.state is not UnitState.EXITED:
         # alive here: nothing to do; alive elsewhere or unknown: it is stopped first
         return None
@@ -277,7 +277,7 @@ def _due(
     exited_at = known.exited_at if known.exited_at is not None else now.mono
     return Due(
         name=container.name,
-        attempt=unit.attempt + 1,
+        attempt=restarts_of(facts, unit) + 1,
         at=restart_at(known.backoff, exited_at, now.mono, cap=facts.crash_cap_seconds),
     )
 

@@ -88,6 +88,8 @@ class PodWorker:
         self.facts = facts
         self.plan: Plan | None = None
         self.is_done = False
+        self.ending = asyncio.Event()
+        """Set once the pod is to end: what somebody waits for on its behalf is in vain."""
         self._around = surroundings
         self._woken = asyncio.Event()
         self._woken.set()
@@ -115,6 +117,7 @@ class PodWorker:
             after = before
         if before is None and after is not None:
             self._cancel_cancellable()
+            self.ending.set()
         if desired.spec_hash != self.desired.spec_hash and self.facts.runtime is None:
             self.facts = replace(self.facts, bind_wanted=True)
         if desired.pod.metadata != self.desired.pod.metadata and self.facts.volumes.ready:

@@ -58,6 +58,8 @@ def _pod_needs(pod: Pod) -> Iterator[str]:
     spec = pod.spec
     security = spec.security_context
     yield "host-network" if spec.host_network else "pod-network"
+    if spec.dns_config is not None and spec.dns_config.options:
+        yield "dns-options"
     if spec.host_pid:
         yield "host-pid"
     if spec.host_ipc:

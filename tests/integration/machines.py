@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -21,9 +22,17 @@ _NUMBERS = itertools.count(1)
 
 
 def machine_agent(
-    lab: Lab, make_agent: Callable[..., PrivateAgent], *, endpoints: str | None = None, **settings: Any
+    lab: Lab,
+    make_agent: Callable[..., PrivateAgent],
+    *,
+    endpoints: str | None = None,
+    kubelet: Mapping[str, Any] | None = None,
+    **settings: Any,
 ) -> PrivateAgent:
-    """An agent, not started, with a container runtime and libvirt's embedded driver; `settings` of the plugin."""
+    """An agent, not started, with a container runtime and libvirt's embedded driver.
+
+    `settings`: of the plugin. `kubelet`: more fields of the configuration.
+    """
     number = next(_NUMBERS)
     config = lab.base_dir / f"vm-{number}.yaml"
     plugin = {"accelerator": "qemu", "imageDirectories": [str(load_machine_image().parent)], **settings}
@@ -33,6 +42,7 @@ def machine_agent(
                 "apiVersion": "kubelet.config.k8s.io/v1beta1",
                 "kind": "KubeletConfiguration",
                 "kubeletx": {"plugins": {"libvirt": plugin}},
+                **(kubelet or {}),
             }
         )
     )
@@ -78,6 +88,36 @@ def emulators(agent: PrivateAgent) -> dict[int, str]:
         if "qemu-system" in line and f"{agent.root_dir}/" in line:
             found[int(path.parent.name)] = line
     return found
+
+
+class Keyboards:
+    """Typing at the serial consoles of machines, also while the agent is away.
+
+    Each console stays open: QEMU hears of somebody at it a second after he came, and drops what one typed who
+    has left.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[str, int] = {}
+
+    def sit_down(self, agent: PrivateAgent, pod: str) -> None:
+        """At the console of the pod's machine that runs now."""
+        text = agent.get(f"/v1/pods/default/{pod}/vm/definition").decode()
+        source = ElementTree.fromstring(text).find("devices/serial/source")
+        assert source is not None
+        if (before := self._open.pop(pod, None)) is not None:
+            os.close(before)  # of a machine that ended, or the same once more
+        self._open[pod] = os.open(source.get("path", ""), os.O_WRONLY | os.O_NOCTTY)
+
+    def type(self, pod: str, text: str) -> None:
+        """Where one sat down last."""
+        os.write(self._open[pod], text.encode())
+
+    def close(self) -> None:
+        """Leave all."""
+        for descriptor in self._open.values():
+            os.close(descriptor)
+        self._open.clear()
 
 
 def is_running(pod: Pod) -> bool:

@@ -97,7 +97,10 @@ def the_end_of_the_guest_ends_the_session(agent: PrivateAgent) -> None:
         session.stdin.flush()
         session.communicate(timeout=30)
         assert session.returncode == 0
-    agent.wait_for("console", lambda pod: pod.status.phase == "Succeeded")
+    over = agent.wait_for("console", lambda pod: pod.status.phase == "Succeeded")
+    ended = over.status.container_statuses[0].state.terminated
+    assert ended is not None
+    assert (ended.exit_code, ended.reason) == (0, "Completed")
     assert "seven is 42" in agent.cli("logs", POD).stdout
 
 

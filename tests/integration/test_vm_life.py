@@ -35,5 +35,5 @@ def test_a_machine_runs_as_a_pod_survives_the_agent_and_leaves_nothing(
     path.unlink()
     agent.wait_gone("vm", timeout_seconds=40)
     until(lambda: not emulators(agent), "the emulator's end")
-    state = agent.root_dir / "plugins"
-    assert [name for name in files_below(state) if "disks/" in name or "units/" in name] == []
+    state = agent.root_dir / "runtimes" / "libvirt-qemu"
+    assert [name for name in files_below(state) if name.startswith(("disks/", "units/"))] == []

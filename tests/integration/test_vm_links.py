@@ -19,11 +19,12 @@ import pytest
 from kubeletx_libvirt.network import GuestLink, PodLinks
 from kubeletx_libvirt.network.names import guest_device, outer_device
 
-from kubeletx.api import InvalidPod, NamespaceMode, Namespaces, PodUid, PortMapping, SandboxSpec
+from kubeletx.api import Dns, InvalidPod, NamespaceMode, Namespaces, PodUid, PortMapping, SandboxSpec
 from kubeletx.runtimes.clock import SystemClock
 from kubeletx.runtimes.cni import CniPodNetwork
 from kubeletx.testing.host import FakeHost
 from kubeletx.testing.lab import Lab, free_port
+from kubeletx.testing.lab.tools import get_tool
 
 _UIDS = (PodUid(f"vm-{number}-5c1e") for number in itertools.count())
 _MADE: set[PodUid] = set()
@@ -105,6 +106,17 @@ class Guest:
     def __exit__(self, *exc_info: object) -> None:
         ip("netns", "delete", self.name)
 
+    def asks_dhcp(self, directory: Path) -> dict[str, str]:
+        """What a DHCP client in the guest is told."""
+        told, script = directory / "told", directory / "told.sh"
+        script.write_text(f'#!/bin/sh\n[ "$1" = bound ] && env > {told}\nexit 0\n')
+        script.chmod(0o755)
+        options = ["-i", "eth0", "-n", "-q", "-t", "10", "-T", "2", "-s", str(script)]
+        for name in ("dns", "search", "mtu", "staticroutes", "lease", "router", "subnet"):
+            options += ["-O", name]
+        run("ip", "netns", "exec", self.name, get_tool("busybox"), "udhcpc", *options)
+        return dict(line.split("=", 1) for line in told.read_text().splitlines() if "=" in line)
+
     @contextlib.contextmanager
     def listens(self, port: int) -> Iterator[None]:
         code = f"import socket; s = socket.create_server(('', {port})); print('up', flush=True)\nwhile True: s.accept()[0].sendall(b'from the guest')"
@@ -143,6 +155,36 @@ async def test_a_host_port_leads_into_the_guest(node: Node) -> None:
     link = await node.links.attach(sandbox(ports=(PortMapping(container_port=8080, host_port=port),)))
     with Guest(link) as guest, guest.listens(8080):
         assert await asyncio.to_thread(ask, node.lab.network.gateway, port) == b"from the guest"
+
+
+async def test_a_guest_that_asks_by_dhcp_is_told_its_own_address_and_nobody_elses(
+    node: Node, tmp_path: Path
+) -> None:
+    dns = Dns(servers=("10.96.0.10", "fd00::10"), searches=("default.svc.cluster.local", "example.org"))
+    asking, other = msgspec.structs.replace(sandbox(), dns=dns), sandbox()
+    links = [await node.links.attach(one) for one in (asking, other)]
+    for one in (asking, other, asking):
+        await node.links.serve(one.uid)
+    link = links[0]
+    with Guest(link) as guest:
+        told = await asyncio.to_thread(guest.asks_dhcp, tmp_path)
+        (route,) = link.routes
+        assert told["ip"] == link.ips[0]
+        assert told["mask"] == link.addresses[0].partition("/")[2]
+        assert told["router"] == route.gateway
+        assert told["staticroutes"] == f"0.0.0.0/0 {route.gateway}"
+        assert told["dns"] == "10.96.0.10"
+        assert told["search"] == "default.svc.cluster.local example.org"
+        assert (told["mtu"], told["lease"]) == (str(link.mtu), str(0xFFFFFFFF))
+        node.links.close()
+        after = node.restarted()
+        await after.links.serve(asking.uid)
+        told = await asyncio.to_thread(guest.asks_dhcp, tmp_path)
+        assert told["ip"] == link.ips[0]
+    await after.links.release(asking.uid)
+    assert await after.links.find(asking.uid) is None
+    assert not (after.links.directory / f"{asking.uid}.netns").exists()
+    after.links.close()
 
 
 async def test_attaching_again_gives_the_same_link_in_this_life_and_the_next(node: Node) -> None:

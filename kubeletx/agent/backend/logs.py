@@ -72,4 +72,7 @@ class PodLogs:
             return unit.attempt, None
         if unit.attempt == 0:
             raise NotFound(f"previous terminated container {container} of pod {worker.desired.ref} not found")
-        return unit.attempt - 1, None
+        # Reboots of a machine count too, so the attempt before is not always one less.
+        snapshot = worker.facts.snapshot
+        older = snapshot.units_named(container)[1:] if snapshot is not None else ()
+        return max((one.attempt for one in older), default=unit.attempt - 1), None

@@ -202,7 +202,7 @@ class MachineBackend:
 
         async def reboot() -> None:
             if delay_seconds > 0:
-                await self._services.clock.sleep(delay_seconds)
+                await self._wait_out(worker, delay_seconds)
             unit = self._running(worker, "reboot")
             with worker.holding(f"unit/{unit.name}", unit.name):
                 await handle.change("reboot", lambda: machine.reboot(unit.id, 0.0))
@@ -244,10 +244,18 @@ class MachineBackend:
         worker = await self._machine(target)
         handle, snapshots = self._capable(worker, SupportsSnapshots, "make snapshots")
         unit = self._unit(worker)
-        known = await handle.ask("list_snapshots", lambda: snapshots.list_snapshots(unit.id))
-        if name not in {one.name for one in known}:
-            have = ", ".join(one.name for one in known) or "none"
+        known = {
+            one.name: one
+            for one in await handle.ask("list_snapshots", lambda: snapshots.list_snapshots(unit.id))
+        }
+        if name not in known:
+            have = ", ".join(known) or "none"
             raise NotFound(f"machine {target.ref} has no snapshot {name!r}; snapshots: {have}")
+        if known[name].with_memory and wanted_power(worker.desired, worker.facts) is Power.OFF:
+            raise Conflict(
+                f"machine {target.ref} is to be off, and snapshot {name!r} would bring it back running: "
+                "use 'kubeletx vm start' first"
+            )
         await self._held(
             worker,
             unit,
@@ -463,6 +471,20 @@ class MachineBackend:
             raise
         await self._end(worker, numbers[0], Outcome.DONE)
         return result
+
+    async def _wait_out(self, worker: PodWorker, seconds: float) -> None:
+        """Return after the time. Raises Conflict as soon as the pod is deleted meanwhile."""
+        waiting = [
+            asyncio.ensure_future(self._services.clock.sleep(seconds)),
+            asyncio.ensure_future(worker.ending.wait()),
+        ]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waiting:
+                one.cancel()
+        if worker.ending.is_set():
+            raise Conflict(f"pod {worker.desired.ref} was deleted before its machine was to reboot")
 
     async def _end(self, worker: PodWorker, number: int, outcome: Outcome, message: str = "") -> None:
         now = self._services.clock.now()

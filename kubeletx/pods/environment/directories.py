@@ -27,6 +27,8 @@ LOG_DIRECTORY_MODE: Final = 0o755
 STANDARD_LOGS_DIR: Final = Path("/var/log/pods")
 STANDARD_LINKS_DIR: Final = Path("/var/log/containers")
 _LONGEST_NAME: Final = 255
+_GOING: Final = ".going__"
+"""With the pod's UID: a log directory that is being removed."""
 _ATTEMPT: Final = re.compile(r"(\d+)\.log(?:\..*)?")
 
 
@@ -95,11 +97,21 @@ class PodDirectories:
         _do(message.unlink, True)
 
     def remove_logs(self, uid: PodUid) -> None:
-        """Remove the log directory of this pod, whatever its name was, and the links into it. Idempotent."""
+        """Remove the log directory of this pod, whatever its name was, and the links into it. Idempotent.
+
+        It is renamed first: whoever still writes there by name, as the follower of a raw log that has its last
+        words to say, then finds no place, instead of filling the directory again while it is emptied.
+        """
         for path in self._log_directories():
-            if path.name.rsplit("_", 1)[-1] == uid:
+            if path.name.rsplit("_", 1)[-1] != uid:
+                continue
+            going = path
+            if not path.name.startswith(_GOING):
                 self._remove_links(f"{path}/")
-                _do(remove_tree, path)
+                going = path.with_name(f"{_GOING}{uid}")
+                _do(remove_tree, going)
+                _do(path.rename, going)
+            _do(remove_tree, going)
 
     def _remove_links(self, target: str) -> None:
         """Remove links for log collectors whose target begins like this; others' links are none of ours."""

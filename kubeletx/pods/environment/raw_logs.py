@@ -4,6 +4,11 @@ A raw file goes on growing while the agent is away. Its follower adds format and
 after every batch how far it came, and how long the log was then, in ``<n>.raw.offset``; after a crash the
 log is cut back to what was noted and the raw bytes after it are read again: no line is lost or doubled.
 Space of the raw file that was read is given back to the file system. File work runs on threads.
+
+Somebody else may rotate the raw file (libvirt's virtlogd does: ``<n>.raw`` becomes ``<n>.raw.0``, that ``.1`` and
+so on). The note therefore says which file it is about, and a hard link ``<n>.raw.held.<inode>`` keeps that file, and
+its number, until it was read to its end; then comes the next younger one. Only files are lost that were removed
+before any of them was begun.
 """
 
 from __future__ import annotations
@@ -26,6 +31,7 @@ from .log_reader import Blocking
 from .logs_rotation import RotationLimits, rotated_name, tidy
 
 RAW_SUFFIX: Final = ".raw"
+_HELD: Final = ".held."
 _CHUNK: Final = 256 * 1024
 _FREE_STEP: Final = 1024 * 1024
 _STATE_SECONDS: Final = 5.0
@@ -39,10 +45,11 @@ def raw_path(log_file: Path) -> Path:
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of the raw file stands in the log, and how long the log was then."""
+    """How much of the raw file stands in the log, and how long the log was then. `inode` 0: of ``<n>.raw``."""
 
     offset: int = 0
     log_size: int = 0
+    inode: int = 0
 
 
 class LogFile:
@@ -54,8 +61,7 @@ class LogFile:
         self.size = 0
 
     def open(self, size: int | None = None) -> None:
-        """Open for appending. `size`: cut back to this first, if it is longer."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        """Open for appending, in a directory that is there. `size`: cut back to this first, if it is longer."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd = os.open(self._path, flags, _LOG_MODE)
         self.size = os.fstat(self._fd).st_size
@@ -114,6 +120,7 @@ class RawLogFollower:
         self._log = LogFile(log_file, clock, limits or RotationLimits())
         self._lines = LineSplitter()
         self._fd = -1
+        self._inode = self._noted = 0
         self._position = 0
         self._freed = 0
 
@@ -137,9 +144,10 @@ class RawLogFollower:
         """Move one chunk; False when there was nothing."""
         if self._fd < 0 and not self._open():
             return False
+        younger = self._younger()  # before reading: a file that was renamed grows no more
         data = os.pread(self._fd, _CHUNK, self._position)
         if not data:
-            return False
+            return younger is not None and self._follow(younger)
         self._position += len(data)
         self._log.write(self._lines.feed(data, self._now_ns()))
         self._save()
@@ -155,15 +163,69 @@ class RawLogFollower:
             self._save()
 
     def _open(self) -> bool:
-        try:
-            self._fd = os.open(self._raw, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
         progress = self._load()
-        self._position = progress.offset
-        self._freed = progress.offset - progress.offset % _FREE_STEP
+        files = self._files()
+        path, offset = self._find(progress.inode, files), progress.offset
+        if path is None and progress.inode == 0 and offset:  # a note of an agent that knew of no rotation
+            path = self._raw
+        elif path is None and files:  # nothing was read yet
+            path, offset = files[0][0], 0
+        if path is None or not self._open_raw(path, offset):
+            return False
         self._log.open(progress.log_size)
         return True
+
+    def _open_raw(self, path: Path, offset: int) -> bool:
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = fd
+        self._inode = os.fstat(fd).st_ino
+        with suppress(OSError):  # it is held already, or the file system has no hard links
+            os.link(path, self._held(self._inode))
+        self._position = offset
+        self._freed = offset - offset % _FREE_STEP
+        return True
+
+    def _younger(self) -> Path | None:
+        """The file to read after this one; None while this is the one that grows."""
+        with suppress(FileNotFoundError):  # in the middle of a rotation
+            if os.stat(self._raw).st_ino == self._inode:
+                return None
+        files = self._files()
+        at = next((index for index, (_, inode) in enumerate(files) if inode == self._inode), -1)
+        return files[at + 1][0] if at + 1 < len(files) else None
+
+    def _follow(self, younger: Path) -> bool:
+        """Go on with the next file; a line may begin in one and end in the other."""
+        if not self._open_raw(younger, 0):
+            return False
+        self._save()
+        return True
+
+    def _held(self, inode: int) -> Path:
+        return self._raw.with_name(f"{self._raw.name}{_HELD}{inode}")
+
+    def _find(self, inode: int, files: list[tuple[Path, int]]) -> Path | None:
+        """The file of this number, by the name that it has now."""
+        held = self._held(inode)
+        return next((path for path, one in files if one == inode), held if inode and held.exists() else None)
+
+    def _let_go(self) -> None:
+        """The note is about the present file: those before it are not needed any more."""
+        for path in self._raw.parent.glob(f"{self._raw.name}{_HELD}*"):
+            if path != self._held(self._inode):
+                path.unlink(missing_ok=True)
+
+    def _files(self) -> list[tuple[Path, int]]:
+        """The raw file and those it was renamed to, with their inodes, oldest first."""
+        found = _look_for(self._raw)
+        while (again := _look_for(self._raw)) != found:  # a rotation is under way
+            found = again
+        return found
 
     def _load(self) -> Progress:
         try:
@@ -172,10 +234,16 @@ class RawLogFollower:
             return Progress()
 
     def _save(self) -> None:
-        progress = Progress(offset=self._position - len(self._lines.pending), log_size=self._log.size)
+        offset = self._position - len(self._lines.pending)
+        if offset < 0:
+            return  # a line that began in the file before this one: the note still tells of its beginning
+        progress = Progress(offset=offset, log_size=self._log.size, inode=self._inode)
         fresh = self._note.with_name(f"{self._note.name}.new")
         fresh.write_bytes(msgspec.json.encode(progress))
         fresh.rename(self._note)
+        if self._noted != self._inode:
+            self._let_go()
+            self._noted = self._inode
 
     def _free_space(self) -> None:
         """Give back what was read, a step at a time; a file system that cannot keeps it."""
@@ -195,6 +263,21 @@ class RawLogFollower:
         return now_ns(self._clock)
 
 
+def _look_for(raw: Path) -> list[tuple[Path, int]]:
+    found: list[tuple[int, Path, int]] = []
+    with (
+        suppress(FileNotFoundError),
+        os.scandir(raw.parent) as entries,
+    ):  # no directory: nothing yet, or no more
+        for entry in entries:
+            name, _, number = entry.name.rpartition(".")
+            if entry.name == raw.name or (name == raw.name and number.isdecimal()):
+                age = -1 if entry.name == raw.name else int(number)
+                with suppress(FileNotFoundError):
+                    found.append((age, Path(entry.path), entry.stat(follow_symlinks=False).st_ino))
+    return [(path, inode) for _, path, inode in sorted(found, reverse=True)]
+
+
 async def keep_stream(
     stream: AsyncIterator[tuple[str, bytes]],
     log_file: Path,
@@ -207,12 +290,16 @@ async def keep_stream(
     file = LogFile(log_file, clock, limits or RotationLimits())
     lines = {name: LineSplitter(name.encode()) for name in ("stdout", "stderr")}
 
+    def open_file() -> None:
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        file.open()
+
     def append(data: bytes) -> None:
         file.write(data)
         if file.is_full:
             file.rotate()
 
-    await blocking(file.open)
+    await blocking(open_file)
     try:
         async for name, data in stream:
             await blocking(append, lines[name].feed(data, now_ns(clock)))

@@ -13,10 +13,10 @@ import shlex
 import stat
 from pathlib import Path
 
-from . import sweep
+from . import mount_points, sweep
 from .containerd import SHORT_DIRECTORY
 from .images import default_cache_dir
-from .process import Daemon, process_state
+from .process import Daemon
 from .tools import daemon_environment, get_tool
 
 QEMU_CONF = """\
@@ -92,7 +92,7 @@ class PrivateLibvirtd:
         )
         _share_cache(self.directory / "d3" / "qemu" / "capabilities")
         binds = " && ".join(
-            f"mkdir -p {target} && mount --bind {shlex.quote(str(self.directory))}/d{number} {target}"
+            f"mount --bind {shlex.quote(str(self.directory))}/d{number} {target}"
             for number, target in enumerate(_SYSTEM_DIRECTORIES)
         )
         binds += self._bind_kvm()
@@ -104,8 +104,9 @@ class PrivateLibvirtd:
             directory=self.directory.parent,
             env=daemon_environment(),
         )
-        self.daemon.start()
-        self.daemon.wait_until(self.socket_path.exists, what="open its socket", timeout_seconds=20)
+        with mount_points.making(_SYSTEM_DIRECTORIES):
+            self.daemon.start()
+            self.daemon.wait_until(self.socket_path.exists, what="open its socket", timeout_seconds=20)
 
     def _bind_kvm(self) -> str:
         """All users may open /dev/kvm there, as on a node. Else libvirt finds that what it knows of the emulator,
@@ -140,8 +141,7 @@ class PrivateLibvirtd:
 
     def emulators(self) -> list[int]:
         """Process ids of the machines; their command lines name libvirt's usual directories, not ours."""
-        pids = [int(path.read_text()) for path in (self.directory / "d0" / "qemu").glob("kx-*.pid")]
-        return [pid for pid in pids if process_state(pid) not in ("", "Z", "X")]
+        return sweep.list_emulators(self.directory)
 
     def end(self) -> None:
         """End it and every machine, and remove its files."""
@@ -149,6 +149,7 @@ class PrivateLibvirtd:
         sweep.end_processes(self.emulators())
         sweep.end_processes(sweep.list_processes(self.directory))
         sweep.remove_tree(self.directory)
+        mount_points.remove_unused(sweep.is_any_libvirtd_alive)
 
 
 def _share_cache(path: Path, cache_dir: Path | None = None) -> None:

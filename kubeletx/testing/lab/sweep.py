@@ -6,6 +6,7 @@ Everything that belongs to a lab can be found from its base directory alone:
 - containers are known by the ids that are directory names below the containerds' state and runc roots;
   their processes have such an id in their cgroup path, whoever their parent is by now,
 - mounts (root file systems, network namespaces, volumes) lie below it,
+- emulators behind a libvirtd of a lab name libvirt's usual directories instead; their pid files lie below it,
 - bridge, CNI results and iptables chains carry names derived from it (`cni`).
 
 A base directory whose owner (file ``owner``: pid and start time) lives is never swept by somebody else.
@@ -13,6 +14,7 @@ A base directory whose owner (file ``owner``: pid and start time) lives is never
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -20,7 +22,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from . import cgroups, cni
+from . import cgroups, cni, mount_points
 from .mounts import list_mounts, unmount_below
 from .process import list_pids, process_state, read_pid_file, write_pid_file
 
@@ -60,6 +62,7 @@ def clean(base_dir: Path) -> None:
     cni.remove_network(base_dir)
     remove_short_paths(base_dir)
     remove_tree(base_dir)
+    mount_points.remove_unused(is_any_libvirtd_alive)
 
 
 def clean_stale(parent: Path) -> list[Path]:
@@ -113,14 +116,37 @@ def end_containers(containerd_dir: Path) -> None:
 
 
 def list_processes(base_dir: Path) -> list[int]:
-    """Daemons, shims and agents with a path below `base_dir` on their command line, this process excluded."""
+    """Daemons, shims and agents with a path below `base_dir` on their command line, this process excluded.
+
+    Emulators of a libvirtd there are among them.
+    """
     mark = f"{base_dir}/"
     ancestors = _ancestors()
+    emulators = {
+        pid for directory in (base_dir, *_subdirectories(base_dir)) for pid in list_emulators(directory)
+    }
     return [
         pid
         for pid in list_pids()
-        if pid not in ancestors and mark in (line := _command_line(pid)) and _is_ours(line)
+        if pid in emulators
+        or (pid not in ancestors and mark in (line := _command_line(pid)) and _is_ours(line))
     ]
+
+
+def list_emulators(libvirtd_dir: Path) -> list[int]:
+    """Machines of the `PrivateLibvirtd` with this directory; a pid that is another process by now is none."""
+    found = []
+    for path in (libvirtd_dir / "d0" / "qemu").glob("*.pid"):
+        with contextlib.suppress(OSError, ValueError):  # it ends just now
+            pid = int(path.read_text())
+            if f"guest={path.stem}," in _command_line(pid) and process_state(pid) not in ("", "Z", "X"):
+                found.append(pid)
+    return found
+
+
+def is_any_libvirtd_alive() -> bool:
+    """Whether a libvirtd runs, of a lab or the system's."""
+    return any(os.path.basename(_command_line(pid).split(" ")[0]) == "libvirtd" for pid in list_pids())
 
 
 def end_processes(pids: Iterable[int], *, signum: int = signal.SIGTERM, grace_seconds: float = 5) -> None:
@@ -163,6 +189,10 @@ def remove_tree(directory: Path, *, keep: Iterable[Path] = ()) -> None:
     for path, content in kept.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
+
+
+def _subdirectories(base_dir: Path) -> list[Path]:
+    return [path for path in base_dir.glob("*") if path.is_dir()]
 
 
 def _containerd_directories(base_dir: Path) -> list[Path]:

@@ -1,26 +1,50 @@
-"""A machine that needs no boot: 82 bytes of code in the first sector of its disk.
+"""A machine that needs no boot: 193 bytes of code in the first sector of its disk.
 
 It prints `UP` on the serial port, then looks around at every tick of the BIOS's timer: at the power button it
-switches itself off at once, and a device that is to be unplugged it lets go. It has no operating system, no guest
-agent and no network. For tests of what happens around a guest; `machines` has one for what happens in it.
+switches itself off at once, and a device that is to be unplugged it lets go. A letter typed at its serial port
+makes it do what a guest does by itself (`Does`). It has no operating system, no guest agent and no network. For
+tests of what happens around a guest; `machines` has one for what happens in it.
 
 Another one counts its starts on its disk, for tests of what becomes of disks.
 """
 
 from __future__ import annotations
 
+import enum
 from pathlib import Path
 
 UP = "tiny guest is up"
-"""What it prints."""
+"""What it prints, also after a reboot."""
+
+
+class Does(enum.Enum):
+    """What it does when this letter is typed."""
+
+    POWER_OFF = "o"
+    REBOOT = "r"
+    PANIC = "p"
+    """Tells the panic device, as a kernel does; then it goes on."""
+    HANG = "w"
+    """Starts the i6300esb watchdog (which it must have) and never feeds it: it runs out two seconds later."""
+
 
 _CODE = bytes.fromhex(
-    # cli; segments 0; stack below 0x7c00; each byte of the text at 0x7c52 to port 0x3f8 until a zero
-    "fa31c08ed88ed0bc007cfcbe527cbaf803ac84c07403eeebf8"
-    # sti; hlt; PM1_EN (0x602) = power button; if PM1_STS (0x600) says it was pressed, PM1_CNT (0x604) = off
-    "fbf4ba0206b80001efba0006edf6c4017407ba0406b80020ef"
-    # for each of 64 buses: select it (0xcd0), read which slots are to let go (0xcc4), let them go (0xcc8); again
-    "6631c96689c8bad00c66efb2c466ed6685c07404b2c866ef4180f94072e5ebc7"
+    # 00: cli; segments 0; stack below 0x7c00; each byte of the text at 0x7cc1 to port 0x3f8 until a zero
+    "fa31c08ed88ed0bc007cfcbec17cbaf803ac84c07403eeebf8"
+    # 19: sti; hlt; cli; PM1_EN (0x602) = power button; if PM1_STS (0x600) says it was pressed, go to 69
+    "fbf4faba0206b80001efba0006edf6c401753d"
+    # 2c: if the line status (0x3fd) has a byte, read it: o goes to 69, r to 72, p to 7a, w to 82
+    "bafd03eca8017414baf803ec3c6f742d3c7274323c7074363c77743a"
+    # 48: for each of 64 buses: select it (0xcd0), read which slots are to let go (0xcc4), let them go (0xcc8); to 19
+    "6631c96689c8b2d0b60c66efb2c466ed6685c07404b2c866ef4180f94072e4ebb0"
+    # 69: off: PM1_CNT (0x604) = sleep, type 0.  72: reset: 0xcf9 = 6.  7a: pvpanic (0x505) = panicked
+    "ba0406b80020efeba7"
+    "baf90cb006eeeb9f"
+    "ba0505b001eeeb97"
+    # 82: look through all PCI functions 0 for 8086:25ab; its register 0x60 = 4: ticks of a microsecond; 0x68 = 2: go
+    "66bb000000806681c3000800006689d8e82200663d8680ab2575eb67668d4360e81200b80400ef67668d4368e80600b002eee962ff"
+    # b7: select the PCI register eax and read it; dx stays at the data port (0xcfc)
+    "baf80c66efb2fc66edc3"
 )
 _COUNTING_CODE = bytes.fromhex(
     # cli; segments 0; stack below 0x7c00; sti; keep the boot drive; read its second sector to 0x8000; one more; write

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import libvirt
 import pytest
 import pytest_asyncio
+from kubeletx_libvirt import client
 from kubeletx_libvirt.client import Connection, DomainEvent
 
 from kubeletx.api import Internal, InvalidConfig, NotFound, Unavailable
@@ -62,6 +64,49 @@ async def test_opening_twice_keeps_the_connection_and_closing_twice_is_fine(conn
     await connection.close()
     await connection.open()
     assert connection.get_handle() is not handle
+
+
+async def test_a_connection_that_came_too_late_is_closed_and_does_not_tell_events_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hung, closed = threading.Event(), threading.Event()
+    connect, disconnect = libvirt.open, client._disconnect
+
+    def slow_open(url: str) -> libvirt.virConnect:
+        assert hung.wait(60)
+        return connect(url)
+
+    def seen_disconnect(handle: libvirt.virConnect, callbacks: list[int]) -> None:
+        disconnect(handle, callbacks)
+        closed.set()
+
+    monkeypatch.setattr(libvirt, "open", slow_open)
+    monkeypatch.setattr(client, "_disconnect", seen_disconnect)
+    one = Connection("test:///default", FakeHost(tmp_path))
+    late = asyncio.ensure_future(one.open())
+    await asyncio.sleep(0)
+    late.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await late
+    hung.set()
+    await one.open()
+    assert await asyncio.to_thread(closed.wait, 60)
+    events = one.subscribe()
+    domain = await one.use(libvirt.virConnect.lookupByName, "test")
+    await one.call(domain.suspend)
+    await one.call(domain.resume)
+    async with asyncio.timeout(60):
+        told = [(await events.get() or DomainEvent("", "")).event for _ in range(2)]
+    assert told == [libvirt.VIR_DOMAIN_EVENT_SUSPENDED, libvirt.VIR_DOMAIN_EVENT_RESUMED]
+    await one.close()
+
+
+async def test_a_connection_that_broke_without_a_word_is_made_anew(connection: Connection) -> None:
+    broken = connection.get_handle()
+    broken.close()
+    await connection.open()
+    assert connection.get_handle() is not broken
+    await connection.use(libvirt.virConnect.lookupByName, "test")
 
 
 async def test_a_libvirt_that_is_not_there_is_unavailable(tmp_path: Path) -> None:

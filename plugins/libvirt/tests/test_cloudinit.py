@@ -6,6 +6,7 @@ from email import message_from_bytes
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pycdlib
 import pytest
 import yaml
@@ -176,10 +177,45 @@ def test_a_gateway_outside_the_subnet_is_reached_on_the_link() -> None:
 
 def test_dhcp_and_nothing_at_all_are_options() -> None:
     key = "kubeletx.io/vm-network-config"
-    assert network(seed(settings={key: "dhcp"}))["ethernets"]["eth0"]["dhcp4"] is True
+    eth0 = network(seed(settings={key: "dhcp"}))["ethernets"]["eth0"]
+    assert (eth0["dhcp4"], eth0["dhcp6"]) == (True, False)
+    assert not {"addresses", "routes"} & eth0.keys()
+    assert eth0["nameservers"] == {"addresses": ["10.96.0.10"], "search": ["default.svc.cluster.local"]}
     assert seed(settings={key: "none"}).network_config is None
     with pytest.raises(InvalidPod, match="use static, dhcp or none"):
         seed(settings={key: "magic"})
+
+
+def test_dhcp_tells_the_pod_networks_ipv4_address_and_everything_else_stays_static() -> None:
+    key = "kubeletx.io/vm-network-config"
+    both = GuestLink(
+        name="eth0",
+        kind=LinkKind.DIRECT,
+        source="d",
+        mac="m",
+        addresses=("10.1.2.3/24", "fd00::3/64"),
+        routes=(
+            Route(destination="0.0.0.0/0", gateway="10.1.2.1"),
+            Route(destination="::/0", gateway="fd00::1"),
+        ),
+        ipv6=True,
+    )
+    extra = GuestLink(name="eth1", kind=LinkKind.BRIDGE, source="b", mac="n", addresses=("192.0.2.9/24",))
+    found = network(seed(links=(both, extra), settings={key: "dhcp"}))["ethernets"]
+    assert (found["eth0"]["dhcp4"], found["eth0"]["addresses"]) == (True, ["fd00::3/64"])
+    assert found["eth0"]["routes"] == [{"to": "::/0", "via": "fd00::1"}]
+    assert (found["eth1"]["dhcp4"], found["eth1"]["addresses"]) == (False, ["192.0.2.9/24"])
+    only_six = msgspec.structs.replace(both, addresses=("fd00::3/64",))
+    with pytest.raises(InvalidPod, match="gives no IPv4 address"):
+        seed(links=(only_six,), settings={key: "dhcp"})
+
+
+def test_a_network_of_its_own_dhcp_still_gets_the_operators_name_servers() -> None:
+    link = GuestLink(
+        name="eth1", kind=LinkKind.BRIDGE, source="b", mac="n", dhcp=True, dns=Dns(servers=("192.0.2.53",))
+    )
+    eth1 = network(seed(links=(link,)))["ethernets"]["eth1"]
+    assert (eth1["dhcp4"], eth1["nameservers"]["addresses"]) == (True, ["192.0.2.53"])
 
 
 def test_mounts_and_host_aliases_are_a_boot_hook_that_is_a_shell_script_too() -> None:

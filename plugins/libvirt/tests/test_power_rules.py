@@ -5,7 +5,12 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 import pytest
-from kubeletx_libvirt.domain.devices import disks_seen, interface_aliases, shared_directories
+from kubeletx_libvirt.domain.devices import (
+    disks_seen,
+    forbids_saved_memory,
+    interface_aliases,
+    shared_directories,
+)
 from kubeletx_libvirt.domain.sizing import MIB, Size
 from kubeletx_libvirt.records import UnitRecord
 from kubeletx_libvirt.resize import check_within, granted_now, merged
@@ -49,6 +54,11 @@ def test_a_snapshot_that_cannot_be_is_refused_in_words(
 ) -> None:
     said = refusal(text, state, memory)
     assert said is None if words is None else words in (said or "")
+
+
+def test_saved_memory_is_forbidden_by_shared_directories_only() -> None:
+    assert forbids_saved_memory(DOMAIN) is forbids_saved_memory(RAW) is None
+    assert "shares directories with the node (data)" in (forbids_saved_memory(SHARED) or "")
 
 
 def test_a_snapshot_without_memory_of_a_running_guest_is_told_from_one_with_it() -> None:

@@ -7,7 +7,6 @@ from xml.etree import ElementTree as ET
 
 from kubeletx_libvirt.shares import (
     ShareKind,
-    forbids_memory_snapshot,
     guest_mounts,
     memory_backing_xml,
     plan_shares,
@@ -68,11 +67,3 @@ def test_the_guest_mounts_each_share_as_it_is() -> None:
     assert "trans=virtio" in config.options
     assert hosts.bind == "my hosts"
     assert guest_mounts(plan())[0].options == ""
-
-
-def test_a_share_forbids_saving_memory_in_words() -> None:
-    assert forbids_memory_snapshot(()) is None
-    reason = forbids_memory_snapshot(plan())
-    assert reason is not None
-    assert "virtiofs" in reason
-    assert "/data" in reason

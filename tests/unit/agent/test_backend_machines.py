@@ -31,7 +31,7 @@ from kubeletx.kube.core import (
     VirtualMachineResizePolicy,
 )
 from kubeletx.pods.worker import PodWorker
-from kubeletx.server.views import MachineSize, NicRequest, PodTarget
+from kubeletx.server.views import DeleteOptions, MachineSize, NicRequest, PodTarget
 
 VM = PodTarget(namespace="default", name="vm")
 
@@ -158,6 +158,36 @@ async def test_a_reboot_waits_out_its_delay_and_counts_as_a_restart(agent: Agent
             await backend.machines.reboot_machine(VM, 0)
 
 
+async def test_a_reboot_that_is_to_come_ends_with_its_pod(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_machine())
+        worker = worker_of(agent)
+        call = asyncio.ensure_future(backend.machines.reboot_machine(VM, 86_400))
+        await agent.until(lambda: worker.facts.orders is not None and worker.facts.orders.operations)
+        began = agent.clock.monotonic()
+        await backend.delete_pod(VM, DeleteOptions(grace_seconds=1))
+        with pytest.raises(Conflict, match="was deleted before its machine was to reboot"):
+            await agent.done(call)
+        assert agent.clock.monotonic() - began < 60
+        assert agent.runtimes["kvm"].counts["reboot"] == 0
+
+
+async def test_reboots_of_a_machine_still_count_when_it_is_made_anew(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_machine())
+        await agent.done(backend.machines.reboot_machine(VM, 0))
+        fake = agent.runtimes["kvm"].backend
+        fake.exit_unit(fake.find_unit("testvm"), 1)
+
+        def restarts() -> int:
+            status = worker_of(agent).facts.previous_status
+            machine = status.virtual_machine_status if status is not None else None
+            return machine.restart_count if machine is not None and machine.state == "Running" else 0
+
+        await agent.until(lambda: restarts() == 2)
+        assert unit_of(agent).summary.attempt == 2
+
+
 async def test_a_reboot_that_the_agent_did_not_see_end_is_unknown_and_not_done_again(
     agent: AgentModel,
 ) -> None:
@@ -194,6 +224,19 @@ async def test_snapshots_are_made_listed_restored_and_forgotten(agent: AgentMode
         assert [one.name for one in await verbs.list_snapshots(VM)] == ["before"]
         await agent.done(verbs.delete_snapshot(VM, "before"))
         assert await verbs.list_snapshots(VM) == []
+
+
+async def test_memory_is_not_restored_for_a_machine_that_is_to_be_off(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_machine())
+        verbs = backend.machines
+        await agent.done(verbs.create_snapshot(VM, "whole", True))
+        await agent.done(verbs.machine_power(VM, "stop", 60))
+        with pytest.raises(Conflict, match="'kubeletx vm start' first"):
+            await agent.done(verbs.restore_snapshot(VM, "whole"))
+        assert agent.runtimes["kvm"].counts["restore_snapshot"] == 0
+        await agent.done(verbs.machine_power(VM, "start", 60))
+        await agent.done(verbs.restore_snapshot(VM, "whole"))
 
 
 async def test_a_snapshot_whose_answer_is_lost_is_unknown(agent: AgentModel) -> None:
@@ -266,7 +309,7 @@ async def test_a_machine_is_resized_while_it_runs_and_what_was_granted_is_shown_
             machine = status.virtual_machine_status if status is not None else None
             return machine.resources.limits.get("memory") if machine is not None else None
 
-        await agent.until(lambda: granted() == str(2 << 30))
+        await agent.until(lambda: granted() == "2Gi")
         with pytest.raises(InvalidConfig, match="not more than 0"):
             await backend.machines.resize_machine(VM, MachineSize(cpu="0"))
     async with agent.running() as backend:

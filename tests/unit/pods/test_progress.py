@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
-from status_model import at, exited, facts, pod, status_of, unit
+from status_model import at, container, exited, facts, pod, status_of, unit
 
 from kubeletx.kube.core import Container
+from kubeletx.pods.exits import restarts_of
 from kubeletx.pods.facts import DesiredPod, PodFacts
 from kubeletx.pods.progress import due_units, has_ended, wants_any_unit
 
@@ -43,3 +46,18 @@ def test_a_forgotten_init_container_runs_again_in_a_new_sandbox() -> None:
     desired = pod("a", init=(Container(name="i"),))
     before = status_of(desired, facts(exited("i"), unit("a")))
     assert due(desired, facts(previous_status=before)) == ["i"]
+
+
+@given(attempt=st.integers(0, 40), reboots=st.integers(0, 40))
+def test_the_next_unit_is_one_restart_more_than_was_shown_with_the_reboots_of_the_last(
+    attempt: int, reboots: int
+) -> None:
+    desired = pod("a")
+    ended = replace(exited("a", 1, attempt=attempt), restarts=reboots)
+    known = facts(ended, previous_status=status_of(desired, facts(ended)))
+    assert known.previous_status is not None
+    shown = container(known.previous_status, "a").restart_count
+    assert shown == attempt + reboots
+    (due_unit,) = due_units(desired, known, at(100), fresh=False)
+    assert due_unit.attempt == shown + 1
+    assert restarts_of(replace(known, snapshot=None), ended.summary) == shown

@@ -16,6 +16,8 @@ from kubeletx.kube.core import (
     EmptyDirVolumeSource,
     ObjectMeta,
     Pod,
+    PodDNSConfig,
+    PodDNSConfigOption,
     PodSecurityContext,
     PodSpec,
     SeccompProfile,
@@ -172,6 +174,7 @@ def test_details_must_fit() -> None:
 
 def test_the_needs_of_a_full_pod() -> None:
     full = pod(
+        dns_config=PodDNSConfig(options=(PodDNSConfigOption(name="timeout", value="1"),)),
         host_pid=True,
         host_ipc=True,
         host_users=False,
@@ -196,6 +199,7 @@ def test_the_needs_of_a_full_pod() -> None:
     )
     assert needs_of(full) == {
         "pod-network",
+        "dns-options",
         "host-pid",
         "host-ipc",
         "user-namespace",
@@ -213,6 +217,7 @@ def test_the_needs_of_a_full_pod() -> None:
     }
     assert needs_of(full) <= FEATURES
     assert needs_of(pod()) == {"pod-network"}
+    assert needs_of(pod(dns_config=PodDNSConfig(nameservers=("10.0.0.1",)))) == {"pod-network"}
     assert needs_of(pod(host_network=True)) == {"host-network"}
 
 

@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 _CONCURRENT_CALLS = 3
 """One fewer than the host's threads, so that a health call finds one; more callers wait their turn."""
-_SAME_REBOOT_SECONDS = 1.0
+_SAME_REBOOT_SECONDS = 2.0
 _KEEPALIVE_SECONDS = 5
 _KEEPALIVE_COUNT = 3
 _LONGEST_ROOT = 107 - len("/lib/qemu/channel/target/domain-1000000-kx-01234567/org.qemu.guest_agent.0")
@@ -52,6 +52,28 @@ class DomainEvent(NamedTuple):
     event: int = 0
     detail: int = 0
     text: str = ""
+
+
+class _Attempt:
+    """One try to connect. A libvirt that hangs may answer long after nobody waits for it any more."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_over = False
+        self._made: tuple[libvirt.virConnect, list[int]] | None = None
+
+    def succeed(self, handle: libvirt.virConnect, callbacks: list[int]) -> bool:
+        """Whether somebody still wants it."""
+        with self._lock:
+            if not self._is_over:
+                self._made = (handle, callbacks)
+            return not self._is_over
+
+    def end(self) -> tuple[libvirt.virConnect, list[int]] | None:
+        """Nobody waits from now on; what was made."""
+        with self._lock:
+            self._is_over = True
+            return self._made
 
 
 class Connection:
@@ -82,13 +104,21 @@ class Connection:
     async def open(self) -> None:
         """Connect unless that was done and the connection is alive. Raises Unavailable."""
         if self._handle is not None and not self._lost:
-            return
+            # libvirt's word that a connection broke may be late, or came before the connection was ours.
+            if await self._host.blocking(_is_alive, self._handle):
+                return
+            self._lost = "it is broken"
         await self.close()
         self._loop = asyncio.get_running_loop()
         start_event_thread()
-        handle = await self._host.blocking(self._connect)
-        self._lost = ""
-        self._handle = handle
+        attempt = _Attempt()
+        try:
+            await self._host.blocking(self._connect, attempt)
+        finally:
+            # Also when the caller gave up: what was made just then is the connection, not a second one beside it.
+            if (made := attempt.end()) is not None:
+                self._handle, self._callbacks = made
+                self._lost = ""
 
     async def close(self) -> None:
         """Disconnect; subscribers hear the end."""
@@ -142,21 +172,22 @@ class Connection:
 
     # --- on the host's threads ---
 
-    def _connect(self) -> libvirt.virConnect:
+    def _connect(self, attempt: _Attempt) -> None:
         if self.is_embedded:
             _prepare_embedded(self.url)
-        handle = None
+        handle: libvirt.virConnect | None = None
+        callbacks: list[int] = []
         try:
             handle = libvirt.open(self.url)
-            self._register(handle)
+            self._register(handle, callbacks)
         except libvirt.libvirtError as error:
             if handle is not None:
-                _disconnect(handle, self._callbacks)
+                _disconnect(handle, callbacks)
             raise Unavailable(f"libvirt at {self.url} does not answer: {error}") from error
-        return handle
+        if not attempt.succeed(handle, callbacks):
+            _disconnect(handle, callbacks)
 
-    def _register(self, handle: libvirt.virConnect) -> None:
-        self._callbacks = []
+    def _register(self, handle: libvirt.virConnect, callbacks: list[int]) -> None:
         if not self.is_embedded:
             with contextlib.suppress(libvirt.libvirtError):  # the test driver has neither
                 handle.registerCloseCallback(self._on_close, None)
@@ -170,7 +201,7 @@ class Connection:
             (libvirt.VIR_DOMAIN_EVENT_ID_MEMORY_DEVICE_SIZE_CHANGE, self._on_memory),
             (libvirt.VIR_DOMAIN_EVENT_ID_BALLOON_CHANGE, self._on_balloon),
         ):
-            self._callbacks.append(handle.domainEventRegisterAny(None, number, callback, None))
+            callbacks.append(handle.domainEventRegisterAny(None, number, callback, None))
 
     # --- on libvirt's event thread ---
 
@@ -237,7 +268,9 @@ def start_event_thread() -> threading.Thread:
 
 def _run_events() -> None:
     while True:
-        libvirt.virEventRunDefaultImpl()
+        # What fails once, such as a descriptor that went away just now, must not end the events of all connections.
+        with contextlib.suppress(libvirt.libvirtError):
+            libvirt.virEventRunDefaultImpl()
 
 
 def _quiet(_context: Any, _error: Any) -> None:
@@ -249,6 +282,14 @@ def _translated(function: Callable[[], R]) -> R:
         return function()
     except libvirt.libvirtError as error:
         raise translate(error) from error
+
+
+def _is_alive(handle: libvirt.virConnect) -> bool:
+    """Asks nobody: whether the connection's socket is open."""
+    try:
+        return bool(handle.isAlive())
+    except libvirt.libvirtError:
+        return False
 
 
 def _disconnect(handle: libvirt.virConnect, callbacks: list[int]) -> None:

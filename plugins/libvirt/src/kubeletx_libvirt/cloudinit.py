@@ -5,7 +5,8 @@
     vendor-data     what the node adds: shared directories and hostAliases, as a boot hook that runs at each boot
                     before anything of the user's. It is a plain shell script too, for guests with less than
                     cloud-init. Being vendor-data, it hides no key of the user's cloud-config
-    network-config  version 2, static: the guest asks nobody for the address that the pod network gave it
+    network-config  version 2, static: the guest asks nobody for the address that the pod network gave it,
+                    unless the pod wants it to
 
 Source: cloud-init's documentation of the NoCloud data source, network configuration version 2, user-data formats.
 """
@@ -32,7 +33,7 @@ from kubeletx.api import HostEntry, InvalidPod, Machine, PodUid, names
 from kubeletx.api.specs import Spec
 
 from .access import give
-from .network import GuestLink
+from .network import GuestLink, LinkKind
 
 LABEL: Final = "CIDATA"
 PADDING_BYTES: Final = 150 * 2048
@@ -40,7 +41,7 @@ PADDING_BYTES: Final = 150 * 2048
 KEY_PAIR: Final = "kubeletx.io/vm-key-pair-name"
 """Machine setting: virtualMachine.keyPairName."""
 NETWORK_CONFIG: Final = "kubeletx.io/vm-network-config"
-"""Machine setting: static (default), dhcp for all interfaces, or none: the guest's image knows best."""
+"""Machine setting: static (default), dhcp for the pod network's IPv4 address, or none: the image knows best."""
 
 SETTINGS: Final = frozenset({KEY_PAIR, NETWORK_CONFIG})
 """What the plugin reads of `Machine.settings`."""
@@ -291,24 +292,36 @@ def _network_config(machine: Machine, links: Sequence[GuestLink]) -> bytes | Non
             problem=f"{way!r} is no way of network configuration",
             fix="use static, dhcp or none",
         )
-    return _yaml(
-        {"version": 2, "ethernets": {link.name: _ethernet(link, asks=way == "dhcp") for link in links}}
-    )
+    asks = way == "dhcp"
+    if asks and not any(link.kind is LinkKind.DIRECT and _is_v4(link) for link in links):
+        raise InvalidPod(
+            field=f"metadata.annotations[{NETWORK_CONFIG}]",
+            problem="the pod network gives no IPv4 address, which is what DHCP tells",
+            fix="use static",
+        )
+    return _yaml({"version": 2, "ethernets": {link.name: _ethernet(link, asks=asks) for link in links}})
 
 
 def _ethernet(link: GuestLink, *, asks: bool) -> dict[str, Any]:
+    """`asks`: the pod network's IPv4 address comes by DHCP; everything else stays as it is."""
     data: dict[str, Any] = {"match": {"macaddress": link.mac}, "set-name": link.name}
     if link.mtu:
         data["mtu"] = link.mtu
-    if asks or link.dhcp:
-        return data | {"dhcp4": True, "dhcp6": link.ipv6}
-    data |= {"dhcp4": False, "dhcp6": False}
-    data["addresses"] = list(link.addresses)
-    if link.routes:
-        data["routes"] = [_route(route.destination, route.gateway, link) for route in link.routes]
+    asks = asks and link.kind is LinkKind.DIRECT
+    data |= {"dhcp4": asks or link.dhcp, "dhcp6": link.dhcp and link.ipv6}
+    addresses = [one for one in link.addresses if not asks or ":" in one]
+    if addresses:
+        data["addresses"] = addresses
+    routes = [one for one in link.routes if not asks or ":" in one.destination]
+    if routes:
+        data["routes"] = [_route(route.destination, route.gateway, link) for route in routes]
     if link.dns is not None and (link.dns.servers or link.dns.searches):
         data["nameservers"] = {"addresses": list(link.dns.servers), "search": list(link.dns.searches)}
     return data
+
+
+def _is_v4(link: GuestLink) -> bool:
+    return any(":" not in address for address in link.addresses)
 
 
 def _route(destination: str, gateway: str, link: GuestLink) -> dict[str, Any]:

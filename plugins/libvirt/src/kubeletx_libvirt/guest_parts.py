@@ -24,7 +24,6 @@ from .shares import (
     ShareKind,
     find_files,
     find_virtiofsd,
-    forbids_memory_snapshot,
     guest_mounts,
     memory_backing_xml,
     plan_shares,
@@ -101,10 +100,6 @@ class Guests:
     async def shares(self, unit_id: UnitId, spec: UnitSpec) -> tuple[Share, ...]:
         """The machine's shares."""
         return await self._plan_shares(unit_id, spec)
-
-    async def forbids_memory_snapshot(self, unit_id: UnitId, spec: UnitSpec) -> str | None:
-        """Why its memory cannot be saved, in words; None when it can."""
-        return forbids_memory_snapshot(await self._plan_shares(unit_id, spec))
 
     async def _resolve(self, machine: Machine, sandbox: SandboxSpec) -> tuple[GuestLink, ...]:
         if self._host.pod_network is None:

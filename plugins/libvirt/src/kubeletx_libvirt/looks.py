@@ -18,7 +18,7 @@ from kubeletx.api import Host, NotFound, UnitId, UnitState, UnitStatus, UnitSumm
 
 from .client import Connection, DomainEvent
 from .domain.metadata import NAMESPACE, Identity, read_metadata
-from .domain.states import End, end_of, held_reason, unit_state
+from .domain.states import CRASHED, PANICKED, WATCHDOG, end_of, held_reason, unit_state
 from .errors import code_of
 from .records import Records, Run
 
@@ -128,9 +128,8 @@ class Looks:
             annotations=identity.annotations,
         )
 
-    async def list_units(self, match: Mapping[str, str]) -> list[UnitSummary]:
-        """Units whose labels contain every pair."""
-        found = await self.all()
+    def summaries(self, found: Mapping[UnitId, Found], match: Mapping[str, str]) -> list[UnitSummary]:
+        """Those of a look whose labels contain every pair."""
         return [
             self.summary(unit_id, one)
             for unit_id, one in found.items()
@@ -170,7 +169,8 @@ class Looks:
         run = self._records.run_of(unit_id)
         if run.finished_at_ns:
             return run
-        end = self._end(run, found)
+        cut_off = run.is_starting and run.started_at_ns == 0
+        end = end_of(found.reason, cut_off=cut_off, hint=run.hint)
         now = now_ns(self._host)
         run = msgspec.structs.replace(
             run,
@@ -184,16 +184,13 @@ class Looks:
         await self._records.save_run(unit_id, run)
         return run
 
-    def _end(self, run: Run, found: Found) -> End:
-        end = end_of(
-            found.state,
-            found.reason,
-            cut_off=run.is_starting and run.started_at_ns == 0,
-            watchdog=run.hint == "Watchdog",
-        )
-        if run.hint == "GuestPanicked" and end.reason == "GuestCrashed":
-            return End(end.exit_code, "GuestPanicked", "the guest's kernel panicked")
-        return end
+    async def hint(self, unit_id: UnitId, hint: str) -> None:
+        """Write down what the guest did; an end that was written down before this was heard is told better."""
+        run = msgspec.structs.replace(self._records.run_of(unit_id), hint=hint)
+        if run.finished_at_ns and run.reason == CRASHED:
+            end = end_of(libvirt.VIR_DOMAIN_SHUTOFF_CRASHED, hint=hint)
+            run = msgspec.structs.replace(run, reason=end.reason, message=end.message)
+        await self._records.save_run(unit_id, run)
 
     async def note(self, event: DomainEvent) -> None:
         """Write down what only an event tells: reboots, panics, watchdogs, the moment of an end."""
@@ -204,9 +201,10 @@ class Looks:
         if event.kind == "reboot":
             await self._records.save_run(unit_id, msgspec.structs.replace(run, restarts=run.restarts + 1))
         elif event.kind == "watchdog":
-            await self._records.save_run(unit_id, msgspec.structs.replace(run, hint="Watchdog"))
+            await self.hint(unit_id, WATCHDOG)
         elif event.kind == "lifecycle" and event.event == libvirt.VIR_DOMAIN_EVENT_CRASHED:
-            await self._records.save_run(unit_id, msgspec.structs.replace(run, hint="GuestPanicked"))
+            panicked = event.detail == libvirt.VIR_DOMAIN_EVENT_CRASHED_PANICKED
+            await self.hint(unit_id, PANICKED if panicked else CRASHED)
         elif event.kind == "lifecycle" and event.event in (
             libvirt.VIR_DOMAIN_EVENT_SUSPENDED,
             libvirt.VIR_DOMAIN_EVENT_RESUMED,

@@ -26,7 +26,7 @@ import structlog
 from kubeletx.api import Conflict, Host, KubeletxError, UnitId, UnitState, Unsupported
 
 from .client import Connection
-from .domain.devices import shared_directories
+from .domain.devices import forbids_saved_memory
 from .looks import Found, Looks, Stops, now_ns
 from .records import Records
 from .units import ASK_AGAIN_SECONDS, Units, pause_domain, resume_domain
@@ -107,7 +107,7 @@ class Power:
     async def power_off(self, unit_id: UnitId, grace_seconds: float) -> None:
         """Ask the guest to shut down, wait, then pull the plug; saved memory is thrown away."""
         await self._looks.get(unit_id)
-        await self._forget_reboot(unit_id)
+        await self.forget_reboot(unit_id)
         await self._units.stop(unit_id, grace_seconds)
 
     async def reboot(self, unit_id: UnitId, delay_seconds: float) -> None:
@@ -123,6 +123,14 @@ class Power:
         await self._records.save_run(unit_id, msgspec.structs.replace(run, reboot_at_ns=at_ns))
         self._plan_reboot(unit_id, at_ns)
 
+    async def forget_reboot(self, unit_id: UnitId) -> None:
+        """The machine is to be off or to go: a reboot that is still to come does not come."""
+        if (task := self._delayed.pop(unit_id, None)) is not None:
+            task.cancel()
+        run = self._records.run_of(unit_id)
+        if run.reboot_at_ns:
+            await self._records.save_run(unit_id, msgspec.structs.replace(run, reboot_at_ns=0))
+
     # --- private ---
 
     async def _look(self, unit_id: UnitId) -> tuple[UnitState, Found]:
@@ -134,12 +142,10 @@ class Power:
         await self._records.save_run(unit_id, msgspec.structs.replace(run, since_ns=now_ns(self._host)))
 
     async def _refuse_shares(self, unit_id: UnitId, found: Found) -> None:
-        shares = shared_directories(await self._connection.use(read_definition, unit_id))
-        if shares:
-            raise Unsupported(
-                f"machine {found.identity.namespace}/{found.identity.pod} shares directories with the node "
-                f"({', '.join(shares)}), whose state cannot be saved with its memory: pause it or switch it off"
-            )
+        why = forbids_saved_memory(await self._connection.use(read_definition, unit_id))
+        if why is not None:
+            who = f"machine {found.identity.namespace}/{found.identity.pod}"
+            raise Unsupported(f"cannot suspend {who}: {why}; pause it or switch it off")
 
     def _plan_reboot(self, unit_id: UnitId, at_ns: int) -> None:
         if (old := self._delayed.pop(unit_id, None)) is not None:
@@ -151,18 +157,13 @@ class Power:
     async def _reboot_at(self, unit_id: UnitId, at_ns: int) -> None:
         await self._host.clock.sleep(max(0.0, (at_ns - now_ns(self._host)) / 1e9))
         self._delayed.pop(unit_id, None)
-        await self._forget_reboot(unit_id)
+        if self._records.run_of(unit_id).reboot_at_ns != at_ns:
+            return  # it has been off since
+        await self.forget_reboot(unit_id)
         try:
             await self._reboot(unit_id)
         except KubeletxError as error:  # nobody waits for this any more
             log.warning("Failed to reboot", unit=unit_id, err=str(error))
-
-    async def _forget_reboot(self, unit_id: UnitId) -> None:
-        if (task := self._delayed.pop(unit_id, None)) is not None:
-            task.cancel()
-        run = self._records.run_of(unit_id)
-        if run.reboot_at_ns:
-            await self._records.save_run(unit_id, msgspec.structs.replace(run, reboot_at_ns=0))
 
     async def _reboot(self, unit_id: UnitId) -> None:
         async with self._units.alone(unit_id):

@@ -93,6 +93,10 @@ class Records:
         """Files of one unit: records and seed."""
         return self.directory / "units" / unit_id
 
+    async def list_unit_directories(self) -> list[UnitId]:
+        """Of which units there is a directory, whatever is in it."""
+        return await self._host.blocking(_names, self.directory / "units")
+
     def run_of(self, unit_id: UnitId) -> Run:
         """The unit's run; an empty one before the first start."""
         return self.runs.get(unit_id, _NO_RUN)
@@ -146,6 +150,13 @@ def _read_all(parent: Path, name: str, kind: type[T]) -> Iterator[tuple[str, T]]
     for path in parent.glob(f"*/{name}"):
         with contextlib.suppress(OSError, msgspec.MsgspecError):  # half of a removal, or a newer version's
             yield path.parent.name, msgspec.json.decode(path.read_bytes(), type=kind)
+
+
+def _names(parent: Path) -> list[UnitId]:
+    try:
+        return [UnitId(name) for name in os.listdir(parent)]
+    except FileNotFoundError:
+        return []
 
 
 def _write(path: Path, value: msgspec.Struct) -> None:

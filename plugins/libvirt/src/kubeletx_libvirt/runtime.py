@@ -47,11 +47,13 @@ from .client import Connection, DomainEvent
 from .config import Settings
 from .console import Consoles
 from .disks import Base, base_paths, pod_directory, remove_disks
-from .domain.metadata import sandbox_of
+from .domain.metadata import domain_uuid, sandbox_of
+from .fatal_holds import FatalHolds
+from .forwarding import Forwards
 from .guest_agent import GuestAgent
 from .guest_parts import Guests
 from .images.service import LibvirtImages
-from .looks import Looks, Stops, now_ns
+from .looks import Found, Looks, Stops, now_ns
 from .network import PodLinks
 from .nics import Nics
 from .power import Power
@@ -112,6 +114,7 @@ class LibvirtRuntime:
             accelerator=self._accelerator,
             emulator_gid=self._emulator_gid,
         )
+        self.fatal_holds = FatalHolds(self.units)
         self.power = Power(
             host=host,
             connection=self.connection,
@@ -153,6 +156,7 @@ class LibvirtRuntime:
             self.nics,
             self._consoles,
             GuestAgent(self.connection, self.looks, host),
+            *((Forwards(self.records),) if host.pod_network is not None else ()),
             Pictures(self.connection, self.looks),
             self._stats,
         )
@@ -179,10 +183,12 @@ class LibvirtRuntime:
         """Disconnect; the machines go on."""
         pump, kvm, group = self._pump, self._kvm, self._group
         self._pump = self._kvm = self._group = None
+        await self.fatal_holds.close()
         await self.power.close()
         await self._consoles.close()
         await self._stats.close()
         await self.images.close()
+        self.links.close()
         await self.connection.close()
         for task in (pump, kvm, group):
             if task is not None:
@@ -242,6 +248,7 @@ class LibvirtRuntime:
         ips: tuple[str, ...] = ()
         if self.host.pod_network is not None:
             ips = (await self.links.attach(spec)).ips
+            await self.links.serve(spec.uid)
         record = msgspec.structs.replace(record, is_ready=True, ips=ips)
         await self.records.save_sandbox(sandbox_id, record)
         return sandbox_id
@@ -250,6 +257,7 @@ class LibvirtRuntime:
         """Power off what runs in it; give its addresses and ports back."""
         record = self.records.sandboxes.get(sandbox_id)
         for unit_id in await self._units_of(sandbox_id):
+            await self.power.forget_reboot(unit_id)
             await self.units.stop(unit_id, 0)
         if record is not None and not record.is_stopped:
             if not any(
@@ -269,6 +277,8 @@ class LibvirtRuntime:
         for unit_id in await self._units_of(sandbox_id):
             if (identity := self.looks.identity(unit_id)) is not None:
                 uid = identity.uid
+            await self.units.remove(unit_id)
+        for unit_id in self._recorded_units_of(sandbox_id):  # their domains were taken away by somebody else
             await self.units.remove(unit_id)
         others = [s for i, s in self.records.sandboxes.items() if i != sandbox_id and s.spec.uid == uid]
         if uid is not None and not others:
@@ -309,15 +319,19 @@ class LibvirtRuntime:
 
     async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
         """Ask through guest agent or power button, wait, power off."""
+        await self.power.forget_reboot(unit_id)
         await self.units.stop(unit_id, grace_seconds)
 
     async def remove_unit(self, unit_id: UnitId) -> None:
         """The domain and all that belongs to it alone."""
+        await self.power.forget_reboot(unit_id)
         await self.units.remove(unit_id)
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
         """Our domains."""
-        return await self.looks.list_units(match)
+        found = await self.looks.all()
+        self.fatal_holds.see(found)
+        return self.looks.summaries(found, match)
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:
         """Everything about one machine."""
@@ -359,6 +373,9 @@ class LibvirtRuntime:
         with contextlib.suppress(KubeletxError):  # the next look settles it
             await self.looks.note(event)
             await self.resizes.note(event)
+            if event.kind == "lifecycle" and event.event == libvirt.VIR_DOMAIN_EVENT_SUSPENDED:
+                found = await self.looks.find(UnitId(event.uuid))
+                self.fatal_holds.see({UnitId(event.uuid): found} if found is not None else {})
         if event.kind == "reboot":
             self.power.reboots.wake(event.uuid)
         self.nics.note(event)
@@ -382,8 +399,10 @@ class LibvirtRuntime:
         return not record.ips or record.is_stopped or self.links.is_there(record.spec.uid)
 
     async def _adopt(self) -> None:
-        """Records that were lost come back from the domains; then links of unknown pods are given back."""
-        for found in (await self.looks.all()).values():
+        """Records that were lost come back from the domains; what belongs to no domain or pod any more goes."""
+        all_found = await self.looks.all()
+        self.fatal_holds.see(all_found)
+        for found in all_found.values():
             identity = found.identity
             if identity.sandbox_id not in self.records.sandboxes:
                 link = await self.links.find(identity.uid)
@@ -394,7 +413,19 @@ class LibvirtRuntime:
                     ips=link.ips if link is not None else (),
                 )
                 await self.records.save_sandbox(identity.sandbox_id, record)
+        await self._sweep_units(all_found)
         await self._sweep_links()
+        for record in self.records.sandboxes.values():
+            if record.is_ready and not record.is_stopped:
+                with contextlib.suppress(KubeletxError):  # the guest keeps the address that it has
+                    await self.links.serve(record.spec.uid)
+
+    async def _sweep_units(self, found: Mapping[UnitId, Found]) -> None:
+        """Files of machines that are gone: a crash between two steps left them, or the domain was taken away."""
+        for unit_id in await self.records.list_unit_directories():
+            if unit_id not in found:
+                with contextlib.suppress(KubeletxError):  # the next `open` tries again
+                    await self.units.sweep(unit_id)
 
     async def _sweep_links(self) -> None:
         """Give back what pods have that are known no more: a crash between two steps left it."""
@@ -435,6 +466,15 @@ class LibvirtRuntime:
     async def _units_of(self, sandbox_id: SandboxId) -> list[UnitId]:
         found = await self.looks.all()
         return [unit_id for unit_id, one in found.items() if one.identity.sandbox_id == sandbox_id]
+
+    def _recorded_units_of(self, sandbox_id: SandboxId) -> list[UnitId]:
+        """Of which something is written down; a unit's id follows from its key."""
+        agent_id, runtime = self.host.agent_id, self.endpoint.name
+        return [
+            unit_id
+            for unit_id, record in self.records.units.items()
+            if unit_id == domain_uuid(agent_id, runtime, sandbox_id, record.spec.name, record.spec.attempt)
+        ]
 
     @contextlib.asynccontextmanager
     async def _hold_base(self, spec: UnitSpec, sandbox: SandboxSpec) -> AsyncIterator[Base]:

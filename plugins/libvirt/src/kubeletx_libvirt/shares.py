@@ -172,17 +172,6 @@ def guest_mounts(shares: Sequence[Share]) -> tuple[GuestMount, ...]:
     )
 
 
-def forbids_memory_snapshot(shares: Sequence[Share]) -> str | None:
-    """Why the machine's memory cannot be saved, in words; None when it can."""
-    if not shares:
-        return None
-    targets = ", ".join(share.target for share in shares)
-    return (
-        f"its memory cannot be saved while it shares directories with the node ({targets}): "
-        f"{shares[0].kind.value} keeps state outside the guest; take a disk snapshot, or use volumeDevices"
-    )
-
-
 def _options(share: Share) -> str:
     parts = [_9P_OPTIONS] if share.kind is ShareKind.NINE_P else []
     return ",".join([*parts, "ro"] if share.read_only else parts)

@@ -29,7 +29,7 @@ from kubeletx.api import (
 )
 
 from .client import Connection
-from .domain.devices import DiskSeen, disks_seen, shared_directories
+from .domain.devices import DiskSeen, disks_seen, forbids_saved_memory
 from .errors import code_of
 from .looks import Looks, now_ns
 from .power import read_definition
@@ -135,12 +135,8 @@ def refusal(text: str, state: UnitState, memory: bool) -> str | None:
     raw = [disk.target for disk in disks_seen(text) if disk.is_written and disk.format != "qcow2"]
     if raw:
         return f"disk {', '.join(raw)} is not in qcow2 format, the only one that holds snapshots"
-    shares = shared_directories(text)
-    if state.is_alive and shares:
-        return (
-            f"it shares directories with the node ({', '.join(shares)}), whose state cannot be saved with its "
-            "memory; switch it off and make a snapshot without memory"
-        )
+    if state.is_alive and (why := forbids_saved_memory(text)) is not None:
+        return f"{why}; switch it off and make a snapshot without memory"
     return None
 
 

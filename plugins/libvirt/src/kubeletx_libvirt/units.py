@@ -35,6 +35,7 @@ from .config import GIB, Settings
 from .disks import Base, disk_serial, make_overlay, overlay_path, pod_directory, volume_disks
 from .domain.metadata import Identity, domain_name, domain_uuid, identity_of, metadata_element
 from .domain.sizing import Size, size_of
+from .domain.states import fatal_hold
 from .domain.xml import Disk, Plan, domain_xml
 from .errors import code_of
 from .guest_parts import Guests
@@ -191,6 +192,8 @@ class Units:
                 return
             if state is UnitState.PARKED:
                 await self._connection.use(_discard_saved, unit_id)
+            elif what := fatal_hold(found.state, found.reason):
+                await self._end_fatal_hold(unit_id, what)
             elif grace_seconds <= 0 or not await self._ask(unit_id, state, grace_seconds):
                 await self._connection.use(destroy_domain, unit_id)
             found = await self._looks.find(unit_id)
@@ -198,6 +201,29 @@ class Units:
                 if state is UnitState.PARKED:
                     found = found._replace(reason=libvirt.VIR_DOMAIN_SHUTOFF_DESTROYED)
                 await self._looks.settle(unit_id, found)
+
+    async def sweep(self, unit_id: UnitId) -> None:
+        """Remove the files of a machine whose domain is gone; one that is just being made keeps them."""
+        async with self.alone(unit_id):
+            if await self._looks.find(unit_id) is None:
+                await self._guests.release(unit_id)
+                await self._records.forget_unit(unit_id)
+
+    async def end_fatal_hold(self, unit_id: UnitId) -> None:
+        """End the emulator of a guest that is dead, so that its unit has ended; any other machine stays as it is."""
+        async with self.alone(unit_id):
+            found = await self._looks.find(unit_id)
+            if found is None or not (what := fatal_hold(found.state, found.reason)):
+                return
+            await self._end_fatal_hold(unit_id, what)
+            found = await self._looks.find(unit_id)
+            if found is not None and self._looks.state(unit_id, found) is UnitState.EXITED:
+                await self._looks.settle(unit_id, found)
+
+    async def _end_fatal_hold(self, unit_id: UnitId, what: str) -> None:
+        """What happened is written down first: with the emulator goes the only other trace of it."""
+        await self._looks.hint(unit_id, what)
+        await self._connection.use(destroy_domain, unit_id)
 
     async def remove(self, unit_id: UnitId) -> None:
         """Power off what still runs; domain, seed and records go. The pod's disk stays for its next attempt."""

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import libvirt
 import pytest
-from kubeletx_libvirt.domain.states import end_of, held_reason, unit_state
+from hypothesis import given
+from hypothesis import strategies as st
+from kubeletx_libvirt.domain.states import (
+    CRASHED,
+    PANICKED,
+    WATCHDOG,
+    end_of,
+    fatal_hold,
+    held_reason,
+    unit_state,
+)
 
 from kubeletx.api import UnitState, names
 
@@ -20,7 +30,7 @@ from kubeletx.api import UnitState, names
         (libvirt.VIR_DOMAIN_PMSUSPENDED, 0, UnitState.HELD),
         (libvirt.VIR_DOMAIN_SHUTOFF, libvirt.VIR_DOMAIN_SHUTOFF_SAVED, UnitState.PARKED),
         (libvirt.VIR_DOMAIN_SHUTOFF, libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN, UnitState.EXITED),
-        (libvirt.VIR_DOMAIN_CRASHED, 0, UnitState.EXITED),
+        (libvirt.VIR_DOMAIN_CRASHED, libvirt.VIR_DOMAIN_CRASHED_PANICKED, UnitState.HELD),
         (libvirt.VIR_DOMAIN_NOSTATE, 0, UnitState.UNKNOWN),
     ],
 )
@@ -43,14 +53,52 @@ def test_a_domain_that_was_never_started_is_created() -> None:
     ],
 )
 def test_ends_are_told_apart(reason: int, code: int, word: str) -> None:
-    end = end_of(libvirt.VIR_DOMAIN_SHUTOFF, reason)
+    end = end_of(reason)
     assert (end.exit_code, end.reason) == (code, word)
 
 
 def test_a_watchdog_and_a_start_that_was_broken_off_are_told_apart_too() -> None:
-    off = libvirt.VIR_DOMAIN_SHUTOFF
-    assert end_of(off, libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN, watchdog=True).reason == "Watchdog"
-    assert end_of(off, libvirt.VIR_DOMAIN_SHUTOFF_UNKNOWN, cut_off=True).reason == names.START_CUT_OFF
+    assert end_of(libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN, hint=WATCHDOG).reason == "Watchdog"
+    assert end_of(libvirt.VIR_DOMAIN_SHUTOFF_UNKNOWN, cut_off=True).reason == names.START_CUT_OFF
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "word"),
+    [
+        (libvirt.VIR_DOMAIN_CRASHED, libvirt.VIR_DOMAIN_CRASHED_PANICKED, "GuestPanicked"),
+        (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_CRASHED, "GuestPanicked"),
+        (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_WATCHDOG, "Watchdog"),
+        (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_USER, ""),
+        (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR, ""),
+        (libvirt.VIR_DOMAIN_SHUTOFF, libvirt.VIR_DOMAIN_SHUTOFF_CRASHED, ""),
+    ],
+)
+def test_a_dead_guest_whose_emulator_stands_still_is_told_from_one_that_was_paused(
+    state: int, reason: int, word: str
+) -> None:
+    assert fatal_hold(state, reason) == word
+
+
+@given(state=st.integers(-1, 9), reason=st.integers(-1, 20), was_started=st.booleans())
+def test_a_machine_that_is_ended_by_us_is_held_until_then_and_says_why(
+    state: int, reason: int, was_started: bool
+) -> None:
+    what = fatal_hold(state, reason)
+    if what:
+        assert unit_state(state, reason, was_started=was_started) is UnitState.HELD
+        assert held_reason(state, reason) == what
+
+
+@given(
+    reason=st.integers(-1, 20), cut_off=st.booleans(), hint=st.sampled_from(("", CRASHED, PANICKED, WATCHDOG))
+)
+def test_only_a_shutdown_by_the_guest_is_a_success_and_what_the_guest_did_outlives_its_emulator(
+    reason: int, cut_off: bool, hint: str
+) -> None:
+    end = end_of(reason, cut_off=cut_off, hint=hint)
+    assert (end.exit_code == 0) is (reason == libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN and not hint)
+    assert end.reason == hint or not hint
+    assert end.reason
 
 
 def test_a_machine_that_is_held_says_why() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import os
 import stat
 from pathlib import Path
 
@@ -84,6 +86,28 @@ def test_logs_of_one_pod_are_removed_and_others_stay(directories, tmp_path):
     directories.remove_logs(PodUid("u1"))
     directories.remove_logs(PodUid("u1"))
     assert sorted(one.name for one in (tmp_path / "logs").iterdir()) == ["not-ours_u1", "shop_web_u2"]
+
+
+def test_logs_go_at_once_though_somebody_still_writes_them_by_name(directories, tmp_path, monkeypatch):
+    logs = container_logs(tmp_path)
+    unlink = os.unlink
+
+    def unlink_and_see_it_come_back(name: str, *, dir_fd: int | None = None) -> None:
+        unlink(name, dir_fd=dir_fd)
+        with contextlib.suppress(FileNotFoundError):
+            (logs / "0.raw.offset").write_text("{}")
+
+    (logs / "0.raw.offset").write_text("{}")
+    monkeypatch.setattr(os, "unlink", unlink_and_see_it_come_back)
+    directories.remove_logs(PodUid("u1"))
+    assert list((tmp_path / "logs").iterdir()) == []
+
+
+def test_a_removal_that_was_cut_off_is_finished_by_the_next(directories, tmp_path):
+    (tmp_path / "logs/.going__u1/c").mkdir(parents=True)
+    container_logs(tmp_path)
+    directories.remove_logs(PodUid("u1"))
+    assert list((tmp_path / "logs").iterdir()) == []
 
 
 def test_one_attempt_can_be_forgotten(directories, tmp_path):

@@ -138,6 +138,80 @@ def test_any_raw_file_is_told_whole_over_any_number_of_restarts(tmp_path_factory
     assert found == raw + (b"" if not raw or raw.endswith(b"\n") else b"\n")
 
 
+def rotate_raw(log: Path, *, keep: int = 3) -> None:
+    """As virtlogd does: 0.raw becomes 0.raw.0, that 0.raw.1, and what is too old goes."""
+    raw = raw_path(log)
+    for number in range(keep - 1, 0, -1):
+        older = raw.with_name(f"{raw.name}.{number - 1}")
+        if older.exists():
+            older.rename(raw.with_name(f"{raw.name}.{number}"))
+    raw.rename(raw.with_name(f"{raw.name}.0"))
+
+
+async def test_a_raw_file_that_somebody_else_rotates_is_followed_over_all_its_names(tmp_path):
+    log = tmp_path / "0.log"
+    append(raw_path(log), b"one\ntw")
+    task = asyncio.create_task(follower(log).run(lambda: True), name="raw-log")
+    expected = "one\n"
+    for number in range(4):
+        async with asyncio.timeout(60):
+            while not log.exists() or shown(log) != expected:
+                await asyncio.sleep(0.005)
+        append(raw_path(log), b"?" * number)
+        rotate_raw(log)
+        append(raw_path(log), b"!\ntw")
+        expected += f"tw{'?' * number}!\n"
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await follower(log).run(lambda: False)
+    assert shown(log) == f"{expected}tw\n"
+
+
+@pytest.mark.parametrize("rest", [b"", b"be"])
+async def test_rotations_while_the_agent_was_away_lose_only_what_was_removed(tmp_path, rest):
+    log = tmp_path / "0.log"
+    append(raw_path(log), b"one\ntwo\n" + rest)
+    task = asyncio.create_task(follower(log).run(lambda: True), name="raw-log")
+    async with asyncio.timeout(60):
+        while not log.exists() or shown(log) != "one\ntwo\n":
+            await asyncio.sleep(0.005)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    append(raw_path(log), b"gun\nthree\n")
+    rotate_raw(log)
+    append(raw_path(log), b"four\n")
+    rotate_raw(log)
+    append(raw_path(log), b"five\n")
+    await follower(log).run(lambda: False)
+    expected = f"one\ntwo\n{rest.decode()}gun\nthree\nfour\nfive\n"
+    assert shown(log) == expected
+    for word in (b"six\n", b"seven\n", b"eight\n", b"nine\n"):
+        rotate_raw(log)
+        append(raw_path(log), word)
+    await follower(log).run(lambda: False)
+    assert shown(log) == expected + "six\nseven\neight\nnine\n"
+
+
+async def test_all_names_of_a_raw_file_that_was_never_read_are_told_oldest_first(tmp_path):
+    log = tmp_path / "0.log"
+    for word in (b"one\n", b"two\n", b"three\n"):
+        append(raw_path(log), word)
+        rotate_raw(log)
+    await follower(log).run(lambda: False)
+    assert shown(log) == "one\ntwo\nthree\n"
+
+
+async def test_a_note_without_a_file_number_is_about_the_raw_file(tmp_path):
+    log = tmp_path / "0.log"
+    raw_path(log).write_bytes(b"one\ntwo\n")
+    log.write_bytes(b"2030-01-01T00:00:00.000000000Z stdout F one\n")
+    (tmp_path / "0.raw.offset").write_text(f'{{"offset":4,"log_size":{log.stat().st_size}}}')
+    await follower(log).run(lambda: False)
+    assert shown(log) == "one\ntwo\n"
+
+
 async def test_a_large_log_is_rotated(tmp_path):
     log, clock = tmp_path / "0.log", FakeClock()
     limits = RotationLimits(max_size_bytes=100, max_files=3)

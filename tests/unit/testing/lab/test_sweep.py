@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletx.testing.lab import sweep
+from kubeletx.testing.lab import mount_points, sweep
 from kubeletx.testing.lab.cni import bridge_name, network_name
 from kubeletx.testing.lab.containerd import socket_path
 from kubeletx.testing.lab.mounts import list_mounts
@@ -55,6 +55,42 @@ def test_a_program_with_a_lab_name_and_path_is_ours(tmp_path: Path) -> None:
         finally:
             daemon.kill()
     assert sweep.list_processes(tmp_path) == []
+
+
+def test_an_emulator_behind_a_libvirtd_of_the_lab_is_found_by_its_pid_file(tmp_path: Path) -> None:
+    pids = tmp_path / "libvirtd" / "d0" / "qemu"
+    pids.mkdir(parents=True)
+    program = tmp_path / "guest=kx-1,debug-threads=on"
+    program.symlink_to("/bin/sleep")
+    with subprocess.Popen([str(program), "600"]) as emulator:
+        try:
+            (pids / "kx-1.pid").write_text(f"{emulator.pid}")
+            (pids / "kx-2.pid").write_text(f"{emulator.pid}")  # of one that ended; its pid is another's now
+            (pids / "kx-3.pid").write_text("")
+            deadline = time.monotonic() + 30
+            while not sweep.list_processes(tmp_path):
+                assert time.monotonic() < deadline
+            assert sweep.list_processes(tmp_path) == [emulator.pid]
+            (pids / "kx-1.pid").unlink()
+            assert sweep.list_processes(tmp_path) == []
+        finally:
+            emulator.kill()
+
+
+def test_mount_points_that_were_missing_are_removed_when_nobody_uses_them(tmp_path: Path) -> None:
+    records, there = tmp_path / "records", tmp_path / "there"
+    there.mkdir()
+    made, filled = tmp_path / "a" / "made", tmp_path / "filled"
+    with mount_points.making([str(there), str(made), str(filled)], records=records):
+        assert made.is_dir()
+    (filled / "file").touch()
+    mount_points.remove_unused(lambda: True, records=records)
+    assert made.is_dir()
+    mount_points.remove_unused(lambda: False, records=records)
+    assert (there.is_dir(), made.exists(), filled.is_dir()) == (True, False, True)
+    (filled / "file").unlink()
+    mount_points.remove_unused(lambda: False, records=records)
+    assert not filled.exists()
 
 
 def test_a_directory_whose_owner_lives_is_not_stale(tmp_path: Path) -> None:

@@ -27,6 +27,17 @@ def shared_directories(text: str) -> tuple[str, ...]:
     return tuple(_attribute(one, "target", "dir") or "unnamed" for one in found)
 
 
+def forbids_saved_memory(text: str) -> str | None:
+    """Why the memory of a running domain cannot be saved, in words; None when it can.
+
+    What serves a shared directory, virtiofsd or the emulator's 9p, keeps open files outside the guest's memory.
+    """
+    shares = shared_directories(text)
+    if not shares:
+        return None
+    return f"it shares directories with the node ({', '.join(shares)}), whose state cannot be saved with its memory"
+
+
 def disks_seen(text: str) -> tuple[DiskSeen, ...]:
     """Every disk."""
     return tuple(

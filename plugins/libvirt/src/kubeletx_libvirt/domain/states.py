@@ -2,12 +2,13 @@
 
 | libvirt | ours |
 |---|---|
-| running, blocked, in shutdown, crashed but preserved | running |
+| running, blocked, in shutdown | running |
 | paused: starting up, saving, snapshot, migration | running (it goes on by itself) |
-| paused by somebody, by an I/O error, by the watchdog; asleep | held |
+| paused by somebody or by an I/O error; asleep | held |
+| crashed, or paused by a panic or the watchdog: the emulator stands still and waits for us to end it | held |
 | shut off, saved | parked |
 | shut off, never started | created |
-| shut off otherwise, crashed | exited |
+| shut off otherwise | exited |
 """
 
 from __future__ import annotations
@@ -32,11 +33,18 @@ _PASSING = frozenset(
         libvirt.VIR_DOMAIN_PAUSED_SHUTTING_DOWN,
     }
 )
-HELD_REASONS = {
-    libvirt.VIR_DOMAIN_PAUSED_USER: "Paused",
-    libvirt.VIR_DOMAIN_PAUSED_IOERROR: "DiskError",
-    libvirt.VIR_DOMAIN_PAUSED_WATCHDOG: "Watchdog",
-    libvirt.VIR_DOMAIN_PAUSED_CRASHED: "GuestCrashed",
+PANICKED = "GuestPanicked"
+CRASHED = "GuestCrashed"
+WATCHDOG = "Watchdog"
+_HELD_REASONS = {libvirt.VIR_DOMAIN_PAUSED_USER: "Paused", libvirt.VIR_DOMAIN_PAUSED_IOERROR: "DiskError"}
+_FATAL_PAUSES = {
+    libvirt.VIR_DOMAIN_PAUSED_WATCHDOG: WATCHDOG,
+    libvirt.VIR_DOMAIN_PAUSED_CRASHED: PANICKED,
+}
+_FATAL_MESSAGES = {
+    WATCHDOG: "the guest's watchdog ran out",
+    PANICKED: "the guest's kernel panicked",
+    CRASHED: "the guest crashed",
 }
 
 
@@ -55,35 +63,46 @@ def unit_state(state: int, reason: int, *, was_started: bool) -> UnitState:
             return UnitState.RUNNING
         case libvirt.VIR_DOMAIN_PAUSED:
             return UnitState.RUNNING if reason in _PASSING else UnitState.HELD
-        case libvirt.VIR_DOMAIN_PMSUSPENDED:
+        case libvirt.VIR_DOMAIN_PMSUSPENDED | libvirt.VIR_DOMAIN_CRASHED:
             return UnitState.HELD
         case libvirt.VIR_DOMAIN_SHUTOFF if reason == libvirt.VIR_DOMAIN_SHUTOFF_SAVED:
             return UnitState.PARKED
         case libvirt.VIR_DOMAIN_SHUTOFF:
             return UnitState.EXITED if was_started else UnitState.CREATED
-        case libvirt.VIR_DOMAIN_CRASHED:
-            return UnitState.EXITED
         case _:
             return UnitState.UNKNOWN
+
+
+def fatal_hold(state: int, reason: int) -> str:
+    """What ended a guest whose emulator still stands there with it; empty for every other state.
+
+    libvirt ends such an emulator itself only if it hears of the panic: one that happened while nobody was
+    connected to the emulator is found like this. The watchdog always leaves it like this, so that its word is
+    not lost.
+    """
+    if state == libvirt.VIR_DOMAIN_CRASHED:
+        return PANICKED if reason == libvirt.VIR_DOMAIN_CRASHED_PANICKED else CRASHED
+    return _FATAL_PAUSES.get(reason, "") if state == libvirt.VIR_DOMAIN_PAUSED else ""
 
 
 def held_reason(state: int, reason: int) -> str:
     """A word for why a HELD machine does not run."""
     if state == libvirt.VIR_DOMAIN_PMSUSPENDED:
         return "GuestAsleep"
-    return HELD_REASONS.get(reason, "Paused")
+    return fatal_hold(state, reason) or _HELD_REASONS.get(reason, "Paused")
 
 
-def end_of(state: int, reason: int, *, cut_off: bool = False, watchdog: bool = False) -> End:
+def end_of(reason: int, *, cut_off: bool = False, hint: str = "") -> End:
     """How a shut off machine ended.
 
-    `cut_off`: its start was begun and never confirmed. `watchdog`: the guest's watchdog ran out before.
+    `cut_off`: its start was begun and never confirmed. `hint`: what the guest did before (Watchdog,
+    GuestPanicked); what came after that, however the emulator went, is not how the guest ended.
     """
-    if watchdog:
-        return End(FAILED, "Watchdog", "the guest's watchdog ran out")
-    if state == libvirt.VIR_DOMAIN_CRASHED or reason == libvirt.VIR_DOMAIN_SHUTOFF_CRASHED:
-        return End(FAILED, "GuestCrashed", "the guest crashed or its emulator ended unexpectedly")
+    if hint:
+        return End(FAILED, hint, _FATAL_MESSAGES.get(hint, ""))
     match reason:
+        case libvirt.VIR_DOMAIN_SHUTOFF_CRASHED:
+            return End(FAILED, CRASHED, "the guest crashed or its emulator ended unexpectedly")
         case libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN:
             return End(0, "Completed", "the guest shut down")
         case libvirt.VIR_DOMAIN_SHUTOFF_DESTROYED:

@@ -138,7 +138,7 @@ def _devices(devices: ElementTree.Element, plan: Plan) -> None:
     _add(_add(devices, "memballoon", model="virtio"), "stats", period="10")
     _add(devices, "panic", model="isa")
     if plan.watchdog:
-        _add(devices, "watchdog", model="i6300esb", action="poweroff")
+        _add(devices, "watchdog", model="i6300esb", action="pause")
 
 
 def _disk(devices: ElementTree.Element, index: int, disk: Disk) -> None:

@@ -12,6 +12,8 @@ Everything is found by the pod's UID: the namespace is held by a mount on ``<sta
 device's name is a hash of it. ``<uid>.json`` beside it keeps what CNI said, for the guest's configuration is
 nowhere to be looked at; it is believed only while namespace and devices are there. All devices are children of
 the namespace, so nothing can stay behind when it is gone.
+
+A guest that asks for its address by DHCP gets it too (decision 0003): `serve` listens on its link.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ from kubeletx.api import (
 )
 
 from .convert import to_link
+from .dhcp import lease_of
+from .dhcp_sockets import DhcpSockets
 from .ip import Ip
 from .links import GuestLink
 from .names import INNER_BRIDGE, INNER_DEVICE, guest_device, outer_device, stable_mac
@@ -54,6 +58,7 @@ class PodLinks:
         """Does no I/O."""
         self._host = host
         self._ip = ip or Ip()
+        self._dhcp = DhcpSockets(host)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._seen_whole: dict[str, float] = {}
         """When a look into the pod's namespace last found everything."""
@@ -81,6 +86,7 @@ class PodLinks:
             link = await self._find(uid)
             if link is not None:
                 return link
+            self._dhcp.close(uid)  # what it stood on may be made anew
             netns = self._netns(uid)
             if not _is_held(netns):
                 # After a power cut: what CNI attached is gone, and it takes no file that is no namespace.
@@ -97,6 +103,20 @@ class PodLinks:
             self._write(uid, link)
             self._seen_whole[uid] = self._host.clock.monotonic()
             return link
+
+    async def serve(self, uid: PodUid) -> None:
+        """Answer the guest's DHCP questions while this process lives; again is fine. Raises Unavailable."""
+        async with self._lock(uid):
+            link = self._read(uid)
+            if link is None or not _is_held(self._netns(uid)):
+                return
+            lease = lease_of(link, stable_mac("dhcp", uid))
+            if lease is not None:
+                await self._dhcp.open(uid, self._netns(uid), lease)
+
+    def close(self) -> None:
+        """Answer no questions any more; links stay."""
+        self._dhcp.close_all()
 
     async def find(self, uid: PodUid) -> GuestLink | None:
         """The pod's link if it is whole, else None."""
@@ -117,6 +137,7 @@ class PodLinks:
     async def release(self, uid: PodUid) -> None:
         """Give back address and ports and remove every device; succeeds for what never was."""
         async with self._lock(uid):
+            self._dhcp.close(uid)
             netns = self._netns(uid)
             self._seen_whole.pop(uid, None)
             if not _is_held(netns):

@@ -15,9 +15,9 @@ Mac = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F][02468aceACE](:[0-9a-fA-
 class NetworkTarget(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """What ``vpc`` or ``nics[].subnetName`` stands for; with neither `bridge` nor `network`, the pod network.
 
-    `bridge`: a bridge of this node. `network`: a named network of this libvirt. `subnet` (CIDR), `routes` and
-    `dns` are given to guests with ``nics[].ipAddress``; without `subnet` a pod with an ipAddress there is refused.
-    Guests without one ask DHCP. `mtu` None: the device's own.
+    `bridge`: a bridge of this node. `network`: a named network of this libvirt. `subnet` (CIDR) and
+    `routes` are given to guests with ``nics[].ipAddress``; without `subnet` a pod with an ipAddress there is refused.
+    Guests without one ask the network's own DHCP. `dns` is given to all. `mtu` None: the device's own.
     """
 
     bridge: str | None = None

@@ -1,0 +1,50 @@
+"""Emulators that stand still with a dead guest (`domain.states.fatal_hold`) are ended, so that the unit ends.
+
+Looks and events tell; each such machine gets one task, since ending it takes its lock and a moment. What could
+not be done is seen again by the next look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import structlog
+
+from kubeletx.api import KubeletxError, UnitId
+
+from .domain.states import fatal_hold
+from .looks import Found
+from .units import Units
+
+log = structlog.get_logger(__name__)
+
+
+class FatalHolds:
+    """Those of one runtime."""
+
+    def __init__(self, units: Units) -> None:
+        self._units = units
+        self._ending: dict[UnitId, asyncio.Task[None]] = {}
+
+    def see(self, found: Mapping[UnitId, Found]) -> None:
+        """A look's result: whatever of it is dead is ended."""
+        for unit_id, one in found.items():
+            if fatal_hold(one.state, one.reason) and unit_id not in self._ending:
+                task = asyncio.create_task(self._end(unit_id), name=f"libvirt-dead-guest-{unit_id}")
+                self._ending[unit_id] = task
+
+    async def close(self) -> None:
+        """Nothing is lost: the next look finds them."""
+        ending = list(self._ending.values())
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+
+    async def _end(self, unit_id: UnitId) -> None:
+        try:
+            await self._units.end_fatal_hold(unit_id)
+        except KubeletxError as error:
+            log.warning("Could not end the emulator of a dead guest", unit=unit_id, err=str(error))
+        finally:
+            self._ending.pop(unit_id, None)

@@ -1,0 +1,153 @@
+"""Where guests' DHCP questions are heard and answered: one packet socket for each pod, on its link alone.
+
+The socket stands on the veth's end in the pod's namespace, so it hears what the guest sends and nothing of any other
+pod's guest, and what it sends arrives at the guest. The namespace needs no address for that, and nothing is
+started: the kernel's filter lets only DHCP through, so a link without questions costs nothing.
+
+A socket belongs to the namespace its thread was in when it was made. A thread of its own enters it, makes the
+socket and ends: no thread that does anything else ever changes namespace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import errno
+import os
+import socket
+import struct
+import threading
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from kubeletx.api import Host, Unavailable
+
+from .dhcp import SERVER_PORT, Lease, answer
+from .names import INNER_DEVICE
+
+log = structlog.get_logger(__name__)
+
+_ALL_PROTOCOLS: Final = 0x0003
+_SOL_PACKET: Final = 263
+_IGNORE_OUTGOING: Final = 23
+_SO_ATTACH_FILTER: Final = 26
+_CLONE_NEWNET: Final = 0x40000000
+_MOST_BYTES: Final = 2048
+_AT_ONCE: Final = 16
+"""Questions answered before the loop has its turn again."""
+
+_FILTER: Final = (
+    (0x28, 0, 0, 12),  # the frame's type
+    (0x15, 0, 6, 0x0800),  # is IPv4
+    (0x30, 0, 0, 23),  # its protocol
+    (0x15, 0, 4, 17),  # is UDP
+    (0xB1, 0, 0, 14),  # the length of its header
+    (0x48, 0, 0, 16),  # the port behind it
+    (0x15, 0, 1, SERVER_PORT),
+    (0x06, 0, 0, _MOST_BYTES),  # take it
+    (0x06, 0, 0, 0),  # leave it
+)
+
+
+class DhcpSockets:
+    """Answers the guests of all pods; closed sockets answer nobody."""
+
+    def __init__(self, host: Host) -> None:
+        """Does no I/O."""
+        self._host = host
+        self._sockets: dict[str, socket.socket] = {}
+
+    async def open(self, uid: str, netns: Path, lease: Lease) -> None:
+        """Answer this pod's guest from now on; again is fine. Raises Unavailable."""
+        if uid in self._sockets:
+            return
+        try:
+            made = await self._host.blocking(_open_in, netns)
+        except OSError as error:
+            raise Unavailable(
+                f"network: cannot answer DHCP on {INNER_DEVICE} of pod {uid}: {error.strerror}"
+            ) from error
+        if uid in self._sockets:
+            made.close()
+            return
+        self._sockets[uid] = made
+        asyncio.get_running_loop().add_reader(made.fileno(), self._answer, uid, made, lease)
+
+    def close(self, uid: str) -> None:
+        """Hear this pod no more: an open socket would keep its namespace."""
+        found = self._sockets.pop(uid, None)
+        if found is not None:
+            asyncio.get_running_loop().remove_reader(found.fileno())
+            found.close()
+
+    def close_all(self) -> None:
+        """Hear nobody any more."""
+        for uid in list(self._sockets):
+            self.close(uid)
+
+    def _answer(self, uid: str, one: socket.socket, lease: Lease) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                frame = one.recv(_MOST_BYTES)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:  # ENETDOWN: the device went down, or is gone with its pod
+                if error.errno != errno.ENETDOWN:
+                    log.warning("No more DHCP answers for a machine", pod_uid=uid, err=error.strerror)
+                    self.close(uid)
+                return
+            if (reply := answer(frame, lease)) is not None:
+                with contextlib.suppress(OSError):  # the guest asks again
+                    one.send(reply)
+
+
+# --- on the host's threads ---
+
+
+def _open_in(netns: Path) -> socket.socket:
+    made: list[socket.socket] = []
+    failures: list[OSError] = []
+
+    def run() -> None:
+        try:
+            _enter(netns)
+            made.append(_open())
+        except OSError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run, name="pod-namespace")
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
+    return made[0]
+
+
+def _enter(netns: Path) -> None:
+    """For the calling thread alone, which has to end after it."""
+    descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if ctypes.CDLL(None, use_errno=True).setns(descriptor, _CLONE_NEWNET) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+    finally:
+        os.close(descriptor)
+
+
+def _open() -> socket.socket:
+    one = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, 0)
+    try:
+        code = b"".join(struct.pack("HBBI", *step) for step in _FILTER)
+        holder = ctypes.create_string_buffer(code)
+        program = struct.pack("HL", len(_FILTER), ctypes.addressof(holder))
+        one.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+        with contextlib.suppress(OSError):  # kernels before 4.20: what goes to the guest is filtered as well
+            one.setsockopt(_SOL_PACKET, _IGNORE_OUTGOING, 1)
+        one.bind((INNER_DEVICE, _ALL_PROTOCOLS))
+    except OSError:
+        one.close()
+        raise
+    return one
