@@ -534,7 +534,8 @@ def _ping(handle: libvirt.virConnect) -> None:
 
 
 def _capabilities(handle: libvirt.virConnect) -> str:
-    return handle.getCapabilities()
+    text: str = handle.getCapabilities()
+    return text
 
 
 def _dotted(number: int) -> str:
