@@ -35,6 +35,8 @@ class Node:
         self.libvirt_root = Path(root)
         self.state = agent.root_dir / "runtimes" / "libvirt-qemu"
         self.uids: set[str] = set()
+        self.others = set(lab.network.list_addresses())
+        """Of earlier tests in the same lab, whose pods were never deleted."""
 
     def apply(self) -> list[Path]:
         """One pod after another."""
@@ -76,7 +78,7 @@ class Node:
             *self.domains(),
             *(name for name in files_below(self.state) if name.startswith(kept)),
             *(devices & set(os.listdir("/sys/class/net"))),
-            *self.lab.network.list_addresses(),
+            *(set(self.lab.network.list_addresses()) - self.others),
         ]
 
     def domains(self) -> set[str]:
