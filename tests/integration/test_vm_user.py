@@ -21,6 +21,8 @@ USER = "libvirt-qemu"
 READ, WRITE = 'head -c 1 "$0"', ': >> "$0"'
 TINY = {"limits": {"cpu": "1", "memory": "16Mi"}, "requests": {"cpu": "10m"}}
 
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.fixture
 def libvirtd(lab: Lab) -> Iterator[PrivateLibvirtd]:
@@ -49,7 +51,7 @@ def test_machines_of_another_user_run_on_disks_that_it_cannot_change_or_list(
     agent.root_dir.mkdir(mode=0o700)
     agent.start()
     put_manifest(manifests, machine_manifest("user", image=str(image), machine={"resources": TINY}))
-    agent.wait_for("user", is_running, timeout_seconds=60)
+    agent.wait_for("user", is_running, timeout_seconds=150)
     wait_console(agent, "user-lab", UP)
     (emulator,) = libvirtd.emulators()
     assert Path(f"/proc/{emulator}").stat().st_uid == user.pw_uid
