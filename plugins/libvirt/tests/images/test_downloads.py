@@ -297,6 +297,7 @@ async def test_zeros_take_no_room(images: LibvirtImages, server: FileServer) -> 
         ("d.img.gz", gzip.compress(qcow2(backing=(300, 9))), "backing file"),
         ("d.img.xz", lzma.compress(qcow2())[:-9], "truncated"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "bytes",  # packed bytes hold the time
 )
 async def test_what_must_not_be_used_is_refused_and_not_kept(
     images: LibvirtImages, server: FileServer, name: str, content: bytes, word: str, tmp_path: Path
