@@ -22,6 +22,8 @@ from kubeletx.testing.lab.tiny_machine import make_counting_machine_image
 
 MIB = 1 << 20
 BOOT_SECONDS = 200
+RUN_SECONDS = 150
+"""For tiny machines, of which two runs follow each other."""
 TINY = {"limits": {"cpu": "1", "memory": "16Mi"}, "requests": {"cpu": "10m"}}
 SCRIPT = """#!/bin/sh
 for disk in /sys/block/vd*; do echo "disk ${disk##*/} $(cat $disk/serial) $(cat $disk/size)"; done
@@ -76,7 +78,7 @@ def test_a_restart_in_place_keeps_the_disk_and_a_new_pod_gets_a_fresh_one(bench:
     image = make_counting_machine_image(images, starts=2)
     for restarts_agent in (True, False):
         put(bench, "keeps", image)
-        wait_console(bench.agent, "keeps-lab", "boots 2")
+        wait_console(bench.agent, "keeps-lab", "boots 2", timeout_seconds=RUN_SECONDS)
         assert "boots 1" in previous(bench, "keeps")
         bench.until("keeps", lambda pod: pod.status.phase == "Running" and restarts(pod, "keeps") == 1)
         if restarts_agent:
@@ -91,8 +93,8 @@ def test_a_restart_in_place_keeps_the_disk_and_a_new_pod_gets_a_fresh_one(bench:
 
 def test_shutdown_behaviour_terminate_removes_the_disk_with_each_run(bench: Bench, images: Path) -> None:
     put(bench, "ends", make_counting_machine_image(images, starts=2), shutdownBehavior="terminate")
-    bench.until("ends", lambda pod: restarts(pod, "ends") >= 1)
-    wait_console(bench.agent, "ends-lab", "boots 1")
+    bench.until("ends", lambda pod: restarts(pod, "ends") >= 1, seconds=RUN_SECONDS)
+    wait_console(bench.agent, "ends-lab", "boots 1", timeout_seconds=RUN_SECONDS)
     assert "boots 2" not in bench.agent.cli("logs", "ends-lab").stdout
     assert "boots 1" in previous(bench, "ends")
     bench.remove("ends")
@@ -106,7 +108,7 @@ def test_a_machine_that_boots_from_a_volume_finds_its_data_again_in_another_pod(
         content.write(image.read_bytes())
     for count in (1, 2):
         put(bench, "boots", image, device, bootVolume="data")
-        wait_console(bench.agent, "boots-lab", f"boots {count}")
+        wait_console(bench.agent, "boots-lab", f"boots {count}", timeout_seconds=RUN_SECONDS)
         bench.remove("boots")
     with device.path.open("rb") as content:
         assert content.read(513)[512] == 2
