@@ -90,12 +90,12 @@ class Bench:
         assert found is not None
         return found
 
-    def remove(self, *names: str) -> None:
+    def remove(self, *names: str, seconds: float = DEADLINE) -> None:
         """Remove manifests and wait until the pods are gone."""
         for name in names:
             (self.manifests / f"{name}.json").unlink()
         for name in names:
-            self.agent.wait_gone(name, timeout_seconds=DEADLINE)
+            self.agent.wait_gone(name, timeout_seconds=seconds)
 
     # --- what is told about them --------------------------------------------------------------------
 

@@ -1,14 +1,40 @@
-"""A small file system of its own, for tests of full disks."""
+"""Disks for tests: a small file system, which gets full, and a block device."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
 from pathlib import Path
 
 from .process import LabError
+from .tools import get_tool
 
 _MNT_DETACH = 2
+
+
+class LoopDevice:
+    """Context manager: a block device whose content is a file; `path` is its node in /dev."""
+
+    def __init__(self, file: Path) -> None:
+        """The file has its size already."""
+        self.file = file
+        self.path = Path()
+
+    def __enter__(self) -> LoopDevice:
+        made = subprocess.run(
+            [get_tool("losetup"), "--find", "--show", str(self.file)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if made.returncode != 0:
+            raise LabError(f"cannot make a loop device: {made.stderr.strip()}")
+        self.path = Path(made.stdout.strip())
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        subprocess.run([get_tool("losetup"), "--detach", str(self.path)], check=True)
 
 
 class SmallDisk:

@@ -8,7 +8,9 @@ libvirt's directories are private ones; it can be stopped, paused and killed whi
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
+import stat
 from pathlib import Path
 
 from . import mount_points, sweep
@@ -18,13 +20,15 @@ from .process import Daemon
 from .tools import daemon_environment, get_tool
 
 QEMU_CONF = """\
-user = "root"
-group = "root"
+user = "{user}"
+group = "{user}"
 remember_owner = 0
-stdio_handler = "file"
+stdio_handler = "{handler}"
 security_driver = "none"
 namespaces = []
 """
+"""`user`: whom machines run as. `handler`: who writes consoles, `file` or `logd`."""
+_KVM = "/dev/kvm"
 _LONGEST_ROOT = 32
 """Characters of the embedded driver's root: with more, the names of guests' sockets below it are too long."""
 _SYSTEM_DIRECTORIES = (
@@ -53,13 +57,16 @@ def embedded_url(root: Path, *, cache_dir: Path | None = None) -> str:
 class PrivateLibvirtd:
     """One libvirtd with directories of its own below ``BASE/<name>``."""
 
-    def __init__(self, base_dir: Path, *, name: str = "libvirtd", virtlogd: int = 0) -> None:
-        """`base_dir`: the lab's, so that a sweep finds what is left.
+    def __init__(
+        self, base_dir: Path, *, name: str = "libvirtd", user: str = "root", virtlogd: int = 0
+    ) -> None:
+        """`base_dir`: the lab's, so that a sweep finds what is left. `user`: whom machines run as.
 
         `virtlogd`: consoles are written by a virtlogd, as usual with a libvirtd of the system, which rotates their
         files at so many bytes; 0: by the emulators themselves.
         """
         self.name = name
+        self.user = user
         self._virtlogd = virtlogd
         self.directory = base_dir / name
         self.daemon: Daemon | None = None
@@ -84,8 +91,8 @@ class PrivateLibvirtd:
         for number, _ in enumerate(_SYSTEM_DIRECTORIES):
             (self.directory / f"d{number}").mkdir(parents=True, exist_ok=True)
         (self.directory / "sock").mkdir(exist_ok=True)
-        handler = "logd" if self._virtlogd else "file"
-        (self.directory / "d1" / "qemu.conf").write_text(QEMU_CONF.replace('"file"', f'"{handler}"'))
+        qemu_conf = QEMU_CONF.format(user=self.user, handler="logd" if self._virtlogd else "file")
+        (self.directory / "d1" / "qemu.conf").write_text(qemu_conf)
         config = self.directory / "libvirtd.conf"
         config.write_text(
             f'unix_sock_dir = "{self.directory}/sock"\n'
@@ -96,7 +103,10 @@ class PrivateLibvirtd:
             f"mount --bind {shlex.quote(str(self.directory))}/d{number} {target}"
             for number, target in enumerate(_SYSTEM_DIRECTORIES)
         )
-        script = f"{binds} && {self._start_virtlogd()}exec {get_tool('libvirtd')} --config {shlex.quote(str(config))} --pid-file {shlex.quote(str(self.directory))}/pid"
+        binds += self._bind_kvm()
+        start = f"{self._start_virtlogd()}exec {get_tool('libvirtd')}"
+        place = shlex.quote(str(self.directory))
+        script = f"{binds} && {start} --config {shlex.quote(str(config))} --pid-file {place}/pid"
         self.socket_path.unlink(missing_ok=True)
         self.daemon = Daemon(
             name=self.name,
@@ -118,6 +128,17 @@ class PrivateLibvirtd:
         start = f"{get_tool('virtlogd')} --daemon --config {shlex.quote(str(config))}"
         start += f" --pid-file {shlex.quote(str(self.directory))}/virtlogd.pid"
         return f"{{ [ -S {socket} ] || {start}; }} && "
+
+    def _bind_kvm(self) -> str:
+        """All users may open /dev/kvm there, as on a node. Else libvirt finds that what it knows of the emulator,
+        which it shares with others (`_share_cache`), is wrong for this user, and asks again for a minute."""
+        if self.user == "root" or not os.path.exists(_KVM):
+            return ""
+        node = self.directory / "kvm"
+        node.unlink(missing_ok=True)
+        os.mknod(node, stat.S_IFCHR, os.stat(_KVM).st_rdev)
+        node.chmod(0o666)
+        return f" && mount --bind {shlex.quote(str(node))} {_KVM}"
 
     def stop(self) -> None:
         """End libvirtd in order; machines go on."""

@@ -4,6 +4,8 @@ It prints `UP` on the serial port, then looks around at every tick of the BIOS's
 switches itself off at once, and a device that is to be unplugged it lets go. A letter typed at its serial port
 makes it do what a guest does by itself (`Does`). It has no operating system, no guest agent and no network. For
 tests of what happens around a guest; `machines` has one for what happens in it.
+
+Another one counts its starts on its disk, for tests of what becomes of disks.
 """
 
 from __future__ import annotations
@@ -44,6 +46,18 @@ _CODE = bytes.fromhex(
     # b7: select the PCI register eax and read it; dx stays at the data port (0xcfc)
     "baf80c66efb2fc66edc3"
 )
+_COUNTING_CODE = bytes.fromhex(
+    # cli; segments 0; stack below 0x7c00; sti; keep the boot drive; read its second sector to 0x8000; one more; write
+    "fa31c08ed88ec08ed0bc007cfcfb88166b7cb80102e84400fe060080b80103e83a00"
+    # the count as a digit into the text; each byte of the text at 0x7c6c to port 0x3f8 until a zero
+    "a000800430a2727cbe6c7cbaf803ac84c07403eeebf8"
+    # go on to the last two lines when the second byte does not ask for more starts; PM1_CNT (0x604) = off
+    "a00180380600807307ba0406b80020ef"
+    # sti; hlt; PM1_EN (0x602) = power button; off if PM1_STS (0x600) says it was pressed; again
+    "fbf4ba0206b80100efba0006edf6c40175e7ebec"
+    # read (0x0201) or write (0x0301) the second sector of the boot drive through the BIOS; return; the drive; the text
+    "bb0080b9020030f68a166b7ccd13c300" + b"boots 0\r\n\0".hex()
+)
 _SECTOR = 512
 _SIGNATURE = b"\x55\xaa"
 _DISK_BYTES = 1 << 20
@@ -54,4 +68,16 @@ def make_tiny_machine_image(directory: Path) -> Path:
     sector = (_CODE + f"{UP}\r\n\0".encode()).ljust(_SECTOR - len(_SIGNATURE), b"\0") + _SIGNATURE
     path = directory / "tiny.img"
     path.write_bytes(sector.ljust(_DISK_BYTES, b"\0"))
+    return path
+
+
+def make_counting_machine_image(directory: Path, *, starts: int = 1) -> Path:
+    """Write the disk (raw, 1 MiB) of a machine that counts its starts on it and prints ``boots N``, up to 9.
+
+    Before the last of `starts` it switches itself off at once; then it runs until the power button. The count is
+    the first byte of the second sector.
+    """
+    path = directory / f"counting-{starts}.img"
+    sector = _COUNTING_CODE.ljust(_SECTOR - len(_SIGNATURE), b"\0") + _SIGNATURE
+    path.write_bytes((sector + bytes((0, starts))).ljust(_DISK_BYTES, b"\0"))
     return path

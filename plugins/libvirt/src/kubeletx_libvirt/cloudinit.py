@@ -32,6 +32,7 @@ import yaml
 from kubeletx.api import HostEntry, InvalidPod, Machine, PodUid, names
 from kubeletx.api.specs import Spec
 
+from .access import give
 from .network import GuestLink, LinkKind
 
 LABEL: Final = "CIDATA"
@@ -137,8 +138,11 @@ def build_seed(
     )
 
 
-def write_seed(path: Path, seed: Seed) -> None:
-    """Write the seed as an ISO 9660 image labelled CIDATA, mode 0600; replaces an older one whole. Blocks."""
+def write_seed(path: Path, seed: Seed, reader_gid: int | None = None) -> None:
+    """Write the seed as an ISO 9660 image labelled CIDATA; replaces an older one whole. Blocks.
+
+    Mode 0600; with `reader_gid` 0640 for that group.
+    """
     import pycdlib
 
     iso = pycdlib.PyCdlib()
@@ -156,6 +160,8 @@ def write_seed(path: Path, seed: Seed) -> None:
             # As all ISO tools pad: guests that look for labels read past the end of so small a file system, and
             # take the error for an empty drive (busybox before 68 KiB).
             file.truncate(file.seek(0, os.SEEK_END) + PADDING_BYTES)
+        if reader_gid is not None:
+            give(new, reader_gid, 0o640)
         os.replace(new, path)
     finally:
         iso.close()

@@ -17,6 +17,7 @@ import msgspec
 
 from kubeletx.api import Internal, Machine, PodUid, SourceKind, UnitSpec
 
+from .access import give
 from .domain.xml import Disk
 from .images.qcow2 import backing_file, write_overlay
 
@@ -42,12 +43,14 @@ def overlay_path(directory: Path, unit: UnitSpec, machine: Machine) -> Path:
     return directory / f"root-{key}{attempt}.qcow2"
 
 
-def make_overlay(path: Path, base: Base, size_bytes: int | None) -> None:
+def make_overlay(path: Path, base: Base, size_bytes: int | None, gid: int | None = None) -> None:
     """Make the overlay unless it is there; those of other images go. Blocking.
 
-    `size_bytes`: wanted size of the disk; never below the image's.
+    `size_bytes`: wanted size of the disk; never below the image's. `gid`: the emulators' group, if they need it.
     """
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o711)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for directory in (path.parent.parent, path.parent):
+        give(directory, gid, 0o700 if gid is None else 0o710)
     for other in path.parent.glob("root-*.qcow2*"):
         if other != path:
             other.unlink()
@@ -61,6 +64,7 @@ def make_overlay(path: Path, base: Base, size_bytes: int | None) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise Internal(f"failed to make the root disk {path}: {error}") from error
+    give(temporary, gid, 0o600 if gid is None else 0o660)
     os.replace(temporary, path)
 
 

@@ -7,6 +7,7 @@ release   when the machine goes
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -45,12 +46,21 @@ class GuestParts(msgspec.Struct, frozen=True, kw_only=True):
 class Guests:
     """The parts of all machines of one runtime."""
 
-    def __init__(self, *, host: Host, settings: Settings, records: Records, links: PodLinks) -> None:
-        """Does no I/O."""
+    def __init__(
+        self,
+        *,
+        host: Host,
+        settings: Settings,
+        records: Records,
+        links: PodLinks,
+        emulator_gid: Callable[[], Awaitable[int | None]],
+    ) -> None:
+        """Does no I/O. `emulator_gid`: the group that emulators read by; None: they are root."""
         self._host = host
         self._settings = settings
         self._records = records
         self._links = links
+        self._emulator_gid = emulator_gid
 
     async def prepare(
         self, unit_id: UnitId, spec: UnitSpec, machine: Machine, sandbox: SandboxSpec
@@ -71,7 +81,7 @@ class Guests:
             key_pairs=self._settings.key_pairs,
         )
         path = self._records.unit_directory(unit_id) / "seed.iso"
-        await self._host.blocking(write_seed, path, seed)
+        await self._host.blocking(write_seed, path, seed, await self._emulator_gid())
         backing = memory_backing_xml(shares)
         return GuestParts(
             devices=(*map(interface_xml, links), *map(share_xml, shares)),

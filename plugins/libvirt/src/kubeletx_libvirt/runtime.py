@@ -42,6 +42,7 @@ from kubeletx.api import (
 )
 
 from .accelerator import check_kvm
+from .access import emulator_gid, let_group_in
 from .client import Connection, DomainEvent
 from .config import Settings
 from .console import Consoles
@@ -87,7 +88,13 @@ class LibvirtRuntime:
         self.looks = Looks(self.connection, self.records, host, endpoint.name)
         self.stops = Stops()
         self.links = PodLinks(host)
-        self.guests = Guests(host=host, settings=settings, records=self.records, links=self.links)
+        self.guests = Guests(
+            host=host,
+            settings=settings,
+            records=self.records,
+            links=self.links,
+            emulator_gid=self._emulator_gid,
+        )
         self.images = LibvirtImages(
             host=host,
             directory=host.state_directory / "images",
@@ -105,6 +112,7 @@ class LibvirtRuntime:
             guests=self.guests,
             hold_base=self._hold_base,
             accelerator=self._accelerator,
+            emulator_gid=self._emulator_gid,
         )
         self.fatal_holds = FatalHolds(self.units)
         self.power = Power(
@@ -153,6 +161,7 @@ class LibvirtRuntime:
             self._stats,
         )
         self._kvm: asyncio.Task[str] | None = None
+        self._group: asyncio.Task[int | None] | None = None
         self._pump: asyncio.Task[None] | None = None
         self._listeners: set[asyncio.Queue[RuntimeEvent | None]] = set()
 
@@ -172,7 +181,8 @@ class LibvirtRuntime:
 
     async def close(self) -> None:
         """Disconnect; the machines go on."""
-        pump, kvm, self._pump, self._kvm = self._pump, self._kvm, None, None
+        pump, kvm, group = self._pump, self._kvm, self._group
+        self._pump = self._kvm = self._group = None
         await self.fatal_holds.close()
         await self.power.close()
         await self._consoles.close()
@@ -180,7 +190,7 @@ class LibvirtRuntime:
         await self.images.close()
         self.links.close()
         await self.connection.close()
-        for task in (pump, kvm):
+        for task in (pump, kvm, group):
             if task is not None:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, KubeletxError):
@@ -425,6 +435,34 @@ class LibvirtRuntime:
                 with contextlib.suppress(KubeletxError):  # the next `open` tries again
                     await self.links.release(uid)
 
+    async def _emulator_gid(self) -> int | None:
+        """The group in which emulators need to reach their disks; asked for once, since libvirt first looks at all
+        emulators of the node, which takes a minute where it never did."""
+        if self._group is None or (
+            self._group.done() and (self._group.cancelled() or self._group.exception())
+        ):
+            self._group = asyncio.create_task(self._let_emulators_in(), name="libvirt-emulators")
+        return await asyncio.shield(self._group)
+
+    async def _let_emulators_in(self) -> int | None:
+        gid = None
+        if self.connection.is_local and not self.connection.is_embedded:
+            gid = emulator_gid(await self.connection.use(_capabilities))
+        await self.images.share(gid)
+        if gid is not None:
+            try:
+                closed = await self.host.blocking(let_group_in, self.host.state_directory, gid)
+            except OSError as error:  # an agent that is not root cannot; libvirt may have its own ways
+                closed = f"{error.filename}: {error.strerror}"
+            if closed is not None:
+                self.host.events.record(
+                    ObjectRef(kind="Runtime", name=self.endpoint.name),
+                    type="Warning",
+                    reason="EmulatorsShutOut",
+                    message=f"Machines cannot reach their disks: {closed}",
+                )
+        return gid
+
     async def _units_of(self, sandbox_id: SandboxId) -> list[UnitId]:
         found = await self.looks.all()
         return [unit_id for unit_id, one in found.items() if one.identity.sandbox_id == sandbox_id]
@@ -493,6 +531,11 @@ def _versions(handle: libvirt.virConnect) -> tuple[int, int]:
 
 def _ping(handle: libvirt.virConnect) -> None:
     handle.numOfDomains()
+
+
+def _capabilities(handle: libvirt.virConnect) -> str:
+    text: str = handle.getCapabilities()
+    return text
 
 
 def _dotted(number: int) -> str:

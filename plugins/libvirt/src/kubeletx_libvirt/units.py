@@ -67,6 +67,7 @@ class Units:
         guests: Guests,
         hold_base: HoldBase,
         accelerator: Callable[[], Awaitable[str]],
+        emulator_gid: Callable[[], Awaitable[int | None]],
     ) -> None:
         self._host = host
         self._settings = settings
@@ -78,6 +79,7 @@ class Units:
         self._guests = guests
         self._hold_base = hold_base
         self._accelerator = accelerator
+        self._emulator_gid = emulator_gid
         self._locks: WeakValueDictionary[UnitId, asyncio.Lock] = WeakValueDictionary()
 
     @contextlib.asynccontextmanager
@@ -258,8 +260,9 @@ class Units:
                 )
             return tuple(sorted(volumes, key=lambda disk: not disk.boot))
         path = overlay_path(pod_directory(self._records.directory, sandbox.uid), spec, machine)
+        gid = await self._emulator_gid()
         async with self._hold_base(spec, sandbox) as base:
-            await self._host.blocking(make_overlay, path, base, machine.root_size_bytes)
+            await self._host.blocking(make_overlay, path, base, machine.root_size_bytes, gid)
         root = Disk(
             path=str(path),
             format="qcow2",
@@ -267,6 +270,7 @@ class Units:
             boot=True,
             backing_path=base.path,
             backing_format=base.format,
+            backing_stays_roots=gid is not None,
         )
         return (root, *volumes)
 

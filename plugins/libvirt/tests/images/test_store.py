@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import subprocess
@@ -13,7 +12,6 @@ import pytest
 from conftest import MakeImages, spec
 from disks import qcow2, raw
 from file_server import FileServer
-from kubeletx_libvirt.images.flights import Flights
 from kubeletx_libvirt.images.qcow2 import backing_file
 from kubeletx_libvirt.images.service import STATIC_DIRECTORY, LibvirtImages
 
@@ -211,33 +209,6 @@ async def test_a_stored_disk_is_never_continued_as_a_download(
     await opened(make_images, local)
     assert not work.exists()
     assert blob.read_bytes() == DISK
-
-
-async def test_a_pull_that_was_cancelled_is_not_in_the_way_of_the_next() -> None:
-    flights = Flights()
-    began: list[asyncio.Event] = []
-
-    async def fetch(report: object) -> str:
-        began.append(asyncio.Event())
-        if len(began) == 1:
-            await began[0].wait()
-        return ID
-
-    for end in ("cancelled", "closed"):
-        began.clear()
-        first = asyncio.create_task(flights.join("x", fetch, None))
-        await asyncio.sleep(0)
-        if end == "closed":
-            await flights.close()  # before the fetch ran at all
-            with pytest.raises(Unavailable):
-                await first
-            began.append(asyncio.Event())
-        else:
-            first.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await first
-        async with asyncio.timeout(60):
-            assert await flights.join("x", fetch, None) == ID
 
 
 async def test_a_disk_that_vanished_is_pulled_again(make_images: MakeImages, local: Path) -> None:

@@ -33,6 +33,8 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     backing_path: str = ""
     """With `backing_format`: the chain ends there, so that the emulator probes nothing."""
     backing_format: str = ""
+    backing_stays_roots: bool = False
+    """libvirt does not give it to the emulators' user, who must not own what other machines rest on."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,7 +148,9 @@ def _disk(devices: ElementTree.Element, index: int, disk: Disk) -> None:
     if disk.backing_path:
         backing = _add(element, "backingStore", type="file")
         _add(backing, "format", type=disk.backing_format)
-        _add(backing, "source", file=disk.backing_path)
+        source = _add(backing, "source", file=disk.backing_path)
+        if disk.backing_stays_roots:
+            _add(source, "seclabel", model="dac", relabel="no")
         _add(backing, "backingStore")
     else:
         _add(element, "backingStore")

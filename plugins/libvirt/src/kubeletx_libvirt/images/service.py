@@ -30,6 +30,7 @@ from kubeletx.api import (
     NotFound,
     PullProgress,
     SandboxSpec,
+    SharedPulls,
     StoreId,
     StoreInfo,
     Unavailable,
@@ -37,8 +38,7 @@ from kubeletx.api import (
 )
 
 from . import local, reference
-from .fetch import Downloads
-from .flights import Flights, Report
+from .fetch import Downloads, Report
 from .http import Http
 from .importing import Limits, import_disk
 from .index import Index, Origin, StoredDisk, Validators
@@ -72,7 +72,7 @@ async def nothing_in_use() -> Collection[str]:
 
 
 class LibvirtImages:
-    """`directory`: the store's own, whose parent exists. `reader_gid`: the emulators' group, if they need it."""
+    """`directory`: the store's own, whose parent exists."""
 
     def __init__(
         self,
@@ -81,16 +81,15 @@ class LibvirtImages:
         directory: Path,
         settings: ImageSettings,
         in_use: InUse = nothing_in_use,
-        reader_gid: int | None = None,
     ) -> None:
         self._host = host
         self._settings = settings
         self._in_use = in_use
-        self._store = Store(directory, reader_gid=reader_gid)
+        self._store = Store(directory)
         self._workers = Workers("libvirt-images")
         self._http = Http(stall_seconds=settings.image_stall_seconds)
         self._fetcher = Fetcher(Downloads(self._http, self._workers, host.clock), self._workers, settings)
-        self._flights = Flights()
+        self._pulls: SharedPulls[str] = SharedPulls()
         self._lock = asyncio.Lock()
         self._index: Index | None = None
         self._id = ""
@@ -109,9 +108,14 @@ class LibvirtImages:
                 except OSError as error:
                     raise from_os_error(error, "", self._store.directory) from error
 
+    async def share(self, reader_gid: int | None) -> None:
+        """Let the emulators' group read the disks; None: the emulators need no group."""
+        with self._os_errors(""):
+            await self._workers.finish(self._store.share, reader_gid)
+
     async def close(self) -> None:
         """Stop pulls (they go on where they were next time) and close connections."""
-        await self._flights.close()
+        await self._pulls.close()
         await self._http.close()
         self._workers.close()
 
@@ -196,7 +200,9 @@ class LibvirtImages:
         directories = self._directories(sandbox)
         if isinstance(source, LocalImage):
             await self._workers.run(local.check_place, source.path, directories)
-        image_id = await self._flights.join(
+        if auth is not None and not auth.server_address and image.requested in self._settings.image_aliases:
+            auth = None  # it was chosen by the alias's name, which says nothing about the server behind it
+        image_id = await self._pulls.join(
             source.key,
             lambda report: self._pull(source, image.requested, auth, directories, report),
             progress,

@@ -7,7 +7,7 @@
     images/blobs/<sha256>.<format>       finished disks, read-only, never written again; backing files of overlays
     images/partial/<hash of a source>/   what is being fetched (part.py), and the scratch file of unpacking
 
-No name of the outside becomes a file name. Directories are 0700 and disks 0400; with `reader_gid`, the group
+No name of the outside becomes a file name. Directories are 0700 and disks 0400; with a `reader_gid`, the group
 that emulators run in, directories are 0710 and disks 0440. A disk is linked into ``blobs`` when its bytes are
 safely on disk, and written into the index after that; so a crash leaves at most a disk without a name.
 """
@@ -21,6 +21,7 @@ import shutil
 import uuid
 from pathlib import Path
 
+from ..access import give
 from . import index as index_file
 from .importing import Disk, Limits, examine
 from .index import Index, StoredDisk
@@ -37,18 +38,17 @@ _NO_LIMITS = Limits(image_bytes=1 << 62, virtual_bytes=1 << 62)
 class Store:
     """`directory` is ours alone; its parent exists."""
 
-    def __init__(self, directory: Path, *, reader_gid: int | None) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._blobs = directory / "blobs"
         self._partial = directory / "partial"
         self._index_path = directory / "index.json"
-        self._reader_gid = reader_gid
+        self._reader_gid: int | None = None
 
     def open(self, now: float) -> Index:
         """Make the directories, sweep what crashes left, and read the index. `now`: seconds since the epoch."""
         for path in (self.directory, self._blobs):
             path.mkdir(mode=0o700, exist_ok=True)
-            self._grant(path, 0o710, 0o700)
         self._partial.mkdir(mode=0o700, exist_ok=True)
         self._sweep_partial(now)
         index = index_file.load(self._index_path) or Index()
@@ -58,6 +58,14 @@ class Store:
             index = Index(origins=origins, disks=disks)
             self.save(index)
         return index
+
+    def share(self, reader_gid: int | None) -> None:
+        """Let this group, or none, read the disks: those that are here and those that come."""
+        self._reader_gid = reader_gid
+        for path in (self.directory, self._blobs):
+            self._grant(path, 0o710, 0o700)
+        for path in self._blobs.iterdir():
+            self._grant(path, 0o440, 0o400)
 
     def identity(self) -> str:
         """The store's lasting id."""
@@ -144,11 +152,7 @@ class Store:
     # --- private ---
 
     def _grant(self, path: Path, shared: int, private: int) -> None:
-        if self._reader_gid is None:
-            path.chmod(private)
-            return
-        os.chown(path, -1, self._reader_gid)
-        path.chmod(shared)
+        give(path, self._reader_gid, private if self._reader_gid is None else shared)
 
     def _match_blobs(self, index: Index) -> dict[str, StoredDisk]:
         """The disks that are there. One without an entry (a crash, a lost index) stays, without names: an
