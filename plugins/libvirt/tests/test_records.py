@@ -43,6 +43,20 @@ async def test_what_is_forgotten_leaves_no_file_even_beside_a_late_write(tmp_pat
     assert not records.unit_directory(UNIT).exists()
 
 
+async def test_a_look_that_ends_after_the_removal_does_not_bring_the_files_back(tmp_path: Path) -> None:
+    records = Records(FakeHost(tmp_path))
+    record = UnitRecord(spec=unit_spec())
+    await records.save_unit(UNIT, record)
+    await records.forget_unit(UNIT)
+    await records.save_run(UNIT, Run(finished_at_ns=1))
+    await records.save_unit(UNIT, record)
+    assert not records.unit_directory(UNIT).exists()
+    await records.save_unit(UNIT, record, is_new=True)
+    await records.save_run(UNIT, Run(started_at_ns=2))
+    assert records.run_of(UNIT).started_at_ns == 2
+    assert records.unit_directory(UNIT).is_dir()
+
+
 async def test_half_written_records_are_passed_over(tmp_path: Path) -> None:
     directory = tmp_path / "sandboxes" / "broken"
     directory.mkdir(parents=True)

@@ -76,6 +76,7 @@ class Records:
         self.sandboxes: dict[SandboxId, SandboxRecord] = {}
         self.units: dict[UnitId, UnitRecord] = {}
         self.runs: dict[UnitId, Run] = {}
+        self._gone: dict[UnitId, None] = {}
         self._is_loaded = False
         self._writing = asyncio.Lock()
 
@@ -106,16 +107,23 @@ class Records:
         await self._host.blocking(_write, self.sandbox_directory(sandbox_id) / "record.json", record)
         self.sandboxes[sandbox_id] = record
 
-    async def save_unit(self, unit_id: UnitId, record: UnitRecord) -> None:
-        """Write, then remember."""
+    async def save_unit(self, unit_id: UnitId, record: UnitRecord, *, is_new: bool = False) -> None:
+        """Write, then remember. What concerns a unit that was forgotten meanwhile is passed over, unless it `is_new`."""
+        if is_new:
+            self._gone.pop(unit_id, None)
+        elif unit_id in self._gone:
+            return
         await self._host.blocking(_write, self.unit_directory(unit_id) / "record.json", record)
         self.units[unit_id] = record
 
     async def save_run(self, unit_id: UnitId, run: Run) -> None:
         """Remember, then write: a look in between already sees it.
 
-        One write at a time, always of the newest: events and calls write about the same unit.
+        One write at a time, always of the newest: events and calls write about the same unit. Nothing is written
+        about a unit that was forgotten: a look or an event that began before would bring its directory back.
         """
+        if unit_id in self._gone:
+            return
         self.runs[unit_id] = run
         async with self._writing:
             newest = self.runs.get(unit_id)
@@ -129,6 +137,9 @@ class Records:
 
     async def forget_unit(self, unit_id: UnitId) -> None:
         """Remove its files, the seed included."""
+        self._gone[unit_id] = None
+        if len(self._gone) > _REMEMBERED:
+            del self._gone[next(iter(self._gone))]
         self.units.pop(unit_id, None)
         self.runs.pop(unit_id, None)
         async with self._writing:
@@ -144,6 +155,8 @@ class Records:
 
 
 _NO_RUN = Run()
+_REMEMBERED = 1000
+"""Forgotten units, the oldest of which no look or event can be about any more."""
 
 
 def _read_all(parent: Path, name: str, kind: type[T]) -> Iterator[tuple[str, T]]:

@@ -134,7 +134,9 @@ class Units:
                 firmware=machine.firmware,
                 watchdog=self._settings.watchdog,
             )
-            await self._records.save_unit(unit_id, UnitRecord(spec=spec, resources=granted(size)))
+            await self._records.save_unit(
+                unit_id, UnitRecord(spec=spec, resources=granted(size)), is_new=True
+            )
             await self._connection.use(_define, domain_xml(plan))
             self._looks.learn(unit_id, identity)
         if size.memory_is_default:
