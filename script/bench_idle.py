@@ -42,18 +42,11 @@ def idle(bench: BenchLab, sizes: Sizes) -> Result:
         starts = [_start_seconds(agent) for _ in range(sizes.start_runs)]
         agent.start()
         bench.remove_pods(agent)
-    per_minute = round(cpu * 60 / seconds, 3)
     count = sizes.idle_pods
     return Result(
         name="idle",
         figures=(
-            Figure(
-                label=f"CPU at rest with {count} pods",
-                value=per_minute,
-                unit="s/min",
-                goal=f"≤ {CPU_SECONDS_PER_MINUTE:g}",
-                is_met=per_minute <= CPU_SECONDS_PER_MINUTE,
-            ),
+            rest_figure(f"{count} pods", cpu, seconds, CPU_SECONDS_PER_MINUTE),
             Figure(
                 label=f"resident memory with {count} pods",
                 value=round(memory, 1),
@@ -131,6 +124,18 @@ def cpu_seconds(pid: int) -> float:
     """User and system time of the process and of children that it waited for."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(int(value) for value in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+
+
+def rest_figure(what: str, cpu: float, seconds: float, allowed: float) -> Figure:
+    """`cpu` seconds of the agent in so many `seconds`, with `what` on it. `allowed`: CPU seconds a minute."""
+    per_minute = round(cpu * 60 / seconds, 3)
+    return Figure(
+        label=f"CPU at rest with {what}",
+        value=per_minute,
+        unit="s/min",
+        goal=f"≤ {allowed:g}",
+        is_met=per_minute <= allowed,
+    )
 
 
 def cpu_during(pid: int, seconds: float) -> tuple[float, float]:

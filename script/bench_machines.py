@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 from bench_floor import CALLERS
-from bench_idle import cpu_during, cpu_seconds
+from bench_idle import cpu_during, cpu_seconds, rest_figure
 from bench_lab import BenchLab, wait_ready, wait_until
 from bench_machine_lab import (
     STARTED,
@@ -26,7 +26,7 @@ from bench_machine_lab import (
     machine_lab,
     start_bare,
 )
-from bench_model import Figure, Result, Sizes, median, now
+from bench_model import Figure, Result, Sizes, median, now, over_floor
 from kubeletx_libvirt.config import Settings
 from kubeletx_libvirt.runtime import LibvirtRuntime
 
@@ -75,8 +75,8 @@ def machine(bench: BenchLab, sizes: Sizes) -> Result:
     return Result(
         name="machine",
         figures=(
-            *_over("one machine", ours.starts, bare.starts, APPLY_MILLISECONDS),
-            *_over("deletion of one machine", ours.ends, bare.ends, DELETE_MILLISECONDS),
+            *over_floor("one machine", ours.starts, bare.starts, APPLY_MILLISECONDS),
+            *over_floor("deletion of one machine", ours.ends, bare.ends, DELETE_MILLISECONDS),
             Figure(
                 label="deletion, from the machine's end to no domain",
                 value=round(median(ours.afters), 1),
@@ -158,18 +158,9 @@ def machine_rest(bench: BenchLab, sizes: Sizes) -> Result:
         time.sleep(min(SETTLE_SECONDS, sizes.idle_seconds))
         cpu, seconds = cpu_during(agent.pid, sizes.idle_seconds)
         bench.remove_pods(agent)
-    per_minute = round(cpu * 60 / seconds, 3)
     return Result(
         name="machine-rest",
-        figures=(
-            Figure(
-                label=f"CPU at rest with {count} machines",
-                value=per_minute,
-                unit="s/min",
-                goal=f"≤ {CPU_SECONDS_PER_MINUTE:g}",
-                is_met=per_minute <= CPU_SECONDS_PER_MINUTE,
-            ),
-        ),
+        figures=(rest_figure(f"{count} machines", cpu, seconds, CPU_SECONDS_PER_MINUTE),),
         measured_at=now(),
     )
 
@@ -313,28 +304,6 @@ def _paused(agent: PrivateAgent) -> Iterator[None]:
     finally:
         agent.daemon.resume()
         time.sleep(0.7)
-
-
-def _over(label: str, ours: list[float], bare: list[float], allowed: float) -> tuple[Figure, Figure]:
-    over = round(median(ours) - median(bare), 1)
-    return (
-        Figure(
-            label=label,
-            value=round(median(ours), 1),
-            unit="ms",
-            goal=f"≤ floor + {allowed:g} ms",
-            is_met=over <= allowed,
-            floor=round(median(bare), 1),
-            ratio=median(ours) / median(bare),
-            samples=tuple(ours),
-        ),
-        Figure(
-            label=f"{label}, over the floor",
-            value=over,
-            unit="ms",
-            samples=tuple(mine - floor for mine, floor in zip(ours, bare, strict=True)),
-        ),
-    )
 
 
 def _is_running(agent: PrivateAgent, name: str) -> bool:

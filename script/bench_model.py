@@ -89,6 +89,31 @@ def median(values: Sequence[float]) -> float:
     return round(statistics.median(values), 4)
 
 
+def over_floor(
+    label: str, ours: Sequence[float], floors: Sequence[float], allowed: float
+) -> tuple[Figure, Figure]:
+    """What a step takes beside its floor, and how much more that is. All in milliseconds."""
+    over = round(median(ours) - median(floors), 1)
+    return (
+        Figure(
+            label=label,
+            value=round(median(ours), 1),
+            unit="ms",
+            goal=f"≤ floor + {allowed:g} ms",
+            is_met=over <= allowed,
+            floor=round(median(floors), 1),
+            ratio=median(ours) / median(floors),
+            samples=tuple(ours),
+        ),
+        Figure(
+            label=f"{label}, over the floor",
+            value=over,
+            unit="ms",
+            samples=tuple(mine - floor for mine, floor in zip(ours, floors, strict=True)),
+        ),
+    )
+
+
 def machine() -> dict[str, str]:
     """What the numbers were measured on."""
     info = Path("/proc/cpuinfo").read_text()

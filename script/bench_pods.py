@@ -12,7 +12,7 @@ import time
 import bench_floor
 import msgspec
 from bench_lab import FIRST, SECOND, BenchLab, wait_ready, wait_running
-from bench_model import Figure, Result, Sizes, median, now
+from bench_model import Figure, Result, Sizes, median, now, over_floor
 
 from kubeletx.testing.lab import PrivateAgent
 
@@ -101,23 +101,9 @@ def one_pod(bench: BenchLab, sizes: Sizes) -> Result:
             if number:  # the first warms both
                 floors.append(floor.seconds * 1000)
                 ours.append(mine)
-    extra = [mine - floor for mine, floor in zip(ours, floors, strict=True)]
-    over = round(median(ours) - median(floors), 1)
     return Result(
         name="one-pod",
-        figures=(
-            Figure(
-                label="one pod",
-                value=round(median(ours), 1),
-                unit="ms",
-                goal=f"≤ floor + {ONE_POD_MILLISECONDS:g} ms",
-                is_met=over <= ONE_POD_MILLISECONDS,
-                floor=round(median(floors), 1),
-                ratio=median(ours) / median(floors),
-                samples=tuple(ours),
-            ),
-            Figure(label="one pod, over the floor", value=over, unit="ms", samples=tuple(extra)),
-        ),
+        figures=over_floor("one pod", ours, floors, ONE_POD_MILLISECONDS),
         series={"floor": floors, "agent": ours},
         measured_at=now(),
     )

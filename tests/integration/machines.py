@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -88,6 +89,19 @@ def emulators(agent: PrivateAgent) -> dict[int, str]:
         if "qemu-system" in line and f"{agent.root_dir}/" in line:
             found[int(path.parent.name)] = line
     return found
+
+
+def type_until(process: subprocess.Popen[str], text: str, answer: str) -> None:
+    """Type on the console and read until the answer; a guest that says nothing is ended by the test's time-out."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(text)
+    process.stdin.flush()
+    seen = ""
+    while answer not in seen:
+        character = process.stdout.read(1)
+        assert character, f"the session ended before {answer!r}:\n{seen}"
+        seen += character
 
 
 class Keyboards:

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from machines import is_running, machine_agent, wait_console
+from machines import is_running, machine_agent, type_until, wait_console
 from survival import until
 
 from kubeletx.testing.lab import Lab, PrivateAgent, put_manifest
@@ -117,16 +117,3 @@ def popen(agent: PrivateAgent, *arguments: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def type_until(process: subprocess.Popen[str], text: str, answer: str) -> None:
-    """Type on the console and read until the answer; a guest that says nothing is ended by the test's time-out."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(text)
-    process.stdin.flush()
-    seen = ""
-    while answer not in seen:
-        character = process.stdout.read(1)
-        assert character, f"the session ended before {answer!r}:\n{seen}"
-        seen += character

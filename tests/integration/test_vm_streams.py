@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from bench import Bench
-from machines import wait_console
+from machines import type_until, wait_console
 from survival import container, holds, until
 from vm_pods import address_of, ask, make_machines
 
@@ -288,16 +288,3 @@ def forwarded(bench: Bench, port: int) -> Iterator[tuple[int, subprocess.Popen[s
         match = re.search(r":(\d+) -> ", said)
         assert match, said
         yield int(match[1]), process
-
-
-def type_until(process: subprocess.Popen[str], text: str, answer: str) -> None:
-    """Type on the console and read until the answer; a guest that says nothing is ended by the test's time-out."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(text)
-    process.stdin.flush()
-    seen = ""
-    while answer not in seen:
-        character = process.stdout.read(1)
-        assert character, f"the session ended before {answer!r}:\n{seen}"
-        seen += character

@@ -84,6 +84,7 @@ class ContractBase:
     @pytest.fixture
     def make_runtime(self) -> Callable[[], Runtime]:
         """Make a runtime object, not yet open, over the backend under test. You must override this."""
+        # A fixture cannot be abstract: pytest would leave a class with one uncollected and say nothing.
         raise NotImplementedError("override the fixture make_runtime in your subclass of RuntimeContract")
 
     @pytest_asyncio.fixture
@@ -162,7 +163,7 @@ def running(spec: UnitSpec, name: str, script: str) -> UnitSpec:
 
 
 def supported(runtime: Runtime, protocol: type[T]) -> T:
-    """The capability; leaves the test out when the runtime does not declare it."""
+    """The capability; leaves the test out when the runtime does not declare it: capabilities are optional."""
     found = runtime.capability(protocol)
     if found is None:
         pytest.skip(f"{protocol.__name__} is not declared")

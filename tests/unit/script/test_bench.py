@@ -120,8 +120,8 @@ def test_what_a_process_writes_is_counted_whether_it_reaches_the_disk_or_not(tmp
 
 
 def test_a_machine_is_measured_by_how_much_it_is_over_the_floor() -> None:
-    from bench_machines import _over
+    from bench_model import over_floor
 
-    whole, over = _over("one machine", [600.0, 640.0, 900.0], [500.0, 560.0, 570.0], 100)
+    whole, over = over_floor("one machine", [600.0, 640.0, 900.0], [500.0, 560.0, 570.0], 100)
     assert (whole.value, whole.floor, whole.is_met) == (640.0, 560.0, True)
     assert (over.value, over.samples) == (80.0, (100.0, 80.0, 330.0))
