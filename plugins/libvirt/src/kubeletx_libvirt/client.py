@@ -30,6 +30,7 @@ R = TypeVar("R")
 _CONCURRENT_CALLS = 3
 """One fewer than the host's threads, so that a health call finds one; more callers wait their turn."""
 _SAME_REBOOT_SECONDS = 2.0
+_FAILED_EVENTS_SECONDS = 0.1
 _KEEPALIVE_SECONDS = 5
 _KEEPALIVE_COUNT = 3
 _LONGEST_ROOT = 107 - len("/lib/qemu/channel/target/domain-1000000-kx-01234567/org.qemu.guest_agent.0")
@@ -268,9 +269,12 @@ def start_event_thread() -> threading.Thread:
 
 def _run_events() -> None:
     while True:
-        # What fails once, such as a descriptor that went away just now, must not end the events of all connections.
-        with contextlib.suppress(libvirt.libvirtError):
+        try:
             libvirt.virEventRunDefaultImpl()
+        except libvirt.libvirtError:
+            # What fails once, such as a descriptor that went away just now, must not end the events of all
+            # connections; what goes on failing must not take a processor.
+            time.sleep(_FAILED_EVENTS_SECONDS)
 
 
 def _quiet(_context: Any, _error: Any) -> None:
