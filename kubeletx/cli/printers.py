@@ -64,6 +64,24 @@ def print_object(value: Any, output: str) -> None:
     click.echo(to_json(value) if output == "json" else to_yaml(value))
 
 
+def print_list(
+    found: Any, output: str | None, kind: str, columns: Sequence[Column], rows: Sequence[Sequence[str]]
+) -> None:
+    """A list as a table, as ``KIND/NAME`` lines by the first cells, or `found` itself as JSON or YAML."""
+    if output == "name":
+        lines = [f"{kind}/{row[0]}" for row in rows]
+    elif output is not None:
+        print_object(found, output)
+        return
+    elif not rows:
+        click.echo(f"No {kind}s found.", err=True)
+        return
+    else:
+        lines = Table(columns).render(rows)
+    for line in lines:
+        click.echo(line)
+
+
 def human_bytes(size: int | None) -> str:
     """``1.5GB``, ``742kB``: decimal, as crictl shows images; ``<unknown>`` for None."""
     if size is None:

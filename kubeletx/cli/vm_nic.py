@@ -12,7 +12,7 @@ from .client import AgentClient
 from .common import namespace_option, output_option, with_agent
 from .completing import complete_pods
 from .exit_codes import ExitCode
-from .printers import Column, Table, print_object
+from .printers import Column, print_list
 from .vm_paths import item_path, vm_path
 
 _COLUMNS = (
@@ -95,14 +95,7 @@ def detach(agent: AgentClient, name: str, nic_name: str, namespace: str) -> int:
 def list_(agent: AgentClient, name: str, output: str | None, namespace: str) -> int:
     """List a machine's network interfaces, and wanted ones that are not there yet."""
     found = agent.get(vm_path(namespace, name, "nics"), NicList)
-    if output == "name":
-        for one in found.items:
-            click.echo(f"nic/{one.name}")
-    elif output is not None:
-        print_object(found, output)
-    else:
-        for line in Table(_COLUMNS).render(_row(one) for one in found.items):
-            click.echo(line)
+    print_list(found, output, "nic", _COLUMNS, [_row(one) for one in found.items])
     return ExitCode.OK
 
 

@@ -15,7 +15,7 @@ from .client import AgentClient
 from .common import namespace_option, now, output_option, with_agent
 from .completing import complete_pods
 from .exit_codes import ExitCode
-from .printers import Column, Table, human_bytes, print_object
+from .printers import Column, human_bytes, print_list
 from .vm_paths import item_path, vm_path
 
 LONGEST_SECONDS = 900.0
@@ -63,17 +63,8 @@ def create(agent: AgentClient, name: str, snapshot_name: str, memory: bool, name
 def list_(agent: AgentClient, name: str, output: str | None, namespace: str) -> int:
     """List a machine's snapshots, oldest first."""
     found = agent.get(vm_path(namespace, name, "snapshots"), SnapshotList)
-    if output == "name":
-        for one in found.items:
-            click.echo(f"snapshot/{one.name}")
-    elif output is not None:
-        print_object(found, output)
-    elif not found.items:
-        click.echo("No snapshots found.", err=True)
-    else:
-        at = now()
-        for line in Table(_COLUMNS).render(_row(one, at) for one in found.items):
-            click.echo(line)
+    at = now()
+    print_list(found, output, "snapshot", _COLUMNS, [_row(one, at) for one in found.items])
     return ExitCode.OK
 
 

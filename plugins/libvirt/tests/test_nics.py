@@ -19,6 +19,7 @@ from kubeletx_libvirt.network import (
 )
 from kubeletx_libvirt.network.convert import to_link
 from kubeletx_libvirt.network.names import guest_device, stable_mac
+from kubeletx_libvirt.nics import list_interfaces
 
 from kubeletx.api import Dns, InvalidPod, Machine, Nic, PodAddress
 
@@ -184,3 +185,19 @@ def test_device_names_fit_the_kernel_and_macs_are_locally_administered() -> None
     assert len(name) <= 15
     assert name == guest_device("4bbd5a6e-8d0c-4d0c-9a43-0d5e2f1f0a11")
     assert all(int(stable_mac("guest", str(n))[:2], 16) & 3 == 2 for n in range(50))
+
+
+def test_an_interface_is_listed_with_the_address_that_the_pod_network_gave() -> None:
+    other = stable_mac("u1", "eth1")
+    kept = {"ua-eth0": POD.mac.upper(), "ua-eth1": other, "ua-eth2": other}
+    said = {"ua-eth1": Nic(name="eth1", network="blue", ip_address="192.168.7.20")}
+    listed = list_interfaces(None, kept, said, POD)
+    assert [one.ips for one in listed] == [("10.88.0.5",), ("192.168.7.20",), ()]
+
+
+def test_a_port_s_mac_address_does_not_hide_the_pod_networks_address() -> None:
+    kept = {"ua-eth0": stable_mac("port", "p")}
+    (listed,) = list_interfaces(None, kept, {"ua-eth0": Nic(name="eth0", port_id="p")}, POD)
+    assert listed.ips == ("10.88.0.5",)
+    (elsewhere,) = list_interfaces(None, kept, {"ua-eth0": Nic(name="eth0", network="blue")}, POD)
+    assert elsewhere.ips == ()

@@ -87,10 +87,10 @@ class Nics:
 
     async def list_nics(self, unit_id: UnitId) -> Sequence[NicStatus]:
         """Every interface, in the order of the machine's definition."""
-        await self._looks.get(unit_id)
+        found = await self._looks.get(unit_id)
         live, kept = await self._aliases(unit_id)
         said = {interface_alias(nic.name): nic for nic in self._nics(unit_id)}
-        return list_interfaces(live, kept, said)
+        return list_interfaces(live, kept, said, await self._links.find(found.identity.uid))
 
     def note(self, event: DomainEvent) -> None:
         """The guest let go of a device."""
@@ -169,9 +169,15 @@ class Nics:
 
 
 def list_interfaces(
-    live: Mapping[str, str] | None, kept: Mapping[str, str], said: Mapping[str, Nic]
+    live: Mapping[str, str] | None,
+    kept: Mapping[str, str],
+    said: Mapping[str, Nic],
+    own: GuestLink | None = None,
 ) -> list[NicStatus]:
-    """`live`: alias to MAC of what runs, None when it is off; `kept`: of the definition; `said`: the pod's words."""
+    """`live`: alias to MAC of what runs, None when it is off; `kept`: of the definition; `said`: the pod's words.
+
+    `own`: the pod network's link, whose addresses no word of the pod tells.
+    """
     listed = []
     for alias, mac in {**kept, **(live or {})}.items():
         if not alias:
@@ -189,10 +195,19 @@ def list_interfaces(
                 mac=mac,
                 network=nic.network,
                 port_id=nic.port_id,
-                ips=(nic.ip_address,) if nic.ip_address else (),
+                ips=own.ips if own is not None and _is_own(nic, mac, own) else _asked(nic),
             )
         )
     return listed
+
+
+def _is_own(nic: Nic, mac: str, own: GuestLink) -> bool:
+    """By its MAC address, or, if a port gave it another, by its name."""
+    return mac.lower() == own.mac.lower() or (nic.name == own.name and not nic.network)
+
+
+def _asked(nic: Nic) -> tuple[str, ...]:
+    return (nic.ip_address,) if nic.ip_address else ()
 
 
 # --- on the host's threads ---
