@@ -35,6 +35,7 @@ from kubeletx.pods.pod_files import PodFiles
 from kubeletx.pods.records import PodRecords
 from kubeletx.pods.records import metadata as POD_TABLES
 from kubeletx.pods.services import PodServices
+from kubeletx.pods.sources import API
 from kubeletx.pods.status import NodeIdentity
 from kubeletx.pods.unit_hooks import UnitHooks
 from kubeletx.pods.unit_probes import UnitProbes
@@ -66,6 +67,7 @@ from .backend.node import NodeBackend
 from .backend.pods import PodBackend
 from .backend.runtimes import RuntimeBackend
 from .clean_up import CleanUp
+from .cluster import Cluster, make_cluster
 from .config import AgentConfig
 from .drop_ins import DropInWatch
 from .endpoints import read_endpoints
@@ -101,6 +103,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     manager: PodManager
     backend: Backend
     sources: Sources
+    cluster: Cluster | None
     cgroups: PodCgroupManager | None
     allocatable: NodeResources
     servers: tuple[Server, ...]
@@ -273,7 +276,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             directories=directories,
             blocking=files,
             clock=clock,
-            sources=sources.names,
+            sources=sources.names | ({API} if config.cluster.kubeconfig is not None else set()),
         )
         drop_ins = DropInWatch(registry, (config.root_dir / "runtimes.d", config.root_dir / "cordons"))
         node = NodeBackend(
@@ -288,6 +291,17 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             blocking=files,
             update_seconds=config.node.status_update_seconds,
         )
+        cluster = make_cluster(
+            config,
+            node_name=reporter.name,
+            manager=manager,
+            board=services.board,
+            watch_node=node.watch_node,
+            watch_events=node.watch_events,
+            clock=clock,
+        )
+        if cluster is not None:
+            stack.push_async_callback(cluster.client.close)
         pulse = Pulse()
         pulse.start()
         stack.callback(pulse.close)
@@ -323,6 +337,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             manager=manager,
             backend=backend,
             sources=sources,
+            cluster=cluster,
             cgroups=cgroups,
             allocatable=reporter.allocatable,
             servers=_servers(config, backend),

@@ -16,6 +16,8 @@ from typing import Any
 
 import msgspec
 
+from kubeletx.kube.node import Taint
+
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
     """Base of the sections."""
@@ -62,6 +64,23 @@ class SourceSettings(Section, frozen=True, kw_only=True):
     """The re-listing beside inotify (kubelet: 20s)."""
     http_check_seconds: float = 20.0
     """How often the URL is asked (kubelet: 20s)."""
+
+
+class ClusterSettings(Section, frozen=True, kw_only=True):
+    """The API server, and the Node object there."""
+
+    kubeconfig: Path | None = None
+    """None: the node belongs to no cluster."""
+    register_node: bool = True
+    register_with_taints: tuple[Taint, ...] = ()
+    """At registration only; a node may not change its taints later."""
+    report_seconds: float = 300.0
+    """How often node status is sent when nothing changes (kubelet: 5m)."""
+    lease_seconds: int = 40
+    """How long the node's lease is good; it is renewed after a quarter of that."""
+    qps: int = 50
+    """Requests a second; 0: no limit."""
+    burst: int = 100
 
 
 class NodeSettings(Section, frozen=True, kw_only=True):
@@ -201,6 +220,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     root_dir: Path = Path("/var/lib/kubeletx")
     runtimes: RuntimeSettings = RuntimeSettings()
     sources: SourceSettings = SourceSettings()
+    cluster: ClusterSettings = ClusterSettings()
     node: NodeSettings = NodeSettings()
     pods: PodSettings = PodSettings()
     network: NetworkSettings = NetworkSettings()

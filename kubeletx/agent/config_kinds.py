@@ -13,6 +13,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from kubeletx.kube.node import Taint
+
 
 class Kind(Protocol):
     """One kind of value. `word` names it in messages and help."""
@@ -353,6 +355,48 @@ class Headers(msgspec.Struct, frozen=True):
     def show(self, value: Any) -> object:
         """Values are credentials more often than not, so only names are shown."""
         return {name: ["<hidden>"] * len(values) for name, values in value.items()}
+
+
+EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+class Taints(msgspec.Struct, frozen=True):
+    """Taints: a list of {key, value, effect} in the file, ``key=value:effect,...`` on the command line."""
+
+    word: str = "TAINTS"
+
+    def from_file(self, value: object) -> tuple[Taint, ...]:
+        """A list of maps."""
+        if not isinstance(value, list):
+            raise ValueError(f"is {_type_word(value)}; a list of key, value and effect is expected")
+        try:
+            taints = msgspec.convert(value, tuple[Taint, ...])
+        except msgspec.ValidationError as error:
+            raise ValueError(f"is no list of taints: {error}") from error
+        return tuple(_checked(taint) for taint in taints)
+
+    def from_flag(self, text: str) -> tuple[Taint, ...]:
+        """Split at commas; value and its ``=`` may be left out."""
+        taints = []
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            rest, colon, effect = part.rpartition(":")
+            key, _, value = rest.partition("=")
+            if not colon:
+                raise ValueError(f"has {part!r} without an effect; write key=value:NoSchedule")
+            taints.append(_checked(Taint(key=key, value=value or None, effect=effect)))
+        return tuple(taints)
+
+    def show(self, value: Any) -> object:
+        """As a list of maps."""
+        return msgspec.to_builtins(value)
+
+
+def _checked(taint: Taint) -> Taint:
+    if not taint.key or taint.effect not in EFFECTS:
+        raise ValueError(
+            f"has {taint.key!r} with the effect {taint.effect!r}; write key=value:EFFECT with {', '.join(EFFECTS)}"
+        )
+    return taint
 
 
 class Tables(msgspec.Struct, frozen=True):

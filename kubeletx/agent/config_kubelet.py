@@ -19,19 +19,19 @@ IGNORED_FIELDS: Final = frozenset(
     enableServer port tlsCertFile tlsPrivateKeyFile tlsCipherSuites tlsCurvePreferences tlsMinVersion
     rotateCertificates serverTLSBootstrap authentication authorization imagePullCredentialsVerificationPolicy
     preloadedImagesVerificationAllowlist enableDebuggingHandlers enableContentionProfiling oomScoreAdj
-    streamingConnectionIdleTimeout nodeLeaseDurationSeconds volumeStatsAggPeriod kubeletCgroups systemCgroups
+    streamingConnectionIdleTimeout volumeStatsAggPeriod kubeletCgroups systemCgroups
     cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod draManagerReconcilePeriod
     memoryManagerPolicy topologyManagerPolicy topologyManagerScope topologyManagerPolicyOptions qosReserved
-    hairpinMode podCIDR runOnce nodeStatusMaxImages maxOpenFiles contentType kubeAPIQPS kubeAPIBurst
+    hairpinMode podCIDR runOnce nodeStatusMaxImages maxOpenFiles contentType
     enableControllerAttachDetach protectKernelDefaults makeIPTablesUtilChains iptablesMasqueradeBit
     iptablesDropBit featureGates failSwapOn memorySwap containerLogMaxWorkers
     configMapAndSecretChangeDetectionStrategy reservedSystemCPUs showHiddenMetricsForVersion
     systemReservedCgroup kubeReservedCgroup volumePluginDir kernelMemcgNotification enableSystemLogHandler
     enableSystemLogQuery shutdownGracePeriod shutdownGracePeriodCriticalPods shutdownGracePeriodByPodPriority
     reservedMemory enableProfilingHandler enableDebugFlagsHandler memoryThrottlingFactor
-    memoryReservationPolicy registerWithTaints registerNode tracing localStorageCapacityIsolation
+    memoryReservationPolicy tracing localStorageCapacityIsolation
     evictionSoft evictionSoftGracePeriod evictionPressureTransitionPeriod evictionMaxPodGracePeriod
-    evictionMinimumReclaim nodeStatusReportFrequency enforceNodeAllocatable eventRecordQPS eventBurst
+    evictionMinimumReclaim enforceNodeAllocatable eventRecordQPS eventBurst
     userNamespaces logging.flushFrequency logging.vmodule logging.options
     """)
 )
@@ -45,8 +45,7 @@ _DROPPED: Final = "it has no effect in present kubelets either; leave it out"
 REFUSED_FLAGS: Final[dict[str, str]] = {
     **dict.fromkeys(
         _words(
-            "kubeconfig bootstrap-kubeconfig kube-api-qps kube-api-burst kube-api-content-type register-node "
-            "register-with-taints register-schedulable node-lease-duration-seconds cert-dir rotate-certificates "
+            "bootstrap-kubeconfig kube-api-content-type register-schedulable node-lease-duration-seconds cert-dir rotate-certificates "
             "rotate-server-certificates configmap-and-secret-change-detection-strategy "
             "enable-controller-attach-detach pod-cidr"
         ),
@@ -90,7 +89,6 @@ REFUSED_FLAGS: Final[dict[str, str]] = {
         ),
         "kubeletx does not evict pods; --eviction-hard lowers what is allocatable",
     ),
-    "node-status-report-frequency": _NO_API,
     "enforce-node-allocatable": "the cgroup of all pods has no limit of its own",
     "event-qps": "events are kept on the node, without a limit by time",
     "event-burst": "events are kept on the node, without a limit by time",

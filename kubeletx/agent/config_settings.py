@@ -23,6 +23,7 @@ from .config_kinds import (
     PathKind,
     Size,
     Tables,
+    Taints,
     Text,
 )
 
@@ -76,6 +77,19 @@ SETTINGS: Final[tuple[Setting, ...]] = (
             "How often manifests are listed again; changes are seen at once all the same."),
     Setting("sources.http_check_seconds", "httpCheckFrequency", "http-check-frequency", Duration(zero_means=20.0),
             "How often --manifest-url is asked."),
+    # cluster
+    Setting("cluster.kubeconfig", "kubeletx.kubeconfig", "kubeconfig", PathKind(),
+            "How to reach the API server, and who the node is there. Without it the node belongs to no cluster."),
+    Setting("cluster.register_node", "registerNode", "register-node", Boolean(),
+            "Make the Node object in the API server; false: somebody else does."),
+    Setting("cluster.register_with_taints", "registerWithTaints", "register-with-taints", Taints(),
+            "Taints of the Node when it is registered, as key=value:effect,..."),
+    Setting("cluster.report_seconds", "nodeStatusReportFrequency", "node-status-report-frequency",
+            Duration(zero_means=300.0), "How often node status is sent when nothing changes."),
+    Setting("cluster.lease_seconds", "nodeLeaseDurationSeconds", "", Integer(low=1),
+            "How many seconds the node's lease is good; it is renewed after a quarter of that."),
+    Setting("cluster.qps", "kubeAPIQPS", "kube-api-qps", Integer(), "Requests a second to the API server; 0: no limit."),
+    Setting("cluster.burst", "kubeAPIBurst", "kube-api-burst", Integer(), "Requests at once above --kube-api-qps."),
     # node
     Setting("node.hostname_override", "kubeletx.hostnameOverride", "hostname-override", Text(optional=True),
             "The node's name, instead of the host's name."),

@@ -80,6 +80,8 @@ async def _run(parts: Assembly, began: float) -> None:
             group.create_task(supervise(name, run, parts.clock), name=name)
         await parts.start_servers()
         parts.sources.start(group, parts.clock)
+        if parts.cluster is not None:
+            parts.cluster.start(group, parts.clock)
         gc.collect()
         gc.freeze()
         log.info(

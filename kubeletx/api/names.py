@@ -93,8 +93,13 @@ VM_READY: Final = "VirtualMachineReady"
 MANIFEST_VALID: Final = "kubeletx.io/ManifestValid"
 """False while the source of a running pod cannot be used; the pod goes on as it was."""
 
-# --- node conditions (ours) ---
+# --- the node (ours) ---
 RUNTIMES_READY: Final = "RuntimesReady"
+"""A condition: True only if all runtimes are ready."""
+RUNTIME_LABEL_PREFIX: Final = "runtime.kubeletx.io/"
+"""A label for each runtime: ready, notready or cordoned."""
+RUNTIME_VERSION_PREFIX: Final = "version.kubeletx.io/"
+"""An annotation for each runtime: its name and version as it gives them."""
 
 # --- reasons while a pod waits for a runtime, and of rejections (DECISIONS 5) ---
 RUNTIME_NOT_FOUND: Final = "RuntimeNotFound"

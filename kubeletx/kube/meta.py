@@ -98,6 +98,12 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
         cut_to_seconds(self, "creation_timestamp", "deletion_timestamp")
 
 
+def is_older(one: ObjectMeta, other: ObjectMeta) -> bool:
+    """Whether one form of an object came before another; versions are numbers that grow (KEP-5504)."""
+    first, second = one.resource_version, other.resource_version
+    return first.isdigit() and second.isdigit() and int(first) < int(second)
+
+
 class ListMeta(ApiStruct, frozen=True, kw_only=True):
     """Position of a list in the cluster's history."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ..api import Clock, RuntimeVersion
+from ..api.names import RUNTIME_LABEL_PREFIX, RUNTIME_VERSION_PREFIX
 from ..kube.meta import ObjectMeta
 from ..kube.node import (
     ContainerImage,
@@ -120,7 +121,8 @@ class NodeReporter:
             metadata=ObjectMeta(
                 name=self.name,
                 uid=self.name,
-                labels=node_labels(self.name, plan.labels),
+                labels={**node_labels(self.name, plan.labels), **runtime_labels(runtimes)},
+                annotations=runtime_versions(runtimes),
                 creation_timestamp=self._created_at,
             ),
             spec=NodeSpec(provider_id=plan.provider_id),
@@ -154,6 +156,26 @@ def node_labels(name: str, extra: Mapping[str, str]) -> dict[str, str]:
         "beta.kubernetes.io/os": os.uname().sysname.lower(),
         "beta.kubernetes.io/arch": arch,
         **extra,
+    }
+
+
+def runtime_labels(runtimes: Sequence[RuntimeReport]) -> dict[str, str]:
+    """``runtime.kubeletx.io/NAME``: ready, notready or cordoned; what runtime classes select nodes by."""
+    labels = {}
+    for runtime in runtimes:
+        state = (
+            "cordoned" if runtime.facts.state.cordoned else "ready" if runtime.facts.is_ready else "notready"
+        )
+        labels[RUNTIME_LABEL_PREFIX + runtime.facts.name] = state
+    return labels
+
+
+def runtime_versions(runtimes: Sequence[RuntimeReport]) -> dict[str, str]:
+    """``version.kubeletx.io/NAME`` of every runtime that ever answered."""
+    return {
+        RUNTIME_VERSION_PREFIX + runtime.facts.name: f"{runtime.version.name} {runtime.version.version}"
+        for runtime in runtimes
+        if runtime.version is not None
     }
 
 

@@ -1,0 +1,115 @@
+"""The node as a member of a cluster: what is built when there is a kubeconfig."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import msgspec
+
+import kubeletx
+from kubeletx.api import Clock, PodUid
+from kubeletx.apiserver.events import EventReporter
+from kubeletx.apiserver.lease import NodeLease
+from kubeletx.apiserver.node import ApiNode, NodePolicy
+from kubeletx.apiserver.pods import ApiPods
+from kubeletx.apiserver.status import StatusReporter
+from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
+from kubeletx.kube.client.resources import NODES, PODS
+from kubeletx.kube.core import Pod
+from kubeletx.kube.event import Event
+from kubeletx.kube.node import Node
+from kubeletx.pods.board import StatusBoard
+from kubeletx.pods.manager import PodManager
+from kubeletx.runtimes.images.limits import TokenBucket
+
+from .config import AgentConfig
+from .supervise import supervise
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """Built and connected; `start` runs its tasks."""
+
+    client: KubeClient
+    node: ApiNode
+    pods: ApiPods
+    lease: NodeLease
+    statuses: StatusReporter
+    events: EventReporter
+    pod_reflector: Reflector[Pod]
+    node_reflector: Reflector[Node]
+
+    def start(self, group: asyncio.TaskGroup, clock: Clock) -> None:
+        """Each in a task of its own; one that fails with a bug starts again."""
+        for name, run in (
+            ("node", self.node.run),
+            ("node-watch", self.node_reflector.run),
+            ("node-lease", self.lease.run),
+            ("pods", self._follow_pods),
+            ("pod-status", self.statuses.run),
+            ("events", self.events.run),
+        ):
+            task = f"api-{name}"
+            group.create_task(supervise(task, run, clock), name=task)
+
+    async def _follow_pods(self) -> None:
+        """Pods are asked for once the node is known: its authorizer lets a node see its own pods only (S1)."""
+        await self.node.registered.wait()
+        await self.pod_reflector.run()
+
+
+def make_cluster(
+    config: AgentConfig,
+    *,
+    node_name: str,
+    manager: PodManager,
+    board: StatusBoard,
+    watch_node: Callable[[], AsyncIterator[Node]],
+    watch_events: Callable[[], AsyncIterator[Event]],
+    clock: Clock,
+) -> Cluster | None:
+    """None without a kubeconfig. Raises InvalidConfig for one that cannot be used."""
+    settings = config.cluster
+    if settings.kubeconfig is None:
+        return None
+    client = KubeClient(
+        load_kubeconfig(settings.kubeconfig),
+        clock=clock,
+        user_agent=f"kubeletx/{kubeletx.__version__}",
+        throttle=TokenBucket(clock, settings.qps, settings.burst).take,
+    )
+
+    def is_here(uid: PodUid) -> bool:
+        return uid in manager.workers or any(one.uid == uid for one in manager.queued())
+
+    pods = ApiPods(manager, is_here=is_here)
+    statuses = StatusReporter(client, pods, clock=clock, is_here=is_here)
+    board.subscribe(statuses.board_changed)
+    lease = NodeLease(client, node_name, clock=clock, duration_seconds=settings.lease_seconds)
+    node = ApiNode(
+        client,
+        node_name,
+        watch_node,
+        clock=clock,
+        policy=NodePolicy(
+            register=settings.register_node,
+            taints=settings.register_with_taints,
+            update_seconds=config.node.status_update_seconds,
+            report_seconds=settings.report_seconds,
+        ),
+    )
+    node.subscribe(lambda found: lease.owned_by(found.metadata.uid if found is not None else ""))
+    return Cluster(
+        client=client,
+        node=node,
+        pods=pods,
+        lease=lease,
+        statuses=statuses,
+        events=EventReporter(client, watch_events, clock=clock),
+        pod_reflector=Reflector(
+            client, PODS, Pod, pods, clock=clock, field_selector=f"spec.nodeName={node_name}"
+        ),
+        node_reflector=Reflector(
+            client, NODES, Node, node, clock=clock, field_selector=f"metadata.name={node_name}"
+        ),
+    )

@@ -1,0 +1,212 @@
+"""`ApiNode`: this machine's Node object in the API server.
+
+    register (create, or bring labels and resources up to date) ─► watch of the own Node
+         ▲                                                              │ what the API has
+         └── deleted: register again        status now ─► compare ─► PATCH nodes/NAME/status, nodes/NAME
+
+The status is computed every `update_seconds` and when a runtime changes; it is sent when it differs from what the API
+server has, else every `report_seconds`. Taints are given at registration only: NodeRestriction forbids more.
+
+Source: kubelet, pkg/kubelet/kubelet_node_status.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import msgspec
+import structlog
+from msgspec.structs import replace
+
+from kubeletx.api import AlreadyExists, Clock, KubeletxError, NotFound
+from kubeletx.api.names import RUNTIME_LABEL_PREFIX, RUNTIME_VERSION_PREFIX
+from kubeletx.kube.client import KubeClient, Patch
+from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.resources import NODES
+from kubeletx.kube.core import ObjectMeta
+from kubeletx.kube.meta import is_older
+from kubeletx.kube.node import Node, NodeSpec, Taint
+
+from .node_patch import map_patch, status_patch
+
+log = structlog.get_logger(__name__)
+
+
+class NodePolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator wants of the Node object. Seconds as the kubelet has them."""
+
+    register: bool = True
+    taints: tuple[Taint, ...] = ()
+    update_seconds: float = 10.0
+    report_seconds: float = 300.0
+
+
+class ApiNode:
+    """A `ReflectorSink` of nodes; `run` is its one task."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        name: str,
+        watch_node: Callable[[], AsyncIterator[Node]],
+        *,
+        clock: Clock,
+        policy: NodePolicy,
+    ) -> None:
+        """`watch_node`: the node as it stands now, and again at each change of a condition."""
+        self._client = client
+        self._name = name
+        self._watch_node = watch_node
+        self._clock = clock
+        self._policy = policy
+        self._current: Node | None = None
+        self._wanted: Node | None = None
+        self._reported_at = float("-inf")
+        self._news = asyncio.Event()
+        self._listeners: list[Callable[[Node | None], None]] = []
+        self._problem = ""
+        self.registered = asyncio.Event()
+
+    @property
+    def current(self) -> Node | None:
+        """The Node as the API server has it; None: it has none, or none was seen yet."""
+        return self._current
+
+    def subscribe(self, listener: Callable[[Node | None], None]) -> None:
+        """Hear of every change of the Node in the API server."""
+        self._listeners.append(listener)
+
+    # --- ReflectorSink ---
+
+    def replace(self, items: Sequence[Node], unreadable: Sequence[ObjectMeta]) -> None:
+        """What the API server has."""
+        if not unreadable:
+            self._set(items[0] if items else None)
+
+    def put(self, item: Node) -> None:
+        """It changed; what we wrote ourselves comes back, and then no later than it is known."""
+        if self._current is None or not is_older(item.metadata, self._current.metadata):
+            self._set(item)
+
+    def drop(self, item: Node) -> None:
+        """Somebody deleted it."""
+        self._set(None)
+
+    def spoil(self, meta: ObjectMeta, problem: str) -> None:
+        """The reflector has logged it."""
+
+    # --- life ---
+
+    async def run(self) -> None:
+        """Register, then report until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._observe(), name="node-status")
+            group.create_task(self._tick(), name="node-tick")
+            backoff = Backoff(first=0.1, cap=7.0)
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                try:
+                    await self._sync()
+                except KubeletxError as error:
+                    if not self._problem:
+                        log.warning("Failed to report the node", err=str(error))
+                    self._problem = str(error)
+                    await self._clock.sleep(backoff.next(self._clock.monotonic()))
+                    self._news.set()
+                else:
+                    if self._problem:
+                        log.info("Reports the node again")
+                    self._problem = ""
+                    backoff.reset()
+
+    async def _observe(self) -> None:
+        async for node in self._watch_node():
+            self._wanted = node
+            self._news.set()
+
+    async def _tick(self) -> None:
+        """What changes without an event (images, versions) is looked at now and then."""
+        while True:
+            await self._clock.sleep(self._policy.update_seconds)
+            async for node in self._watch_node():
+                self._wanted = node
+                break
+            self._news.set()
+
+    async def _sync(self) -> None:
+        wanted = self._wanted
+        if wanted is None:
+            return
+        if self._current is None or not self.registered.is_set():
+            await self._register(wanted)
+        current = self._current
+        if current is None:
+            return
+        await self._report_status(current, wanted)
+        await self._report_labels(self._current or current, wanted)
+
+    async def _register(self, wanted: Node) -> None:
+        path = NODES.path(name=self._name)
+        if self._policy.register:
+            fresh = replace(
+                wanted,
+                metadata=replace(wanted.metadata, uid="", creation_timestamp=None),
+                spec=NodeSpec(provider_id=wanted.spec.provider_id, taints=self._policy.taints),
+            )
+            try:
+                found = await self._client.create(NODES.path(), fresh, Node)
+                log.info("Registered node", node=self._name)
+            except AlreadyExists:
+                found = await self._client.get(path, Node)
+        else:
+            try:
+                found = await self._client.get(path, Node)
+            except NotFound as error:
+                raise NotFound(
+                    f"node {self._name} is not in the API server and --register-node is false; create it"
+                ) from error
+        self._current = found
+        self.registered.set()
+        self._tell()
+
+    async def _report_status(self, current: Node, wanted: Node) -> None:
+        now = self._clock.monotonic()
+        patch = status_patch(
+            current.status,
+            wanted.status,
+            heartbeat=self._clock.now(),
+            is_due=now - self._reported_at >= self._policy.report_seconds,
+        )
+        if patch is None:
+            return
+        path = NODES.path(name=self._name, subresource="status")
+        self._current = await self._patch(path, {"status": patch}, Patch.STRATEGIC)
+        self._reported_at = now
+
+    async def _report_labels(self, current: Node, wanted: Node) -> None:
+        labels = map_patch(current.metadata.labels, wanted.metadata.labels, RUNTIME_LABEL_PREFIX)
+        notes = map_patch(current.metadata.annotations, wanted.metadata.annotations, RUNTIME_VERSION_PREFIX)
+        metadata = {key: value for key, value in (("labels", labels), ("annotations", notes)) if value}
+        if metadata:
+            path = NODES.path(name=self._name)
+            self._current = await self._patch(path, {"metadata": metadata}, Patch.MERGE)
+
+    async def _patch(self, path: str, value: object, kind: Patch) -> Node | None:
+        try:
+            return await self._client.patch(path, value, Node, kind=kind)
+        except NotFound:  # deleted meanwhile: registered again at the next round
+            self._set(None)
+            return None
+
+    def _set(self, node: Node | None) -> None:
+        self._current = node
+        if node is None:
+            self.registered.clear()
+        self._news.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener(self._current)

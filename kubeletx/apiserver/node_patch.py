@@ -1,0 +1,74 @@
+"""What to send so that the Node in the API becomes ours: status, labels; pure.
+
+Conditions are merged by type and addresses replaced whole, since a node may have two of one type. A heartbeat alone is
+no difference: it goes along when something else changes or the report is due.
+
+Source: core/v1 NodeStatus (patchStrategy tags); kubelet, pkg/kubelet/kubelet_node_status.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from kubeletx.kube.node import NodeCondition, NodeStatus
+from kubeletx.node.readiness import RUNTIME_CONDITION_PREFIX
+
+_OTHERS = frozenset({"volumesAttached", "phase", "config"})
+_REPLACED = frozenset({"addresses"})
+_MAPS = frozenset({"capacity", "allocatable"})
+
+
+def status_patch(
+    current: NodeStatus, wanted: NodeStatus, *, heartbeat: datetime, is_due: bool
+) -> dict[str, Any] | None:
+    """The value of ``status``; None when there is nothing to say. `is_due`: report even without a change."""
+    before, after = _plain(current), _plain(wanted)
+    patch: dict[str, Any] = {}
+    for field in sorted((before.keys() | after.keys()) - _OTHERS - {"conditions"}):
+        if before.get(field) == after.get(field):
+            continue
+        value = after.get(field)
+        if field in _REPLACED and value:
+            value = [*value, {"$patch": "replace"}]
+        elif field in _MAPS and isinstance(value, dict):
+            value = {**dict.fromkeys(before.get(field, {}).keys() - value.keys()), **value}
+        patch[field] = value
+    known = {condition.type: condition for condition in current.conditions}
+    changed = [one for one in wanted.conditions if not _same(one, known.get(one.type))]
+    ours = {condition.type for condition in wanted.conditions}
+    gone = [type_ for type_ in sorted(known.keys() - ours) if type_.startswith(RUNTIME_CONDITION_PREFIX)]
+    if not patch and not changed and not gone and not is_due:
+        return None
+    conditions: list[dict[str, Any]] = [
+        {"message": None, **_plain(msgspec.structs.replace(one, last_heartbeat_time=heartbeat))}
+        for one in wanted.conditions
+    ]
+    conditions += [{"$patch": "delete", "type": type_} for type_ in gone]
+    # Ready stays the last, as readers of the list expect
+    order = [{"type": one.type} for one in wanted.conditions]
+    return {**patch, "conditions": conditions, "$setElementOrder/conditions": order}
+
+
+def map_patch(
+    current: Mapping[str, str], wanted: Mapping[str, str], own_prefix: str
+) -> dict[str, str | None]:
+    """Labels or annotations to set, and those under our own prefix to remove; empty when all is as wanted."""
+    gone = {key: None for key in current if key.startswith(own_prefix) and key not in wanted}
+    return {**gone, **{key: value for key, value in wanted.items() if current.get(key) != value}}
+
+
+def _same(one: NodeCondition, other: NodeCondition | None) -> bool:
+    return other is not None and (one.status, one.reason, one.message) == (
+        other.status,
+        other.reason,
+        other.message,
+    )
+
+
+def _plain(value: msgspec.Struct) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
+    return plain

@@ -1,0 +1,119 @@
+"""Pods of the API server: `ApiPods`, what the cluster wants on this node, handed to the pod manager.
+
+    watch of spec.nodeName=<node> ─► ApiPods ─► PodSink (update, remove, synced)
+                                        └─────► listener: reporters that compare with what the API server has
+
+- A pod with a deletionTimestamp is removed with its grace period; it stays in the API until the reporter deletes it.
+- A pod that the API server forgot (force deletion, a restored backup) is removed too.
+- A pod that has ended, of which nothing is here any more, is not started again.
+- Mirror pods stand for static pods; they are kept apart and never run.
+- A pod that cannot be decoded keeps what it had.
+
+Source: kubelet, pkg/kubelet/config/apiserver.go, config.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
+from msgspec.structs import replace
+
+from kubeletx.api import PodUid
+from kubeletx.api.names import CONFIG_MIRROR
+from kubeletx.kube.core import ObjectMeta, Pod
+from kubeletx.kube.defaults import set_defaults
+from kubeletx.pods.phase import FINAL
+from kubeletx.pods.sources import API, PodSink
+
+log = structlog.get_logger(__name__)
+
+Listener = Callable[[Pod, bool], None]
+"""(pod as the API server has it, whether it is still there)."""
+
+
+class ApiPods:
+    """A `ReflectorSink` of pods."""
+
+    def __init__(self, sink: PodSink, *, is_here: Callable[[PodUid], bool]) -> None:
+        """`is_here`: whether the manager has the pod, running or waiting."""
+        self._sink = sink
+        self._is_here = is_here
+        self._pods: dict[PodUid, Pod] = {}
+        self._mirrors: dict[tuple[str, str], Pod] = {}
+        self._listeners: list[Listener] = []
+
+    @property
+    def pods(self) -> Mapping[PodUid, Pod]:
+        """Every pod of this node, mirrors excluded, as the API server has it."""
+        return self._pods
+
+    @property
+    def mirrors(self) -> Mapping[tuple[str, str], Pod]:
+        """Mirror pods by namespace and name."""
+        return self._mirrors
+
+    def subscribe(self, listener: Listener) -> None:
+        """Hear of every change, mirrors included."""
+        self._listeners.append(listener)
+
+    # --- ReflectorSink ---
+
+    def replace(self, items: Sequence[Pod], unreadable: Sequence[ObjectMeta]) -> None:
+        """The whole set; what is missing in it is gone."""
+        there = {pod.uid for pod in items} | {PodUid(meta.uid) for meta in unreadable}
+        for pod in [*self._pods.values(), *self._mirrors.values()]:
+            if pod.uid not in there:
+                self.drop(pod)
+        for pod in items:
+            self.put(pod)
+        self._sink.synced(API)
+
+    def put(self, item: Pod) -> None:
+        """Wanted like this now."""
+        if is_mirror(item):
+            self._mirrors[(item.namespace, item.name)] = item
+        else:
+            self._pods[item.uid] = item
+            self._hand_over(item)
+        self._tell(item, True)
+
+    def drop(self, item: Pod) -> None:
+        """Gone from the API server."""
+        key = (item.namespace, item.name)
+        if is_mirror(item):
+            if (known := self._mirrors.get(key)) is not None and known.uid == item.uid:
+                del self._mirrors[key]
+        else:
+            self._pods.pop(item.uid, None)
+            self._sink.remove(API, item.uid)
+        self._tell(item, False)
+
+    def spoil(self, meta: ObjectMeta, problem: str) -> None:
+        """It goes on as it was; the reflector has logged it."""
+
+    # --- private ---
+
+    def _hand_over(self, pod: Pod) -> None:
+        is_here = self._is_here(pod.uid)
+        deleted = pod.metadata.deletion_timestamp is not None
+        if not is_here and (deleted or pod.status.phase in FINAL):
+            return
+        self._sink.update(API, prepared(pod))
+        if deleted:
+            self._sink.remove(API, pod.uid, pod.metadata.deletion_grace_period_seconds)
+
+    def _tell(self, pod: Pod, is_there: bool) -> None:
+        for listener in self._listeners:
+            listener(pod, is_there)
+
+
+def is_mirror(pod: Pod) -> bool:
+    """Whether it stands for a static pod."""
+    return CONFIG_MIRROR in pod.metadata.annotations
+
+
+def prepared(pod: Pod) -> Pod:
+    """With our own defaults, and without what changes at each report and means nothing for running it."""
+    metadata = replace(pod.metadata, resource_version="")
+    return set_defaults(replace(pod, metadata=metadata))

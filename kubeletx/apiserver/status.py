@@ -1,0 +1,193 @@
+"""`StatusReporter`: statuses of the board go to the API server, and pods that have ended here are deleted there.
+
+    board ──┐                         ┌─► PATCH pods/NAME/status, only what differs
+            ├─► queue, one of each ───┤
+    watch ──┘                         └─► DELETE pods/NAME with the uid, once nothing of it is left here
+
+- For each pod the newest status counts; what came between is not sent. One request for a pod at a time, in order.
+- What the watch brings is compared too: a status that another wrote over is written again.
+- Failures are tried again with back-off, for as long as the pod is in the API; an API server that is away costs one
+  line in the log.
+- A pod leaves the API only after its last status was written and its worker is done: nothing of it runs (T7).
+
+Source: kubelet, pkg/kubelet/status/status_manager.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from kubeletx.api import Clock, Conflict, Internal, KubeletxError, NotFound, PermissionDenied, PodUid
+from kubeletx.api.names import BOUND_RUNTIME
+from kubeletx.kube.client import KubeClient
+from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.resources import PODS
+from kubeletx.kube.core import Pod, PodStatus
+from kubeletx.kube.meta import is_older
+from kubeletx.pods.facts import DesiredPod, PodFacts
+from kubeletx.pods.sources import API
+
+from .pods import ApiPods, is_mirror
+from .status_patch import status_patch
+
+log = structlog.get_logger(__name__)
+
+PARALLEL = 10
+"""Requests under way for different pods."""
+
+
+class _Wanted(msgspec.Struct):
+    """What the API server is to be told of one pod."""
+
+    status: PodStatus
+    runtime: str = ""
+    is_gone: bool = False
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """What was sent last, and the pod as the API server had it then."""
+
+    wanted: PodStatus
+    answer: Pod
+
+
+class StatusReporter:
+    """`board_changed` and `api_changed` are its ears, `run` its one task."""
+
+    def __init__(
+        self, client: KubeClient, pods: ApiPods, *, clock: Clock, is_here: Callable[[PodUid], bool]
+    ) -> None:
+        """`is_here`: whether the manager has the pod."""
+        self._client = client
+        self._pods = pods
+        self._clock = clock
+        self._is_here = is_here
+        self._wanted: dict[PodUid, _Wanted] = {}
+        self._told: dict[PodUid, _Told] = {}
+        self._queue: dict[PodUid, None] = {}
+        self._busy: set[PodUid] = set()
+        self._backoffs: dict[PodUid, Backoff] = {}
+        self._retries: dict[PodUid, Callable[[], None]] = {}
+        self._news = asyncio.Event()
+        self._problem = ""
+        pods.subscribe(self.api_changed)
+
+    # --- ears ---
+
+    def board_changed(self, desired: DesiredPod, facts: PodFacts, status: PodStatus | None) -> None:
+        """A listener of the status board."""
+        if desired.source != API:
+            return
+        known = self._wanted.get(desired.uid)
+        if status is not None:
+            self._wanted[desired.uid] = _Wanted(status, str(facts.runtime or ""))
+        elif known is not None:
+            known.is_gone = True
+        self._put(desired.uid)
+
+    def api_changed(self, pod: Pod, is_there: bool) -> None:
+        """A listener of `ApiPods`."""
+        if is_mirror(pod):
+            return
+        if not is_there:
+            self._forget(pod.uid)
+            return
+        self._put(pod.uid)
+
+    # --- life ---
+
+    async def run(self) -> None:
+        """Report until cancelled."""
+        slots = asyncio.Semaphore(PARALLEL)
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                for uid in [uid for uid in self._queue if uid not in self._busy]:
+                    await slots.acquire()
+                    self._queue.pop(uid, None)
+                    self._busy.add(uid)
+                    task = group.create_task(self._tell(uid), name=f"status {uid}")
+                    task.add_done_callback(lambda _: slots.release())
+
+    async def _tell(self, uid: PodUid) -> None:
+        try:
+            await self._report(uid)
+        except KubeletxError as error:
+            self._failed(uid, error)
+        except Exception:
+            log.exception("Reporting a pod failed with a bug", pod_uid=uid)
+        else:
+            self._backoffs.pop(uid, None)
+            if self._problem:
+                log.info("Reports to the API server again")
+            self._problem = ""
+        finally:
+            self._busy.discard(uid)
+            if uid in self._queue:
+                self._news.set()
+
+    async def _report(self, uid: PodUid) -> None:
+        pod = self._pods.pods.get(uid)
+        if pod is None:
+            return
+        path = PODS.path(pod.namespace, pod.name)
+        wanted = self._wanted.get(uid)
+        try:
+            if wanted is not None:
+                await self._patch(pod, wanted)
+            if self._may_delete(pod, wanted):
+                await self._client.delete(path, uid=uid, grace_seconds=0)
+                log.debug("Deleted pod in the API", pod=pod.ref, pod_uid=uid)
+        except NotFound:
+            self._forget(uid)
+        except Conflict:  # another pod of this name: ours is gone, which the watch will say
+            log.debug("Found another pod of this name in the API", pod=pod.ref, pod_uid=uid)
+
+    async def _patch(self, pod: Pod, wanted: _Wanted) -> None:
+        told = self._told.get(pod.uid)
+        if told is not None and is_older(pod.metadata, told.answer.metadata):
+            pod = told.answer  # the watch has not caught up with what we wrote
+        if told is not None and told.wanted == wanted.status and told.answer.status == pod.status:
+            return  # what still differs is what this API server does not keep
+        status = status_patch(pod.status, wanted.status)
+        metadata: dict[str, object] = {"uid": pod.uid}
+        if wanted.runtime and pod.metadata.annotations.get(BOUND_RUNTIME) != wanted.runtime:
+            metadata["annotations"] = {BOUND_RUNTIME: wanted.runtime}
+        if status is None and len(metadata) == 1:
+            return
+        patch = {"metadata": metadata, **({"status": status} if status is not None else {})}
+        path = PODS.path(pod.namespace, pod.name, "status")
+        self._told[pod.uid] = _Told(wanted.status, await self._client.patch(path, patch, Pod))
+
+    def _may_delete(self, pod: Pod, wanted: _Wanted | None) -> bool:
+        if pod.metadata.deletion_timestamp is None or self._is_here(pod.uid):
+            return False
+        return wanted is None or wanted.is_gone
+
+    # --- queue ---
+
+    def _put(self, uid: PodUid) -> None:
+        if (cancel := self._retries.pop(uid, None)) is not None:
+            cancel()
+        self._queue[uid] = None
+        self._news.set()
+
+    def _failed(self, uid: PodUid, error: KubeletxError) -> None:
+        now = self._clock.monotonic()
+        seconds = self._backoffs.setdefault(uid, Backoff(cap=10.0)).next(now)
+        if not self._problem or isinstance(error, Internal | PermissionDenied):
+            log.warning("Failed to report a pod", pod_uid=uid, err=str(error))
+        self._problem = str(error)
+        if uid not in self._queue:
+            self._retries[uid] = self._clock.call_at(now + seconds, lambda: self._put(uid))
+
+    def _forget(self, uid: PodUid) -> None:
+        for table in (self._wanted, self._told, self._backoffs, self._queue):
+            table.pop(uid, None)
+        if (cancel := self._retries.pop(uid, None)) is not None:
+            cancel()

@@ -1,0 +1,186 @@
+"""How the API server is reached and who we are there: `ClusterAccess`, read from a kubeconfig.
+
+Source: client-go, tools/clientcmd/api/v1. Paths in the file are relative to it. The current context decides;
+a file with one cluster and one user needs no context. Everything that we would not follow is refused by name.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from kubeletx.api import InvalidConfig
+
+from ..yaml import YamlError, parse_documents
+
+_REFUSED = {
+    "auth-provider": "use client certificates, a token or exec",
+    "username": "basic authentication is gone from Kubernetes; use a token",
+    "as": "a node speaks for itself; remove it",
+}
+
+
+class ExecCredential(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that prints credentials. Source: client.authentication.k8s.io/v1 ExecConfig."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    api_version: str = "client.authentication.k8s.io/v1"
+
+
+class ClusterAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """`server`: URL without a slash at its end. Of what comes as file or as data at most one is set.
+
+    `ca`: None: the system's authorities. `token_file` is read again as it changes; so are the files of the client's
+    certificate. The representation shows no secret.
+    """
+
+    server: str
+    ca: Path | bytes | None = None
+    insecure: bool = False
+    tls_server_name: str = ""
+    certificate: Path | bytes | None = None
+    key: Path | bytes | None = None
+    token: str = ""
+    token_file: Path | None = None
+    exec: ExecCredential | None = None
+    proxy_url: str = ""
+    namespace: str = "default"
+
+    def __repr__(self) -> str:
+        return f"ClusterAccess(server={self.server!r})"
+
+
+def load_kubeconfig(path: Path) -> ClusterAccess:
+    """Raises InvalidConfig, naming the file and what is wrong in it."""
+    try:
+        documents = parse_documents(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise _bad(path, "", f"cannot be read: {error.strerror or error}", "correct the path") from error
+    except UnicodeDecodeError as error:
+        raise _bad(path, "", "is not UTF-8", "save it as UTF-8") from error
+    except YamlError as error:
+        raise _bad(path, f"line {error.line}" if error.line else "", error.problem, error.fix) from error
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        raise _bad(path, "", "is not a kubeconfig", "write apiVersion: v1, kind: Config")
+    return _Reader(path, documents[0]).access()
+
+
+class _Reader:
+    """One file."""
+
+    def __init__(self, path: Path, document: dict[str, Any]) -> None:
+        self._path = path
+        self._document = document
+
+    def access(self) -> ClusterAccess:
+        """What the current context says."""
+        context = self._context()
+        cluster = self._named("clusters", "cluster", context.get("cluster"))
+        user = self._named("users", "user", context.get("user"))
+        for word, fix in _REFUSED.items():
+            if user.get(word):
+                raise _bad(self._path, f"user.{word}", "is not supported", fix)
+        server = self._text(cluster, "server", "cluster.server").rstrip("/")
+        parts = urlsplit(server)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise _bad(self._path, "cluster.server", f"{server!r} is not an address", "use https://HOST:PORT")
+        certificate = self._material(user, "client-certificate", "user")
+        key = self._material(user, "client-key", "user")
+        if (certificate is None) != (key is None):
+            raise _bad(
+                self._path, "user", "has a certificate without its key, or the reverse", "give both or none"
+            )
+        token_file = self._text(user, "tokenFile", "user.tokenFile")
+        return ClusterAccess(
+            server=server,
+            ca=self._material(cluster, "certificate-authority", "cluster"),
+            insecure=bool(cluster.get("insecure-skip-tls-verify")),
+            tls_server_name=self._text(cluster, "tls-server-name", "cluster.tls-server-name"),
+            certificate=certificate,
+            key=key,
+            token="" if token_file else self._text(user, "token", "user.token"),
+            token_file=self._resolved(token_file) if token_file else None,
+            exec=self._exec(user.get("exec")),
+            proxy_url=self._text(cluster, "proxy-url", "cluster.proxy-url"),
+            namespace=self._text(context, "namespace", "context.namespace") or "default",
+        )
+
+    def _context(self) -> dict[str, Any]:
+        current = self._document.get("current-context")
+        if current:
+            return self._named("contexts", "context", current)
+        clusters, users = self._items("clusters"), self._items("users")
+        if len(clusters) == 1 and len(users) <= 1:
+            return {
+                "cluster": clusters[0].get("name"),
+                "user": users[0].get("name") if users else None,
+            }
+        raise _bad(self._path, "current-context", "is not set", "name one of the contexts")
+
+    def _items(self, plural: str) -> list[dict[str, Any]]:
+        found = self._document.get(plural) or []
+        if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+            raise _bad(self._path, plural, "is not a list of mappings", "write '- name: NAME' items")
+        return found
+
+    def _named(self, plural: str, single: str, name: Any) -> dict[str, Any]:
+        if single == "user" and not name:
+            return {}
+        items = self._items(plural)
+        for item in items:
+            if item.get("name") == name:
+                inner = item.get(single) or {}
+                if isinstance(inner, dict):
+                    return inner
+                raise _bad(self._path, f"{plural}[{name}].{single}", "is not a mapping", "correct it")
+        known = ", ".join(str(item.get("name")) for item in items) or "none"
+        raise _bad(
+            self._path, f"{plural}", f"has no {single} {name!r}; there are: {known}", "correct the name"
+        )
+
+    def _text(self, table: dict[str, Any], key: str, field: str) -> str:
+        value = table.get(key)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise _bad(self._path, field, "is not a text", "put it in quotes")
+        return value
+
+    def _material(self, table: dict[str, Any], key: str, where: str) -> Path | bytes | None:
+        """A PEM text from `KEY-data`, or the path of its file. The data win, as in client-go."""
+        data = self._text(table, f"{key}-data", f"{where}.{key}-data")
+        if data:
+            try:
+                return base64.b64decode(data, validate=True)
+            except (binascii.Error, ValueError) as error:
+                raise _bad(
+                    self._path, f"{where}.{key}-data", "is not base64", "encode the PEM text"
+                ) from error
+        file = self._text(table, key, f"{where}.{key}")
+        return self._resolved(file) if file else None
+
+    def _resolved(self, name: str) -> Path:
+        return self._path.parent / name
+
+    def _exec(self, table: Any) -> ExecCredential | None:
+        if not table:
+            return None
+        if not isinstance(table, dict) or not table.get("command"):
+            raise _bad(self._path, "user.exec.command", "is missing", "name the program")
+        return ExecCredential(
+            command=str(table["command"]),
+            args=tuple(str(argument) for argument in table.get("args") or ()),
+            env=tuple((str(one["name"]), str(one["value"])) for one in table.get("env") or ()),
+            api_version=str(table.get("apiVersion") or "client.authentication.k8s.io/v1"),
+        )
+
+
+def _bad(path: Path, field: str, problem: str, fix: str) -> InvalidConfig:
+    return InvalidConfig(obj=str(path), field=field, problem=problem, fix=fix)

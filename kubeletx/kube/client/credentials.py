@@ -1,0 +1,234 @@
+"""What a request carries to be let in: a TLS context and a bearer token, as files and programs say at present.
+
+Certificates and tokens are replaced while the agent runs (rotation, projected tokens), so files are looked at again
+every few seconds and after a refusal. A new certificate makes a new TLS context, and with it new connections; those
+that are open go on. Keys that came as data are handed to OpenSSL through a file in memory, never on a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from kubeletx.api import Clock, InvalidConfig, PermissionDenied
+
+from ..meta import ApiStruct
+from .access import ClusterAccess, ExecCredential
+
+LOOK_AGAIN_SECONDS = 10.0
+EXEC_SECONDS = 60.0
+EARLY_SECONDS = 30.0
+"""A credential is asked for anew so long before it ends."""
+
+
+class _ExecStatus(ApiStruct, frozen=True, kw_only=True):
+    token: str = ""
+    client_certificate_data: str = ""
+    client_key_data: str = ""
+    expiration_timestamp: datetime | None = None
+
+
+class _ExecAnswer(ApiStruct, frozen=True, kw_only=True):
+    status: _ExecStatus = _ExecStatus()
+
+
+class Credentials:
+    """Of one access. Errors name the file or program."""
+
+    def __init__(self, access: ClusterAccess, clock: Clock) -> None:
+        self._access = access
+        self._clock = clock
+        self._looked_at = float("-inf")
+        self._stamps: tuple[tuple[int, int] | None, ...] = ()
+        self._tls: ssl.SSLContext | None = None
+        self._token = access.token
+        self._exec_until: datetime | None = None
+        self._has_run = False
+        self._given: tuple[bytes, bytes] | None = None
+        self._alone = asyncio.Lock()
+
+    async def refresh(self) -> None:
+        """Look at files and programs if it is time. Raises InvalidConfig for what cannot be used."""
+        async with self._alone:
+            if self._access.exec is not None and self._is_exec_due():
+                await self._run(self._access.exec)
+            now = self._clock.monotonic()
+            if now - self._looked_at < LOOK_AGAIN_SECONDS:
+                return
+            self._looked_at = now
+            stamps = tuple(_stamp(path) for path in self._files())
+            if stamps != self._stamps or self._tls is None:
+                self._load()
+                self._stamps = stamps
+
+    def forget(self) -> None:
+        """They were refused: look again before the next request."""
+        self._looked_at = float("-inf")
+        self._stamps = ()
+        self._has_run = False
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """The context of the last `refresh`."""
+        return self._tls
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What each request carries."""
+        return {"Authorization": f"Bearer {self._token}"} if self._token else {}
+
+    def _files(self) -> list[Path]:
+        access = self._access
+        return [
+            one
+            for one in (access.ca, access.certificate, access.key, access.token_file)
+            if isinstance(one, Path)
+        ]
+
+    def _load(self) -> None:
+        access = self._access
+        if access.token_file is not None:
+            self._token = _read(access.token_file).decode().strip()
+        certificate: Path | bytes | None = access.certificate
+        key: Path | bytes | None = access.key
+        if self._given is not None:
+            certificate, key = self._given
+        self._tls = make_context(access, certificate, key)
+
+    def _is_exec_due(self) -> bool:
+        if not self._has_run:
+            return True
+        until = self._exec_until
+        return until is not None and (until - self._clock.now()).total_seconds() < EARLY_SECONDS
+
+    async def _run(self, program: ExecCredential) -> None:
+        request = {
+            "apiVersion": program.api_version,
+            "kind": "ExecCredential",
+            "spec": {"interactive": False},
+        }
+        environment = {
+            **os.environ,
+            **dict(program.env),
+            "KUBERNETES_EXEC_INFO": msgspec.json.encode(request).decode(),
+        }
+        try:
+            process = await asyncio.create_subprocess_exec(
+                program.command,
+                *program.args,
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            raise PermissionDenied(
+                f"cannot run {program.command} for credentials: {error.strerror}"
+            ) from error
+        try:
+            async with asyncio.timeout(EXEC_SECONDS):
+                out, err = await process.communicate()
+        except TimeoutError as error:
+            raise PermissionDenied(
+                f"{program.command} gave no credentials within {EXEC_SECONDS:g} s"
+            ) from error
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode != 0:
+            words = err.decode(errors="replace").strip().splitlines()
+            raise PermissionDenied(
+                f"{program.command} ended with {process.returncode}: {words[-1] if words else 'no words'}"
+            )
+        try:
+            status = msgspec.json.decode(out, type=_ExecAnswer).status
+        except msgspec.DecodeError as error:
+            raise PermissionDenied(f"{program.command} printed no ExecCredential") from error
+        self._token = status.token
+        if status.client_certificate_data:
+            given = (status.client_certificate_data.encode(), status.client_key_data.encode())
+            if given != self._given:
+                self._given, self._tls = given, None
+                self._looked_at = float("-inf")
+        self._exec_until = status.expiration_timestamp
+        self._has_run = True
+
+
+def make_context(
+    access: ClusterAccess, certificate: Path | bytes | None, key: Path | bytes | None
+) -> ssl.SSLContext:
+    """A client's context. Raises InvalidConfig for files that OpenSSL refuses."""
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    if access.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif access.ca is not None:
+        # only the cluster's own authority counts
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        text = access.ca if isinstance(access.ca, bytes) else _read(access.ca)
+        try:
+            context.load_verify_locations(cadata=text.decode())
+        except (ssl.SSLError, UnicodeDecodeError, ValueError) as error:
+            raise _unusable(access.ca, "the cluster's authority") from error
+    if certificate is not None and key is not None:
+        try:
+            with _file_of(certificate) as one, _file_of(key) as other:
+                context.load_cert_chain(one, other)
+        except (ssl.SSLError, ValueError) as error:
+            raise _unusable(certificate, "a certificate and its key") from error
+    return context
+
+
+class _file_of:
+    """A name that OpenSSL can open: the path itself, or a file in memory while the block runs."""
+
+    def __init__(self, material: Path | bytes) -> None:
+        self._material = material
+        self._descriptor = -1
+
+    def __enter__(self) -> str:
+        if isinstance(self._material, Path):
+            if not self._material.exists():
+                raise _missing(self._material)
+            return str(self._material)
+        self._descriptor = os.memfd_create("kubeletx-key")
+        os.write(self._descriptor, self._material)
+        return f"/proc/self/fd/{self._descriptor}"
+
+    def __exit__(self, *_: object) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _missing(path) from error
+
+
+def _missing(path: Path) -> InvalidConfig:
+    return InvalidConfig(obj=str(path), field="", problem="cannot be read", fix="correct the kubeconfig")
+
+
+def _unusable(material: Path | bytes, what: str) -> InvalidConfig:
+    name = str(material) if isinstance(material, Path) else "the kubeconfig"
+    return InvalidConfig(obj=name, field="", problem=f"does not hold {what} in PEM form", fix="replace it")

@@ -1,0 +1,110 @@
+"""Answers of the API server that are no success, as errors of `kubeletx.api`.
+
+Source: meta/v1 Status and its reasons; apimachinery, pkg/api/errors.
+
+    400, 422          Internal          we sent what it cannot take
+    401, 403          PermissionDenied
+    404               NotFound
+    409 AlreadyExists AlreadyExists
+    409               Conflict          another version, or another uid
+    410               Expired           the version is older than what the server remembers
+    429               TooManyRequests   with the time that it asks us to wait
+    5xx and the rest  Unavailable
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kubeletx.api import (
+    AlreadyExists,
+    Conflict,
+    Internal,
+    KubeletxError,
+    NotFound,
+    PermissionDenied,
+    Unavailable,
+)
+
+from ..meta import ApiStruct
+
+_TOO_LARGE = "ResourceVersionTooLarge"
+_MAX_TEXT = 500
+
+
+class Expired(Conflict):
+    """The resource version is too old, or one that this server never had: list anew."""
+
+
+class TooManyRequests(Unavailable):
+    """The server asks to wait."""
+
+    def __init__(self, message: str, *, retry_after_seconds: float = 1.0) -> None:
+        """`retry_after_seconds`: how long it wants to be left alone."""
+        super().__init__(message, reason="TooManyRequests")
+        self.retry_after_seconds = retry_after_seconds
+
+
+class StatusCause(ApiStruct, frozen=True, kw_only=True):
+    """One detail of a refusal."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class StatusDetails(ApiStruct, frozen=True, kw_only=True):
+    """What a refusal is about."""
+
+    causes: tuple[StatusCause, ...] = ()
+    retry_after_seconds: int | None = None
+
+
+class Status(ApiStruct, frozen=True, kw_only=True):
+    """The server's answer where there is no object to send."""
+
+    status: str = ""
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+    details: StatusDetails | None = None
+
+
+def parse_status(body: bytes) -> Status:
+    """A Status; a body that is none (a proxy's page, say) becomes its message."""
+    try:
+        found = msgspec.json.decode(body, type=Status)
+    except msgspec.DecodeError:
+        found = Status()
+    if found.message or found.reason or found.code:
+        return found
+    return Status(message=body[:_MAX_TEXT].decode(errors="replace").strip())
+
+
+def error_of(code: int, status: Status, what: str, *, retry_after: str = "") -> KubeletxError:
+    """`what`: method and path, for the message. `retry_after`: the header of that name."""
+    text = f"{what}: {status.message or status.reason or 'no reason given'} ({code})"
+    details = status.details or StatusDetails()
+    if any(cause.reason == _TOO_LARGE for cause in details.causes):
+        return Expired(text, reason=_TOO_LARGE)
+    match code:
+        case 400 | 422:
+            return Internal(text, reason=status.reason or None)
+        case 401 | 403:
+            return PermissionDenied(text, reason=status.reason or None)
+        case 404:
+            return NotFound(text, reason=status.reason or None)
+        case 409:
+            known = AlreadyExists if status.reason == "AlreadyExists" else Conflict
+            return known(text, reason=status.reason or None)
+        case 410:
+            return Expired(text, reason=status.reason or None)
+        case 429:
+            return TooManyRequests(text, retry_after_seconds=_seconds(retry_after, details))
+    return Unavailable(text, reason=status.reason or None)
+
+
+def _seconds(header: str, details: StatusDetails) -> float:
+    if header.isdigit():
+        return float(header)
+    return float(details.retry_after_seconds or 1)

@@ -1,0 +1,252 @@
+"""`Reflector`: the objects of one query, listed once and followed by a watch for as long as it runs.
+
+    list (any version the server has cached) ─► watch from there ─► ended: watch on from the last version seen
+                    ▲                                  │
+                    └── failed: list, not older ───────┤
+                    └── Expired: list, the newest ─────┘
+
+- The sink hears of every object that appears, changes and goes; after an interruption it gets the whole set once more
+  and works out itself what went meanwhile. It never sees half a list.
+- Bookmarks move the version on while nothing happens, so that the next watch starts where the server still remembers.
+- A watch that breaks in the middle of a line loses nothing: the version counts for whole events only.
+- A server that was set back to an older state has never had our version: the whole set is listed anew.
+- One object that cannot be decoded is named to the sink and does not stop the others.
+
+Source: client-go, tools/cache/reflector.go; Kubernetes API concepts, "Efficient detection of changes".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from kubeletx.api import Clock, KubeletxError, Unavailable
+
+from ..meta import ApiStruct, ListMeta, ObjectMeta
+from .backoff import Backoff
+from .errors import Expired, Status, TooManyRequests, error_of
+from .requests import KubeClient, decode
+from .resources import Resource
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+PAGE = 500
+BREATH = 50
+"""So many objects are decoded at a time before others have their turn."""
+WATCH_SECONDS = (300, 600)
+"""The server ends a watch after a time drawn from here, so that nodes do not come back all at once."""
+SHORT_SECONDS = 1.0
+MAX_LINE_BYTES = 32 << 20
+
+
+class ReflectorSink(Protocol[T_contra]):
+    """All calls are synchronous, quick, and made from the event loop."""
+
+    def replace(self, items: Sequence[T_contra], unreadable: Sequence[ObjectMeta]) -> None:
+        """These and no others are there now. `unreadable`: there too, but in a form that cannot be decoded."""
+        ...
+
+    def put(self, item: T_contra) -> None:
+        """It appeared or changed; may come more than once."""
+        ...
+
+    def drop(self, item: T_contra) -> None:
+        """It is gone, or no longer matches the query."""
+        ...
+
+    def spoil(self, meta: ObjectMeta, problem: str) -> None:
+        """It is there in a form that cannot be decoded."""
+        ...
+
+
+class _Page(ApiStruct, frozen=True, kw_only=True):
+    metadata: ListMeta = ListMeta()
+    items: tuple[msgspec.Raw, ...] | None = ()
+
+
+class _Event(msgspec.Struct, frozen=True, gc=False):
+    type: str = ""
+    object: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Bare(ApiStruct, frozen=True, kw_only=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class Reflector(Generic[T]):
+    """`run` is its one task. `synced` is set after the first whole list."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        resource: Resource,
+        type_: type[T],
+        sink: ReflectorSink[T],
+        *,
+        clock: Clock,
+        namespace: str = "",
+        field_selector: str = "",
+        draw: random.Random | None = None,
+    ) -> None:
+        """`namespace` empty: of all. `field_selector`: such as ``spec.nodeName=one``."""
+        self._client = client
+        self._path = resource.path(namespace)
+        self._what = resource.plural
+        self._type = type_
+        self._decoder = msgspec.json.Decoder(type_)
+        self._sink = sink
+        self._clock = clock
+        self._query = {"fieldSelector": field_selector} if field_selector else {}
+        self._random = draw or random.Random()
+        self._backoff = Backoff(draw=self._random)
+        self._version = ""
+        self._problem = ""
+        self.synced = asyncio.Event()
+
+    @property
+    def problem(self) -> str:
+        """Why the set may be old; empty while all is well."""
+        return self._problem
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        wanted = "0"  # whatever the server has at hand; later never older than what was seen
+        while True:
+            try:
+                await self._list(wanted)
+                while True:
+                    await self._watch()
+            except Expired as error:
+                log.info("Lists anew", resource=self._what, err=str(error))
+                wanted = ""
+                if self._problem:  # the list itself was refused so: do not spin
+                    await self._clock.sleep(self._backoff.next(self._clock.monotonic()))
+                self._problem = str(error)
+            except KubeletxError as error:
+                wanted = self._version or "0"
+                await self._wait(error)
+
+    async def _wait(self, error: KubeletxError) -> None:
+        if not self._problem:
+            log.warning("Lost the API server", resource=self._what, err=str(error))
+        self._problem = str(error)
+        least = error.retry_after_seconds if isinstance(error, TooManyRequests) else 0.0
+        await self._clock.sleep(self._backoff.next(self._clock.monotonic(), at_least=least))
+
+    # --- list ---
+
+    async def _list(self, version: str) -> None:
+        """Give the sink the whole set. `version` empty: the newest; "0": any; else one not older."""
+        try:
+            items, unreadable, found = await self._pages(version, paged=not version)
+        except Expired:
+            if version:
+                raise
+            items, unreadable, found = await self._pages(version, paged=False)
+        self._sink.replace(items, unreadable)
+        self._version = found
+        if self._problem:
+            log.info("Reached the API server again", resource=self._what)
+        self._problem = ""
+        self.synced.set()
+
+    async def _pages(self, version: str, *, paged: bool) -> tuple[list[T], list[ObjectMeta], str]:
+        items: list[T] = []
+        unreadable: list[ObjectMeta] = []
+        params = {**self._query, **({"resourceVersion": version} if version else {})}
+        if paged:
+            params["limit"] = str(PAGE)
+        while True:
+            page = await self._client.get(self._path, _Page, params=params)
+            for number, raw in enumerate(page.items or ()):
+                if number % BREATH == BREATH - 1:
+                    await asyncio.sleep(0)
+                try:
+                    items.append(self._decoder.decode(raw))
+                except msgspec.DecodeError as error:
+                    if (meta := self._spoiled(raw, error)) is not None:
+                        unreadable.append(meta)
+            if not page.metadata.continue_:
+                return items, unreadable, page.metadata.resource_version
+            params = {**self._query, "limit": str(PAGE), "continue": page.metadata.continue_}
+
+    # --- watch ---
+
+    async def _watch(self) -> None:
+        """One watch, to its end. Raises what made it fail."""
+        params = {
+            **self._query,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(self._random.randint(*WATCH_SECONDS)),
+        }
+        began, seen = self._clock.monotonic(), 0
+        async with self._client.stream(self._path, params=params) as content:
+            async for line in _lines(content.iter_any()):
+                self._take(decode(line, _Event, self._what))
+                seen += 1
+        if seen:
+            self._backoff.reset()
+        elif self._clock.monotonic() - began < SHORT_SECONDS:
+            raise Unavailable(f"the watch of {self._what} ended at once, without an event")
+
+    def _take(self, event: _Event) -> None:
+        if event.type == "ERROR":
+            status = decode(bytes(event.object), Status, self._what)
+            raise error_of(status.code or 500, status, f"watch of {self._what}")
+        if event.type == "BOOKMARK":
+            self._version = (
+                decode(bytes(event.object), _Bare, self._what).metadata.resource_version or self._version
+            )
+            return
+        try:
+            item = self._decoder.decode(event.object)
+        except msgspec.DecodeError as error:
+            self._spoiled(event.object, error)
+        else:
+            if event.type == "DELETED":
+                self._sink.drop(item)
+            elif event.type in ("ADDED", "MODIFIED"):
+                self._sink.put(item)
+        version = decode(bytes(event.object), _Bare, self._what).metadata.resource_version
+        self._version = version or self._version
+
+    def _spoiled(self, raw: msgspec.Raw, error: msgspec.DecodeError) -> ObjectMeta | None:
+        try:
+            meta = msgspec.json.decode(raw, type=_Bare).metadata
+        except msgspec.DecodeError:
+            log.error("Cannot read an object at all", resource=self._what, err=str(error))
+            return None
+        log.warning(
+            "Cannot read an object",
+            resource=self._what,
+            object=f"{meta.namespace}/{meta.name}".lstrip("/"),
+            err=str(error),
+        )
+        self._sink.spoil(meta, str(error))
+        return meta
+
+
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Whole lines; what stands behind the last line's end is dropped."""
+    rest = bytearray()
+    async for chunk in chunks:
+        rest += chunk
+        if b"\n" not in chunk:
+            if len(rest) > MAX_LINE_BYTES:
+                raise Unavailable(f"one event has more than {MAX_LINE_BYTES} bytes")
+            continue
+        *lines, last = rest.split(b"\n")
+        rest = last
+        for line in lines:
+            if line.strip():
+                yield bytes(line)

@@ -1,0 +1,30 @@
+"""The Lease object. Source: coordination.k8s.io/v1 Lease."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from .meta import ApiStruct, ObjectMeta, constant
+
+
+class LeaseSpec(ApiStruct, frozen=True, kw_only=True):
+    """Who holds it and since when. `renew_time`: metav1.MicroTime, as text."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+
+
+class Lease(ApiStruct, frozen=True, kw_only=True):
+    """A sign of life."""
+
+    api_version: str = constant("coordination.k8s.io/v1")
+    kind: str = constant("Lease")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LeaseSpec = LeaseSpec()
+
+
+def micro_time(moment: datetime) -> str:
+    """RFC 3339 in UTC with six digits behind the second, as metav1.MicroTime wants it."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
