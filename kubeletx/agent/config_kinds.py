@@ -367,7 +367,7 @@ class Taints(msgspec.Struct, frozen=True):
 
     def from_file(self, value: object) -> tuple[Taint, ...]:
         """A list of maps."""
-        if not isinstance(value, list):
+        if not isinstance(value, list | tuple):
             raise ValueError(f"is {_type_word(value)}; a list of key, value and effect is expected")
         try:
             taints = msgspec.convert(value, tuple[Taint, ...])
@@ -388,7 +388,7 @@ class Taints(msgspec.Struct, frozen=True):
 
     def show(self, value: Any) -> object:
         """As a list of maps."""
-        return msgspec.to_builtins(value)
+        return list(msgspec.to_builtins(value))
 
 
 def _checked(taint: Taint) -> Taint:

@@ -48,6 +48,7 @@ CONFIG_HASH: Final = "kubernetes.io/config.hash"
 CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
 
 # --- annotations on pods (ours) ---
+OWN_PREFIX: Final = "kubeletx.io/"
 RUNTIME_SERVICE_NAME: Final = "kubeletx.io/runtime-service-name"
 BOUND_RUNTIME: Final = "kubeletx.io/bound-runtime"
 

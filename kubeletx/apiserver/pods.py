@@ -21,8 +21,9 @@ from msgspec.structs import replace
 
 from kubeletx.api import PodUid
 from kubeletx.api.names import CONFIG_MIRROR
-from kubeletx.kube.core import ObjectMeta, Pod
+from kubeletx.kube.core import ObjectMeta, Pod, PodStatus
 from kubeletx.kube.defaults import set_defaults
+from kubeletx.pods.conditions import OURS
 from kubeletx.pods.phase import FINAL
 from kubeletx.pods.sources import API, PodSink
 
@@ -114,6 +115,19 @@ def is_mirror(pod: Pod) -> bool:
 
 
 def prepared(pod: Pod) -> Pod:
-    """With our own defaults, and without what changes at each report and means nothing for running it."""
-    metadata = replace(pod.metadata, resource_version="")
-    return set_defaults(replace(pod, metadata=metadata))
+    """With our own defaults; of the status only what others say in it, so that our own reports change nothing."""
+    status = pod.status
+    return set_defaults(
+        replace(
+            pod,
+            metadata=replace(pod.metadata, resource_version=""),
+            status=PodStatus(
+                phase=status.phase if status.phase in FINAL else None,
+                reason=status.reason if status.phase in FINAL else None,
+                message=status.message if status.phase in FINAL else None,
+                conditions=tuple(one for one in status.conditions if one.type not in OURS),
+                nominated_node_name=status.nominated_node_name,
+                resource_claim_statuses=status.resource_claim_statuses,
+            ),
+        )
+    )

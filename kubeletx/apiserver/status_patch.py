@@ -9,27 +9,15 @@ Source: core/v1 PodStatus (patchStrategy tags); kubelet, pkg/util/pod PatchPodSt
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from kubeletx.api import names
+from kubeletx.api.names import DISRUPTION_TARGET
 from kubeletx.kube.core import PodCondition, PodStatus
+from kubeletx.pods.conditions import OURS
 
-OWNED = frozenset(
-    {
-        names.ALL_CONTAINERS_RESTARTING,
-        names.CONTAINERS_READY,
-        names.POD_INITIALIZED,
-        names.POD_READY,
-        names.POD_READY_TO_START,
-        names.POD_SCHEDULED,
-        names.VM_READY,
-        "PodResizePending",
-        "PodResizeInProgress",
-    }
-)
-_OURS = "kubeletx.io/"
 _OTHERS = frozenset({"nominatedNodeName", "resourceClaimStatuses", "resize", "extendedResourceClaimStatus"})
 _REPLACED = frozenset({"podIPs", "hostIPs"})
 
@@ -53,14 +41,17 @@ def status_patch(current: PodStatus, wanted: PodStatus) -> dict[str, Any] | None
 
 def _conditions(current: tuple[PodCondition, ...], wanted: tuple[PodCondition, ...]) -> list[dict[str, Any]]:
     known = {condition.type: condition for condition in current}
-    ours = {condition.type for condition in wanted}
-    changed = [_condition(one, known.get(one.type)) for one in wanted if known.get(one.type) != one]
-    gone = [
-        {"$patch": "delete", "type": type_}
-        for type_ in sorted(known.keys() - ours)
-        if type_ in OWNED or type_.startswith(_OURS)
-    ]
-    return changed + gone
+    ours = {condition.type: condition for condition in wanted if _is_ours(condition, known)}
+    changed = [_condition(one, known.get(one.type)) for one in ours.values() if known.get(one.type) != one]
+    gone = sorted(type_ for type_ in known.keys() - ours.keys() if type_ in OURS)
+    return changed + [{"$patch": "delete", "type": type_} for type_ in gone]
+
+
+def _is_ours(condition: PodCondition, known: Mapping[str, PodCondition]) -> bool:
+    """Of a disruption we are the ones who tell only if nobody did before."""
+    if condition.type == DISRUPTION_TARGET:
+        return condition.type not in known
+    return condition.type in OURS
 
 
 def _condition(wanted: PodCondition, before: PodCondition | None) -> dict[str, Any]:

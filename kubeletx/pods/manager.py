@@ -140,7 +140,12 @@ class PodManager:
                 self._again[desired.uid] = (
                     desired  # a life that is ending is not revived; the next one begins
                 )
-            elif was_unclaimed or desired.spec_hash != worker.desired.spec_hash or worker.desired.problem:
+            elif (
+                was_unclaimed
+                or desired.spec_hash != worker.desired.spec_hash
+                or desired.pod.status != worker.desired.pod.status  # what others say, such as readiness gates
+                or worker.desired.problem
+            ):
                 self._services.records.note_pod(desired.uid, source, pod)
                 self._services.claimed(worker.facts.runtime, desired)
                 worker.set_desired(desired)

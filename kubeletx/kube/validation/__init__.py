@@ -37,6 +37,17 @@ def validate_pod(
     return tuple(problems.found)
 
 
+def validate_annotations(pod: Pod, origin: str) -> tuple[InvalidPod, ...]:
+    """Problems of our own annotations, which an API server lets through unread."""
+    if not any(key.startswith(names.OWN_PREFIX) for key in pod.metadata.annotations):
+        return ()
+    problems = Problems(describe(origin, pod.metadata.name))
+    _check_annotations(pod.metadata.annotations, None, problems)
+    check_machine_annotations(pod, problems)
+    check_machine_settings(pod, problems)
+    return tuple(problems.found)
+
+
 def _check_annotations(
     annotations: dict[str, str], workload_types: Collection[str] | None, problems: Problems
 ) -> None:
@@ -51,4 +62,4 @@ def _check_annotations(
         )
 
 
-__all__ = ["validate_pod"]
+__all__ = ["validate_annotations", "validate_pod"]

@@ -1,6 +1,6 @@
 """`admit`: the admission chain in the kubelet's order (A1); the first refusal decides and is final (A2).
 
-    sysctls → operating system → groups → resource fit → placement → host ports → AppArmor → kernel features
+    our annotations → sysctls → operating system → groups → resource fit → placement → host ports → AppArmor → kernel features
             → what the chosen runtime cannot do
 
 A pod that runs already is never asked again: after a restart of the agent it is only counted (A6).
@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kubeletx.api import Traits
+from kubeletx.api.names import Event
 from kubeletx.kube.core import Pod
+from kubeletx.kube.validation import validate_annotations
 from kubeletx.runtimes.features import missing, reason_of
 
 from ..facts import Rejection
@@ -47,13 +49,20 @@ def admit_beside(
     pod: Pod, node: AdmissionNode, occupancy: Occupancy, wanted: Taken | None, traits: Traits | None
 ) -> Rejection | None:
     """The same with the others' sum at hand. `wanted` None: the pod takes nothing of this node."""
-    refusal = check_sysctls(pod, node) or check_system(pod, node) or check_groups(pod, node)
+    refusal = check_annotations(pod)
+    refusal = refusal or check_sysctls(pod, node) or check_system(pod, node) or check_groups(pod, node)
     if refusal is None and wanted is not None:
         refusal = check_resources(wanted, node, occupancy)
     refusal = refusal or check_placement(pod, node)
     if refusal is None and wanted is not None:
         refusal = check_host_ports(wanted.ports, occupancy.ports)
     return refusal or check_apparmor(pod, node) or check_features(pod, node) or check_runtime(pod, traits)
+
+
+def check_annotations(pod: Pod) -> Rejection | None:
+    """Our own annotations can be read: an API server does not look at them."""
+    problems = validate_annotations(pod, pod.ref)
+    return Rejection(reason=Event.FAILED_VALIDATION, message=str(problems[0])) if problems else None
 
 
 def check_runtime(pod: Pod, traits: Traits | None) -> Rejection | None:
