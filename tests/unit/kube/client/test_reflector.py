@@ -1,0 +1,152 @@
+"""A reflector's set is the server's set, whatever happens to its lists and watches."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+import pytest
+from scripted_server import GONE, TOO_LARGE, Script, bookmark, lines, pod, pod_list, serve
+
+from kubeletx.kube.client import KubeClient, Reflector
+from kubeletx.kube.client.resources import PODS
+from kubeletx.kube.core import ObjectMeta, Pod
+from kubeletx.testing.clock import FakeClock
+
+
+class Set:
+    """What a sink was told, as a set of names to resource versions."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, str] = {}
+        self.spoilt: list[str] = []
+        self.replaced = 0
+
+    def replace(self, items: Sequence[Pod], unreadable: Sequence[ObjectMeta]) -> None:
+        kept = {meta.name: self.pods.get(meta.name, "?") for meta in unreadable}
+        self.pods = {one.name: one.metadata.resource_version for one in items} | kept
+        self.replaced += 1
+
+    def put(self, item: Pod) -> None:
+        self.pods[item.name] = item.metadata.resource_version
+
+    def drop(self, item: Pod) -> None:
+        self.pods.pop(item.name, None)
+
+    def spoil(self, meta: ObjectMeta, problem: str) -> None:
+        self.spoilt.append(meta.name)
+
+
+async def follow(script: Script) -> tuple[Set, Reflector[Pod]]:
+    """Run a reflector until the script has nothing left to say."""
+    found, clock = Set(), FakeClock(auto_advance=True)
+    async with serve(script) as access:
+        client = KubeClient(access, clock=clock)
+        reflector = Reflector(
+            client, PODS, Pod, found, clock=clock, field_selector="spec.nodeName=n", draw=random.Random(1)
+        )
+        task = asyncio.create_task(reflector.run())
+        try:
+            async with asyncio.timeout(60):
+                await script.idle.wait()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await client.close()
+    return found, reflector
+
+
+def versions(script: Script) -> list[tuple[str, str]]:
+    """(list or watch, resource version) of every request."""
+    return [("watch" if "watch" in q else "list", q.get("resourceVersion", "")) for q in script.asked]
+
+
+async def test_a_watch_goes_on_from_the_list_and_the_next_from_the_last_event() -> None:
+    script = Script()
+    script.lists = [pod_list(3, pod("a", 1), pod("b", 2))]
+    script.watches = [
+        lines(("ADDED", pod("c", 4)), ("MODIFIED", pod("a", 5))),
+        lines(("DELETED", pod("b", 6)), bookmark(9)),
+    ]
+    found, _ = await follow(script)
+    assert found.pods == {"a": "5", "c": "4"}
+    assert versions(script) == [("list", "0"), ("watch", "3"), ("watch", "5"), ("watch", "9")]
+    assert all(query["fieldSelector"] == "spec.nodeName=n" for query in script.asked)
+
+
+@pytest.mark.parametrize("kept", range(0, 260, 13))
+async def test_a_watch_that_is_cut_anywhere_loses_nothing(kept: int) -> None:
+    first, second = pod("b", 4), pod("c", 5)
+    whole = lines(("ADDED", first), ("ADDED", second))
+    kept = min(kept, len(whole))
+    seen = whole[:kept].count(b"\n")
+    script = Script()
+    script.lists = [pod_list(3, pod("a", 1)), pod_list(6, pod("a", 1), first, second)]
+    script.watches = [whole[:kept]]
+    script.cut = {1}
+    found, _ = await follow(script)
+    assert found.pods == {"a": "1", "b": "4", "c": "5"}
+    assert versions(script)[2] == ("list", str(3 + seen))
+
+
+@pytest.mark.parametrize("answer", [GONE, TOO_LARGE])
+@pytest.mark.parametrize("as_event", [True, False])
+async def test_a_version_that_the_server_does_not_have_is_listed_anew(answer: dict, as_event: bool) -> None:  # type: ignore[type-arg]
+    script = Script()
+    script.lists = [pod_list(900, pod("a", 1)), pod_list(3, pod("b", 2))]
+    script.watches = [lines(("ERROR", answer)) if as_event else (answer["code"], answer)]
+    found, _ = await follow(script)
+    assert found.pods == {"b": "2"}
+    assert versions(script) == [("list", "0"), ("watch", "900"), ("list", ""), ("watch", "3")]
+
+
+async def test_a_server_that_is_away_costs_nothing_but_time() -> None:
+    script = Script()
+    down = (503, {"kind": "Status", "code": 503, "message": "etcd is down"})
+    script.lists = [down, pod_list(3, pod("a", 1)), down, down, pod_list(8, pod("a", 7))]
+    script.watches = [(500, {"message": "sad"}), lines(bookmark(8))]
+    found, reflector = await follow(script)
+    assert found.pods == {"a": "7"}
+    assert [version for kind, version in versions(script) if kind == "list"] == ["0", "0", "3", "3", "3"]
+    assert reflector.problem == ""
+
+
+async def test_pages_are_one_set_and_an_expired_page_begins_anew() -> None:
+    script = Script()
+    script.lists = [
+        (410, GONE),
+        pod_list(4, pod("a", 1), more="token"),
+        (410, GONE),
+        pod_list(5, pod("a", 1), pod("b", 2), more=""),
+    ]
+    found, _ = await follow(script)
+    assert found.pods == {"a": "1", "b": "2"}
+    assert found.replaced == 1
+    assert [("limit" in query, query.get("continue", "")) for query in script.asked[:4]] == [
+        (False, ""),
+        (True, ""),
+        (True, "token"),
+        (False, ""),
+    ]
+
+
+async def test_a_pod_that_cannot_be_read_is_named_and_the_others_go_on() -> None:
+    bad = pod("bad", 2, containers="none")
+    script = Script()
+    script.lists = [pod_list(3, pod("a", 1), bad)]
+    script.watches = [
+        lines(("MODIFIED", bad | {"metadata": pod("bad", 4)["metadata"]}), ("ADDED", pod("c", 5)))
+    ]
+    found, _ = await follow(script)
+    assert found.pods == {"a": "1", "bad": "?", "c": "5"}
+    assert found.spoilt == ["bad", "bad"]
+    assert versions(script)[-1] == ("watch", "5")
+
+
+async def test_a_watch_without_an_end_or_an_answer_is_no_reason_to_spin() -> None:
+    script = Script()
+    script.lists = [pod_list(3)] * 4
+    script.watches = [b"", b"", b""]
+    await follow(script)
+    assert versions(script).count(("list", "3")) == 3, "an empty watch is a failure, and waited for"
