@@ -47,13 +47,11 @@ class NodeLease:
             try:
                 await self.renew()
             except KubeletxError as error:
-                if not self._problem:
+                if not self._problem and not self._client.problem:
                     log.warning("Failed to renew the node lease", err=str(error))
                 self._problem = str(error)
                 seconds = backoff.next(self._clock.monotonic())
             else:
-                if self._problem:
-                    log.info("Renewed the node lease again")
                 self._problem = ""
                 backoff.reset()
             await self._clock.sleep(seconds)

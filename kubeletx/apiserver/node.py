@@ -110,14 +110,12 @@ class ApiNode:
                 try:
                     await self._sync()
                 except KubeletxError as error:
-                    if not self._problem:
+                    if not self._problem and not self._client.problem:
                         log.warning("Failed to report the node", err=str(error))
                     self._problem = str(error)
                     await self._clock.sleep(backoff.next(self._clock.monotonic()))
                     self._news.set()
                 else:
-                    if self._problem:
-                        log.info("Reports the node again")
                     self._problem = ""
                     backoff.reset()
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
-from kubeletx.api import Clock, Conflict, Internal, KubeletxError, NotFound, PermissionDenied, PodUid
+from kubeletx.api import Clock, Conflict, KubeletxError, NotFound, PodUid
 from kubeletx.api.names import BOUND_RUNTIME
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.backoff import Backoff
@@ -123,8 +123,6 @@ class StatusReporter:
             log.exception("Reporting a pod failed with a bug", pod_uid=uid)
         else:
             self._backoffs.pop(uid, None)
-            if self._problem:
-                log.info("Reports to the API server again")
             self._problem = ""
         finally:
             self._busy.discard(uid)
@@ -180,7 +178,7 @@ class StatusReporter:
     def _failed(self, uid: PodUid, error: KubeletxError) -> None:
         now = self._clock.monotonic()
         seconds = self._backoffs.setdefault(uid, Backoff(cap=10.0)).next(now)
-        if not self._problem or isinstance(error, Internal | PermissionDenied):
+        if not self._client.problem and str(error) != self._problem:
             log.warning("Failed to report a pod", pod_uid=uid, err=str(error))
         self._problem = str(error)
         if uid not in self._queue:

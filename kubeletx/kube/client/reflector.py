@@ -135,8 +135,8 @@ class Reflector(Generic[T]):
                 await self._wait(error)
 
     async def _wait(self, error: KubeletxError) -> None:
-        if not self._problem:
-            log.warning("Lost the API server", resource=self._what, err=str(error))
+        if not self._problem and not self._client.problem:
+            log.warning("Cannot follow", resource=self._what, err=str(error))
         self._problem = str(error)
         least = error.retry_after_seconds if isinstance(error, TooManyRequests) else 0.0
         await self._clock.sleep(self._backoff.next(self._clock.monotonic(), at_least=least))
@@ -153,8 +153,6 @@ class Reflector(Generic[T]):
             items, unreadable, found = await self._pages(version, paged=False)
         self._sink.replace(items, unreadable)
         self._version = found
-        if self._problem:
-            log.info("Reached the API server again", resource=self._what)
         self._problem = ""
         self.synced.set()
 

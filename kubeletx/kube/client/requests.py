@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import enum
 import socket
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+import structlog
 
 from kubeletx.api import Clock, InvalidConfig, PermissionDenied, TimedOut, Unavailable
 
@@ -25,6 +25,8 @@ from .errors import error_of, parse_status
 
 if TYPE_CHECKING:
     import aiohttp
+
+log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -62,7 +64,8 @@ class KubeClient:
         self._user_agent = user_agent
         self._throttle = throttle
         self._session: aiohttp.ClientSession | None = None
-        self._old: list[asyncio.Task[None]] = []
+        self.problem = ""
+        """Why the server does not answer; empty while it does. Who reports failures keeps quiet meanwhile."""
 
     async def close(self) -> None:
         """Close all connections; streams that are open end."""
@@ -115,6 +118,7 @@ class KubeClient:
                 async with self._send(method, path, params, body, headers) as response:
                     return await response.read()
         except TimeoutError as error:
+            self._heard(f"no answer within {seconds:g} s")
             raise TimedOut(f"{method} {path}: no answer within {seconds:g} s") from error
 
     @asynccontextmanager
@@ -154,6 +158,7 @@ class KubeClient:
                     proxy=self.access.proxy_url or None,
                     allow_redirects=False,
                 )
+            self._heard("")
             async with response:
                 if not 200 <= response.status < 300:
                     status = parse_status(await response.read())
@@ -166,14 +171,23 @@ class KubeClient:
         except InvalidConfig as error:  # a file that is being replaced; the next request looks again
             self._credentials.forget()
             raise PermissionDenied(f"{what}: {error}") from error
-        except aiohttp.ClientConnectorCertificateError as error:
-            raise Unavailable(f"{what}: the server's certificate is not trusted: {error}") from error
-        except (aiohttp.ClientError, OSError, ssl.SSLError) as error:
-            if isinstance(error, TimeoutError):
-                if first_seconds is None:
-                    raise
-                raise TimedOut(f"{what}: no answer within {first_seconds:g} s") from error
-            raise Unavailable(f"{what}: {str(error) or type(error).__name__}") from error
+        except (
+            TimeoutError
+        ) as error:  # of connecting, or of the first answer; the caller's comes as a cancellation
+            self._heard("no answer in time")
+            raise TimedOut(f"{what}: no answer in time") from error
+        except (aiohttp.ClientError, OSError) as error:
+            words = words_of(error)
+            self._heard(words)
+            raise Unavailable(f"{what}: {words}") from error
+
+    def _heard(self, problem: str) -> None:
+        """One line when the server is lost, one when it is there again."""
+        if problem and not self.problem:
+            log.warning("Lost the API server", server=self.access.server, err=problem)
+        elif self.problem and not problem:
+            log.info("Reached the API server again", server=self.access.server)
+        self.problem = problem
 
     def _session_now(self) -> aiohttp.ClientSession:
         import aiohttp
@@ -198,6 +212,21 @@ def decode(body: bytes, type_: type[T], what: str) -> T:
         return msgspec.json.decode(body, type=type_)
     except msgspec.DecodeError as error:
         raise Unavailable(f"{what}: the answer is no {type_.__name__}: {error}") from error
+
+
+def words_of(error: Exception) -> str:
+    """A failed connection in one line."""
+    import aiohttp
+
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            return f"the certificate of {error.host}:{error.port} is not trusted: {error.certificate_error}"
+        case aiohttp.ClientConnectorError():
+            reason = error.os_error.strerror or str(error.os_error)
+            return f"cannot connect to {error.host}:{error.port}: {reason}"
+        case aiohttp.ClientPayloadError():
+            return "the answer broke off"
+    return str(error) or type(error).__name__
 
 
 def _socket(info: Any) -> socket.socket:
