@@ -23,7 +23,7 @@ from kubeletx.server.metrics import render
 from kubeletx.server.views import ORPHANED, CountView, HistogramView, MetricsView, OperationView
 
 PAGE = (DOCS / "reference.md").read_text()
-PUBLIC_ROOMS = ("api", "cri", "kube", "streaming", "testing", "testing.contract")
+PUBLIC_ROOMS = ("api", "cri", "kube", "streaming", "testing", "testing.apiserver", "testing.contract")
 CONSTANTS = {name: value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)}
 EVENTS = {value for name, value in vars(names.Event).items() if name.isupper()}
 

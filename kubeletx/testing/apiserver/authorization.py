@@ -1,0 +1,119 @@
+"""Whether a user may ask for something: masters everything, nodes what the Node authorizer says, others
+what the test has granted. Source: kubernetes, pkg/registry/rbac; apiserver, pkg/endpoints/handlers/responsewriters
+ForbiddenStatusError for the words."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from .errors import Json, StatusError
+from .node_authorizer import node_problem
+from .requests import Asked
+from .resources import BY_PATH, Resource, resource
+from .store import Store
+from .users import AUTHENTICATED, MASTERS, User
+
+_ANY: Final = "*"
+_PUBLIC: Final = ("/healthz", "/livez", "/readyz", "/version")
+_DISCOVERY: Final = ("/api", "/apis", "/openapi")
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """A right that a test gives, as a rule of RBAC; ``*`` stands for everything.
+
+    `subject` is a user or a group. `resources` are plural names, with ``/subresource``.
+    """
+
+    subject: str
+    verbs: tuple[str, ...] = (_ANY,)
+    resources: tuple[str, ...] = (_ANY,)
+    namespaces: tuple[str, ...] = (_ANY,)
+
+
+BOOTSTRAP: Final = (
+    Grant(
+        subject="system:bootstrappers",
+        verbs=("create", "get", "list", "watch"),
+        resources=("certificatesigningrequests",),
+    ),
+    Grant(
+        subject=AUTHENTICATED,
+        verbs=("create",),
+        resources=("selfsubjectaccessreviews",),
+    ),
+)
+"""What every cluster of kubeadm grants."""
+
+
+class Authorizer:
+    """The rules of one cluster; `grants` may be added to at any time."""
+
+    def __init__(self, store: Store) -> None:
+        self.grants: list[Grant] = list(BOOTSTRAP)
+        self._store = store
+
+    def problem(self, asked: Asked) -> str | None:
+        """Why not, ``""`` when nothing more can be said; None when the user may."""
+        if MASTERS in asked.user.groups or self._is_granted(asked):
+            return None
+        return node_problem(asked, self._store) if asked.user.node_name else ""
+
+    def check(self, asked: Asked) -> None:
+        """Raises StatusError 403 when the user may not."""
+        reason = self.problem(asked)
+        if reason is not None:
+            raise refusal(asked, reason)
+
+    def check_path(self, user: User, verb: str, path: str) -> None:
+        """The same for a path that is no resource."""
+        signed_in = AUTHENTICATED in user.groups
+        if MASTERS in user.groups or path.startswith(_PUBLIC) or (signed_in and path.startswith(_DISCOVERY)):
+            return
+        raise StatusError(403, "Forbidden", f'forbidden: User "{user.name}" cannot {verb} path "{path}"', {})
+
+    def review(self, user: User, attributes: Json) -> tuple[bool, str]:
+        """Whether a SubjectAccessReview's resource attributes are allowed, and why not."""
+        plural, group = attributes.get("resource") or _ANY, attributes.get("group") or ""
+        asked = Asked(
+            verb=attributes.get("verb") or "",
+            resource=BY_PATH.get((group, "v1", plural), _stranger(plural, group)),
+            user=user,
+            namespace=attributes.get("namespace") or "",
+            name=attributes.get("name") or "",
+            subresource=attributes.get("subresource") or "",
+        )
+        reason = self.problem(asked)
+        return reason is None, reason or ""
+
+    def _is_granted(self, asked: Asked) -> bool:
+        what = asked.resource.plural + (f"/{asked.subresource}" if asked.subresource else "")
+        subjects = {asked.user.name, *asked.user.groups}
+        return any(
+            grant.subject in subjects
+            and (_ANY in grant.verbs or asked.verb in grant.verbs)
+            and (_ANY in grant.resources or what in grant.resources)
+            and (_ANY in grant.namespaces or asked.namespace in grant.namespaces)
+            for grant in self.grants
+        )
+
+
+def _stranger(plural: str, group: str) -> Resource:
+    return msgspec.structs.replace(resource("configmaps"), plural=plural, kind=plural, group=group)
+
+
+def refusal(asked: Asked, reason: str) -> StatusError:
+    """403 in the words of a real server."""
+    of = asked.resource
+    what = of.plural + (f"/{asked.subresource}" if asked.subresource else "")
+    scope = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
+    subject = f'{of.full_name} "{asked.name}"' if asked.name else of.full_name
+    tail = f": {reason}" if reason else ""
+    message = (
+        f'{subject} is forbidden: User "{asked.user.name}" cannot {asked.verb} resource "{what}" in API group '
+        f'"{of.group}" {scope}{tail}'
+    )
+    details: Json = {"name": asked.name} if asked.name else {}
+    details |= {"group": of.group} if of.group else {}
+    return StatusError(403, "Forbidden", message, {**details, "kind": of.plural})

@@ -1,0 +1,165 @@
+"""A small blocking client for tests: what a test's author does to the cluster, beside the code under test.
+
+It works against the double and against a real API server. Each call opens a connection of its own, so that a
+server that was stopped or froze in between leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from .ca import Pair
+from .errors import Json, StatusError
+from .resources import resource
+
+DEADLINE_SECONDS: Final = 60.0
+MERGE: Final = "application/merge-patch+json"
+STRATEGIC: Final = "application/strategic-merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """An answer as it came: status code, headers (names in lower case) and body."""
+
+    code: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Json:
+        """The body as an object."""
+        decoded: Json = json.loads(self.body)
+        return decoded
+
+
+class ApiClient:
+    """Calls as one user: by bearer token or client certificate."""
+
+    def __init__(self, url: str, ca_file: Path, credentials: Pair | str | None) -> None:
+        self.url = url
+        self._address = urlsplit(url)
+        self._tls = ssl.create_default_context(cafile=str(ca_file))
+        self._token = credentials if isinstance(credentials, str) else None
+        if isinstance(credentials, Pair):
+            self._tls.load_cert_chain(credentials.cert_file, credentials.key_file)
+
+    def create(self, plural: str, value: Json, namespace: str = "", **query: str) -> Json:
+        """POST to the collection."""
+        return self.ask("POST", resource(plural).path(namespace=namespace), value, query=query)
+
+    def get(self, plural: str, name: str, namespace: str = "", **query: str) -> Json:
+        """The object as it is now."""
+        return self.ask("GET", resource(plural).path(name, namespace), query=query)
+
+    def list(self, plural: str, namespace: str = "", **query: str) -> Json:
+        """The list object, its items in ``items``."""
+        return self.ask("GET", resource(plural).path(namespace=namespace), query=query)
+
+    def replace(self, plural: str, value: Json, subresource: str = "", **query: str) -> Json:
+        """PUT of the whole object."""
+        metadata = value["metadata"]
+        path = resource(plural).path(metadata["name"], metadata.get("namespace", ""), subresource)
+        return self.ask("PUT", path, value, query=query)
+
+    def patch(
+        self,
+        plural: str,
+        name: str,
+        patch: Any,
+        namespace: str = "",
+        subresource: str = "",
+        kind: str = MERGE,
+    ) -> Json:
+        """PATCH of the object; `kind` is the media type."""
+        return self.ask("PATCH", resource(plural).path(name, namespace, subresource), patch, kind)
+
+    def delete(self, plural: str, name: str, namespace: str = "", **options: Any) -> Json:
+        """DELETE with delete options, such as ``gracePeriodSeconds=0``."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", **options} if options else None
+        return self.ask("DELETE", resource(plural).path(name, namespace), body)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        content_type: str = "application/json",
+        query: dict[str, str] | None = None,
+    ) -> Json:
+        """The answer's object. Raises StatusError with the server's Status when it refused."""
+        reply = self.send(method, path, body, content_type, query)
+        decoded = reply.json
+        if reply.code >= 400:
+            raise StatusError(
+                reply.code,
+                decoded.get("reason", ""),
+                decoded.get("message", ""),
+                decoded.get("details"),
+                reply.headers,
+            )
+        return decoded
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        content_type: str = "application/json",
+        query: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Reply:
+        """The answer as it is, errors included. A body of bytes is sent as it is."""
+        with self._response(method, path, body, content_type, query, headers or {}) as response:
+            return Reply(response.status, _lowered(response), response.read())
+
+    def watch(self, plural: str, namespace: str = "", **query: str) -> Generator[Json, None, None]:
+        """Events of one watch until the server ends it. Close the generator to end it earlier."""
+        path = resource(plural).path(namespace=namespace)
+        with self._response("GET", path, None, "", {"watch": "true", **query}, {}) as response:
+            if response.status >= 400:
+                status = json.loads(response.read())
+                raise StatusError(response.status, status.get("reason", ""), status.get("message", ""))
+            while line := response.readline():
+                yield json.loads(line)
+
+    @contextmanager
+    def _response(
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        content_type: str,
+        query: dict[str, str] | None,
+        headers: dict[str, str],
+    ) -> Generator[http.client.HTTPResponse, None, None]:
+        connection = http.client.HTTPSConnection(
+            self._address.hostname or "", self._address.port, context=self._tls, timeout=DEADLINE_SECONDS
+        )
+        sent = {"Accept": "application/json", "User-Agent": "kubeletx-test"} | headers
+        if self._token is not None:
+            sent["Authorization"] = f"Bearer {self._token}"
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        if data is not None:
+            sent["Content-Type"] = content_type
+        try:
+            connection.request(method, path + (f"?{urlencode(query)}" if query else ""), data, sent)
+            response = connection.getresponse()
+            try:
+                yield response
+            finally:
+                response.close()
+        finally:
+            connection.close()
+
+
+def _lowered(response: http.client.HTTPResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in response.getheaders()}

@@ -1,0 +1,220 @@
+"""The fields of pods and nodes, so that what an API server does not know is dropped.
+
+One line of `FIELDS` is one type: its name, then its fields; ``field=Type`` leads into another type (through
+lists too), ``field=*Type`` into the values of a map. A field without a type holds a plain value or a map of
+them. Source: kubernetes v1.36, staging/src/k8s.io/api/core/v1/generated.proto.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+FIELDS: Final = """\
+AWSElasticBlockStoreVolumeSource: volumeID fsType partition readOnly
+Affinity: nodeAffinity=NodeAffinity podAffinity=PodAffinity podAntiAffinity=PodAntiAffinity
+AppArmorProfile: type localhostProfile
+AttachedVolume: name devicePath
+AzureDiskVolumeSource: diskName diskURI cachingMode fsType readOnly kind
+AzureFileVolumeSource: secretName shareName readOnly
+CSIVolumeSource: driver readOnly fsType volumeAttributes nodePublishSecretRef=LocalObjectReference
+Capabilities: add drop
+CephFSVolumeSource: monitors path user secretFile secretRef=LocalObjectReference readOnly
+CinderVolumeSource: volumeID fsType readOnly secretRef=LocalObjectReference
+ClusterTrustBundleProjection: name signerName labelSelector=LabelSelector optional path
+ConfigMapEnvSource: name optional
+ConfigMapKeySelector: name key optional
+ConfigMapNodeConfigSource: namespace name uid resourceVersion kubeletConfigKey
+ConfigMapProjection: name items=KeyToPath optional
+ConfigMapVolumeSource: name items=KeyToPath defaultMode optional
+Container: name image command args workingDir ports=ContainerPort envFrom=EnvFromSource env=EnvVar
+  resources=ResourceRequirements resizePolicy=ContainerResizePolicy restartPolicy
+  restartPolicyRules=ContainerRestartRule volumeMounts=VolumeMount volumeDevices=VolumeDevice
+  livenessProbe=Probe readinessProbe=Probe startupProbe=Probe lifecycle=Lifecycle terminationMessagePath
+  terminationMessagePolicy imagePullPolicy securityContext=SecurityContext stdin stdinOnce tty
+ContainerExtendedResourceRequest: containerName resourceName requestName
+ContainerImage: names sizeBytes
+ContainerPort: name hostPort containerPort protocol hostIP
+ContainerResizePolicy: resourceName restartPolicy
+ContainerRestartRule: action exitCodes=ContainerRestartRuleOnExitCodes
+ContainerRestartRuleOnExitCodes: operator values
+ContainerState: waiting=ContainerStateWaiting running=ContainerStateRunning
+  terminated=ContainerStateTerminated
+ContainerStateRunning: startedAt
+ContainerStateTerminated: exitCode signal reason message startedAt finishedAt containerID
+ContainerStateWaiting: reason message
+ContainerStatus: name state=ContainerState lastState=ContainerState ready restartCount image imageID
+  containerID started allocatedResources resources=ResourceRequirements volumeMounts=VolumeMountStatus
+  user=ContainerUser allocatedResourcesStatus=ResourceStatus stopSignal
+ContainerUser: linux=LinuxContainerUser
+DaemonEndpoint: Port
+DownwardAPIProjection: items=DownwardAPIVolumeFile
+DownwardAPIVolumeFile: path fieldRef=ObjectFieldSelector resourceFieldRef=ResourceFieldSelector mode
+DownwardAPIVolumeSource: items=DownwardAPIVolumeFile defaultMode
+EmptyDirVolumeSource: medium sizeLimit
+EnvFromSource: prefix configMapRef=ConfigMapEnvSource secretRef=SecretEnvSource
+EnvVar: name value valueFrom=EnvVarSource
+EnvVarSource: fieldRef=ObjectFieldSelector resourceFieldRef=ResourceFieldSelector
+  configMapKeyRef=ConfigMapKeySelector secretKeyRef=SecretKeySelector fileKeyRef=FileKeySelector
+EphemeralContainer: name image command args workingDir ports=ContainerPort envFrom=EnvFromSource env=EnvVar
+  resources=ResourceRequirements resizePolicy=ContainerResizePolicy restartPolicy
+  restartPolicyRules=ContainerRestartRule volumeMounts=VolumeMount volumeDevices=VolumeDevice
+  livenessProbe=Probe readinessProbe=Probe startupProbe=Probe lifecycle=Lifecycle terminationMessagePath
+  terminationMessagePolicy imagePullPolicy securityContext=SecurityContext stdin stdinOnce tty
+  targetContainerName
+EphemeralVolumeSource: volumeClaimTemplate=PersistentVolumeClaimTemplate
+ExecAction: command
+FCVolumeSource: targetWWNs lun fsType readOnly wwids
+FileKeySelector: volumeName path key optional
+FlexVolumeSource: driver fsType secretRef=LocalObjectReference readOnly options
+FlockerVolumeSource: datasetName datasetUUID
+GCEPersistentDiskVolumeSource: pdName fsType partition readOnly
+GRPCAction: port service
+GitRepoVolumeSource: repository revision directory
+GlusterfsVolumeSource: endpoints path readOnly
+HTTPGetAction: path port host scheme httpHeaders=HTTPHeader
+HTTPHeader: name value
+HostAlias: ip hostnames
+HostIP: ip
+HostPathVolumeSource: path type
+ISCSIVolumeSource: targetPortal iqn lun iscsiInterface fsType readOnly portals chapAuthDiscovery
+  chapAuthSession secretRef=LocalObjectReference initiatorName
+ImageVolumeSource: reference pullPolicy
+ImageVolumeStatus: imageRef
+KeyToPath: key path mode
+LabelSelector: matchLabels matchExpressions=LabelSelectorRequirement
+LabelSelectorRequirement: key operator values
+Lifecycle: postStart=LifecycleHandler preStop=LifecycleHandler stopSignal
+LifecycleHandler: exec=ExecAction httpGet=HTTPGetAction tcpSocket=TCPSocketAction sleep=SleepAction
+LinuxContainerUser: uid gid supplementalGroups
+LocalObjectReference: name
+ManagedFieldsEntry: manager operation apiVersion time fieldsType fieldsV1 subresource
+NFSVolumeSource: server path readOnly
+Node: apiVersion kind metadata=ObjectMeta spec=NodeSpec status=NodeStatus
+NodeAddress: type address
+NodeAffinity: requiredDuringSchedulingIgnoredDuringExecution=NodeSelector
+  preferredDuringSchedulingIgnoredDuringExecution=PreferredSchedulingTerm
+NodeAllocatableResourceClaimStatus: resourceClaimName containers resources
+NodeCondition: type status lastHeartbeatTime lastTransitionTime reason message
+NodeConfigSource: configMap=ConfigMapNodeConfigSource
+NodeConfigStatus: assigned=NodeConfigSource active=NodeConfigSource lastKnownGood=NodeConfigSource error
+NodeDaemonEndpoints: kubeletEndpoint=DaemonEndpoint
+NodeFeatures: supplementalGroupsPolicy
+NodeRuntimeHandler: name features=NodeRuntimeHandlerFeatures
+NodeRuntimeHandlerFeatures: recursiveReadOnlyMounts userNamespaces
+NodeSelector: nodeSelectorTerms=NodeSelectorTerm
+NodeSelectorRequirement: key operator values
+NodeSelectorTerm: matchExpressions=NodeSelectorRequirement matchFields=NodeSelectorRequirement
+NodeSpec: podCIDR podCIDRs providerID unschedulable taints=Taint configSource=NodeConfigSource externalID
+NodeStatus: capacity allocatable phase conditions=NodeCondition addresses=NodeAddress
+  daemonEndpoints=NodeDaemonEndpoints nodeInfo=NodeSystemInfo images=ContainerImage volumesInUse
+  volumesAttached=AttachedVolume config=NodeConfigStatus runtimeHandlers=NodeRuntimeHandler
+  features=NodeFeatures declaredFeatures
+NodeSwapStatus: capacity
+NodeSystemInfo: machineID systemUUID bootID kernelVersion osImage containerRuntimeVersion kubeletVersion
+  kubeProxyVersion operatingSystem architecture swap=NodeSwapStatus
+ObjectFieldSelector: apiVersion fieldPath
+ObjectMeta: name generateName namespace selfLink uid resourceVersion generation creationTimestamp
+  deletionTimestamp deletionGracePeriodSeconds labels annotations ownerReferences=OwnerReference finalizers
+  managedFields=ManagedFieldsEntry
+OwnerReference: apiVersion kind name uid controller blockOwnerDeletion
+PersistentVolumeClaimSpec: accessModes selector=LabelSelector resources=VolumeResourceRequirements
+  volumeName storageClassName volumeMode dataSource=TypedLocalObjectReference
+  dataSourceRef=TypedObjectReference volumeAttributesClassName
+PersistentVolumeClaimTemplate: metadata=ObjectMeta spec=PersistentVolumeClaimSpec
+PersistentVolumeClaimVolumeSource: claimName readOnly
+PhotonPersistentDiskVolumeSource: pdID fsType
+Pod: apiVersion kind metadata=ObjectMeta spec=PodSpec status=PodStatus
+PodAffinity: requiredDuringSchedulingIgnoredDuringExecution=PodAffinityTerm
+  preferredDuringSchedulingIgnoredDuringExecution=WeightedPodAffinityTerm
+PodAffinityTerm: labelSelector=LabelSelector namespaces topologyKey namespaceSelector=LabelSelector
+  matchLabelKeys mismatchLabelKeys
+PodAntiAffinity: requiredDuringSchedulingIgnoredDuringExecution=PodAffinityTerm
+  preferredDuringSchedulingIgnoredDuringExecution=WeightedPodAffinityTerm
+PodCertificateProjection: signerName keyType maxExpirationSeconds credentialBundlePath keyPath
+  certificateChainPath userAnnotations
+PodCondition: type observedGeneration status lastProbeTime lastTransitionTime reason message
+PodDNSConfig: nameservers searches options=PodDNSConfigOption
+PodDNSConfigOption: name value
+PodExtendedResourceClaimStatus: requestMappings=ContainerExtendedResourceRequest resourceClaimName
+PodIP: ip
+PodOS: name
+PodReadinessGate: conditionType
+PodResourceClaim: name resourceClaimName resourceClaimTemplateName
+PodResourceClaimStatus: name resourceClaimName
+PodSchedulingGate: name
+PodSchedulingGroup: podGroupName
+PodSecurityContext: seLinuxOptions=SELinuxOptions windowsOptions=WindowsSecurityContextOptions runAsUser
+  runAsGroup runAsNonRoot supplementalGroups supplementalGroupsPolicy fsGroup sysctls=Sysctl
+  fsGroupChangePolicy seccompProfile=SeccompProfile appArmorProfile=AppArmorProfile seLinuxChangePolicy
+PodSpec: volumes=Volume initContainers=Container containers=Container ephemeralContainers=EphemeralContainer
+  restartPolicy terminationGracePeriodSeconds activeDeadlineSeconds dnsPolicy nodeSelector
+  serviceAccountName serviceAccount automountServiceAccountToken nodeName hostNetwork hostPID hostIPC
+  shareProcessNamespace securityContext=PodSecurityContext imagePullSecrets=LocalObjectReference hostname
+  subdomain affinity=Affinity schedulerName tolerations=Toleration hostAliases=HostAlias priorityClassName
+  priority dnsConfig=PodDNSConfig readinessGates=PodReadinessGate runtimeClassName enableServiceLinks
+  preemptionPolicy overhead topologySpreadConstraints=TopologySpreadConstraint setHostnameAsFQDN os=PodOS
+  hostUsers schedulingGates=PodSchedulingGate resourceClaims=PodResourceClaim resources=ResourceRequirements
+  hostnameOverride schedulingGroup=PodSchedulingGroup
+PodStatus: observedGeneration phase conditions=PodCondition message reason nominatedNodeName hostIP
+  hostIPs=HostIP podIP podIPs=PodIP startTime initContainerStatuses=ContainerStatus
+  containerStatuses=ContainerStatus qosClass ephemeralContainerStatuses=ContainerStatus resize
+  resourceClaimStatuses=PodResourceClaimStatus extendedResourceClaimStatus=PodExtendedResourceClaimStatus
+  allocatedResources resources=ResourceRequirements
+  nodeAllocatableResourceClaimStatuses=NodeAllocatableResourceClaimStatus
+PortworxVolumeSource: volumeID fsType readOnly
+PreferredSchedulingTerm: weight preference=NodeSelectorTerm
+Probe: exec=ExecAction httpGet=HTTPGetAction tcpSocket=TCPSocketAction grpc=GRPCAction initialDelaySeconds
+  timeoutSeconds periodSeconds successThreshold failureThreshold terminationGracePeriodSeconds
+ProjectedVolumeSource: sources=VolumeProjection defaultMode
+QuobyteVolumeSource: registry volume readOnly user group tenant
+RBDVolumeSource: monitors image fsType pool user keyring secretRef=LocalObjectReference readOnly
+ResourceClaim: name request
+ResourceFieldSelector: containerName resource divisor
+ResourceHealth: resourceID health message
+ResourceRequirements: limits requests claims=ResourceClaim
+ResourceStatus: name resources=ResourceHealth
+SELinuxOptions: user role type level
+ScaleIOVolumeSource: gateway system secretRef=LocalObjectReference sslEnabled protectionDomain storagePool
+  storageMode volumeName fsType readOnly
+SeccompProfile: type localhostProfile
+SecretEnvSource: name optional
+SecretKeySelector: name key optional
+SecretProjection: name items=KeyToPath optional
+SecretVolumeSource: secretName items=KeyToPath defaultMode optional
+SecurityContext: capabilities=Capabilities privileged seLinuxOptions=SELinuxOptions
+  windowsOptions=WindowsSecurityContextOptions runAsUser runAsGroup runAsNonRoot readOnlyRootFilesystem
+  allowPrivilegeEscalation procMount seccompProfile=SeccompProfile appArmorProfile=AppArmorProfile
+ServiceAccountTokenProjection: audience expirationSeconds path
+SleepAction: seconds
+StorageOSVolumeSource: volumeName volumeNamespace fsType readOnly secretRef=LocalObjectReference
+Sysctl: name value
+TCPSocketAction: port host
+Taint: key value effect timeAdded
+Toleration: key operator value effect tolerationSeconds
+TopologySpreadConstraint: maxSkew topologyKey whenUnsatisfiable labelSelector=LabelSelector minDomains
+  nodeAffinityPolicy nodeTaintsPolicy matchLabelKeys
+TypedLocalObjectReference: apiGroup kind name
+TypedObjectReference: apiGroup kind name namespace
+Volume: name hostPath=HostPathVolumeSource emptyDir=EmptyDirVolumeSource
+  gcePersistentDisk=GCEPersistentDiskVolumeSource awsElasticBlockStore=AWSElasticBlockStoreVolumeSource
+  gitRepo=GitRepoVolumeSource secret=SecretVolumeSource nfs=NFSVolumeSource iscsi=ISCSIVolumeSource
+  glusterfs=GlusterfsVolumeSource persistentVolumeClaim=PersistentVolumeClaimVolumeSource
+  rbd=RBDVolumeSource flexVolume=FlexVolumeSource cinder=CinderVolumeSource cephfs=CephFSVolumeSource
+  flocker=FlockerVolumeSource downwardAPI=DownwardAPIVolumeSource fc=FCVolumeSource
+  azureFile=AzureFileVolumeSource configMap=ConfigMapVolumeSource
+  vsphereVolume=VsphereVirtualDiskVolumeSource quobyte=QuobyteVolumeSource azureDisk=AzureDiskVolumeSource
+  photonPersistentDisk=PhotonPersistentDiskVolumeSource projected=ProjectedVolumeSource
+  portworxVolume=PortworxVolumeSource scaleIO=ScaleIOVolumeSource storageos=StorageOSVolumeSource
+  csi=CSIVolumeSource ephemeral=EphemeralVolumeSource image=ImageVolumeSource
+VolumeDevice: name devicePath
+VolumeMount: name readOnly recursiveReadOnly mountPath subPath mountPropagation subPathExpr
+VolumeMountStatus: name mountPath readOnly recursiveReadOnly volumeStatus=VolumeStatus
+VolumeProjection: secret=SecretProjection downwardAPI=DownwardAPIProjection configMap=ConfigMapProjection
+  serviceAccountToken=ServiceAccountTokenProjection clusterTrustBundle=ClusterTrustBundleProjection
+  podCertificate=PodCertificateProjection
+VolumeResourceRequirements: limits requests
+VolumeStatus: image=ImageVolumeStatus
+VsphereVirtualDiskVolumeSource: volumePath fsType storagePolicyName storagePolicyID
+WeightedPodAffinityTerm: weight podAffinityTerm=PodAffinityTerm
+WindowsSecurityContextOptions: gmsaCredentialSpecName gmsaCredentialSpec runAsUserName hostProcess
+"""

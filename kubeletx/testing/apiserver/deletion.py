@@ -1,0 +1,98 @@
+"""What DELETE does: preconditions, grace, finalizers.
+
+A pod on a node is only marked: it keeps existing, with a deletion timestamp, until somebody deletes it
+with grace 0. Grace can be shortened and never prolonged. A pod without a node, or one that has ended, goes at
+once. With finalizers an object stays until the last one is removed. Source: apiserver,
+pkg/registry/rest/delete.go BeforeDelete, pkg/registry/generic/registry/store.go; kubernetes,
+pkg/registry/core/pod/strategy.go CheckGracefulDelete.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from .errors import Json, StatusError, conflict
+from .resources import Resource
+from .settings import Settings, timestamp
+
+
+def check_preconditions(resource: Resource, value: Json, options: Json) -> None:
+    """Raises StatusError 409 when the object is not the one that was meant."""
+    wanted = options.get("preconditions") or {}
+    metadata = value["metadata"]
+    uid, version = wanted.get("uid"), wanted.get("resourceVersion")
+    if uid and uid != metadata["uid"]:
+        raise _other(
+            resource,
+            metadata["name"],
+            f"the UID in the precondition ({uid}) does not match the UID in record ({metadata['uid']}). The object "
+            "might have been deleted and then recreated",
+        )
+    if version and version != metadata["resourceVersion"]:
+        raise _other(
+            resource,
+            metadata["name"],
+            f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record "
+            f"({metadata['resourceVersion']}). The object might have been modified",
+        )
+
+
+def _other(resource: Resource, name: str, problem: str) -> StatusError:
+    made = conflict(resource, name, problem)
+    kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+    made.message = f'Operation cannot be fulfilled on {kind} "{name}": {problem}'
+    made.details = {**(made.details or {}), "kind": resource.kind}
+    return made
+
+
+def mark_deleted(resource: Resource, value: Json, options: Json, settings: Settings) -> Json | None:
+    """The object with its deletion timestamp, to be stored; None when it is removed without one.
+
+    An object that comes back unchanged is being deleted already. Even a pod that goes at once is marked first,
+    so that watchers see MODIFIED before DELETED.
+    """
+    if resource.plural == "pods":
+        return _mark_pod(value, options, settings)
+    return _mark(value, 0, settings) if value["metadata"].get("finalizers") else None
+
+
+def is_gone(value: Json) -> bool:
+    """Whether nothing holds a deleted object any more."""
+    metadata = value["metadata"]
+    if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
+        return False
+    return not metadata.get("deletionGracePeriodSeconds")
+
+
+def _mark_pod(pod: Json, options: Json, settings: Settings) -> Json:
+    metadata = pod["metadata"]
+    asked: int | None = options.get("gracePeriodSeconds")
+    if asked is not None and asked < 0:
+        asked = 1
+    if "deletionTimestamp" in metadata:
+        return _shorten(pod, asked)
+    grace: int = asked if asked is not None else pod["spec"].get("terminationGracePeriodSeconds", 0)
+    if not pod["spec"].get("nodeName") or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+        grace = 0
+    return _mark(pod, 1 if grace < 0 else grace, settings)
+
+
+def _shorten(pod: Json, asked: int | None) -> Json:
+    metadata = pod["metadata"]
+    current = metadata.get("deletionGracePeriodSeconds", 0)
+    if asked is None or asked >= current:
+        return pod
+    deadline = datetime.fromisoformat(metadata["deletionTimestamp"]) + timedelta(seconds=asked - current)
+    changed = {"deletionTimestamp": timestamp(deadline), "deletionGracePeriodSeconds": asked}
+    return {**pod, "metadata": {**metadata, **changed}}
+
+
+def _mark(value: Json, grace: int, settings: Settings) -> Json:
+    metadata = value["metadata"]
+    if "deletionTimestamp" in metadata:
+        return value
+    moment = settings.now() + timedelta(seconds=grace)
+    changed = {"deletionTimestamp": timestamp(moment), "deletionGracePeriodSeconds": grace}
+    if metadata.get("generation"):
+        changed["generation"] = metadata["generation"] + 1
+    return {**value, "metadata": {**metadata, **changed}}

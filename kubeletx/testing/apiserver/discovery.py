@@ -1,0 +1,93 @@
+"""What the server offers: versions, groups, resources. Source: apiserver, pkg/endpoints/discovery."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .errors import Json
+from .resources import READ_WRITE, RESOURCES, Resource, groups
+
+VERSION: Final = {
+    "major": "1",
+    "minor": "36",
+    "gitVersion": "v1.36.0-double",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "",
+    "compiler": "",
+    "platform": "linux/amd64",
+}
+
+
+def discover(path: str) -> Json | None:
+    """The answer to a discovery path; None for a path that is not served."""
+    match [part for part in path.split("/") if part]:
+        case ["version"]:
+            return dict(VERSION)
+        case ["api"]:
+            return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+        case ["apis"]:
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(one) for one in groups()]}
+        case ["api", "v1"]:
+            return _resources("", "v1")
+        case ["apis", group] if group in set(groups()):
+            return {"kind": "APIGroup", "apiVersion": "v1", **_group(group)}
+        case ["apis", group, "v1"] if group in set(groups()):
+            return _resources(group, f"{group}/v1")
+        case _:
+            return None
+
+
+def _group(name: str) -> Json:
+    version = {"groupVersion": f"{name}/v1", "version": "v1"}
+    return {"name": name, "versions": [version], "preferredVersion": version}
+
+
+def _resources(group: str, group_version: str) -> Json:
+    found = [entry for one in RESOURCES if one.group == group for entry in _entries(one)]
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": group_version,
+        "resources": found,
+    }
+
+
+def _entries(of: Resource) -> list[Json]:
+    main: Json = {
+        "name": of.plural,
+        "singularName": of.kind.lower(),
+        "namespaced": of.namespaced,
+        "kind": of.kind,
+        "verbs": list(READ_WRITE) if of.stored else ["create"],
+    }
+    if of.short_names:
+        main["shortNames"] = list(of.short_names)
+    if of.plural == "pods":
+        main["categories"] = ["all"]
+    return [
+        main,
+        *(
+            {
+                "name": f"{of.plural}/{name}",
+                "singularName": "",
+                "namespaced": of.namespaced,
+                "kind": kind,
+                "verbs": _verbs(name),
+            }
+            for name, kind in of.subresources.items()
+        ),
+    ]
+
+
+def _verbs(subresource: str) -> list[str]:
+    if subresource in ("binding", "eviction", "token"):
+        return ["create"]
+    if subresource == "log":
+        return ["get"]
+    return (
+        ["create", "get"]
+        if subresource in ("attach", "exec", "portforward", "proxy")
+        else ["get", "patch", "update"]
+    )

@@ -1,0 +1,256 @@
+"""`ApiServerDouble`: a small API server in a thread of the test's process.
+
+Real HTTPS on 127.0.0.1, real lists and watches, objects in memory. The server has its own thread and event loop,
+so tests of every kind can use it: plain ones, asynchronous ones, and those whose agent is another process. All
+methods may be called from any thread; they block for milliseconds only, so an asynchronous test calls them directly
+too. Only a call that the server answers with the help of the test's own loop (the log of a pod whose node runs in
+that loop) belongs into `asyncio.to_thread`.
+
+Objects outlive `stop` and `start`, which keeps the port, as those of a real server do in etcd.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from aiohttp import web
+
+from .authorization import Authorizer, Grant
+from .ca import CertificateAuthority, Pair
+from .client import ApiClient
+from .csr import signer
+from .faults import Faults
+from .handler import Handler
+from .kubeconfig import write_kubeconfig
+from .node_proxy import NodeProxy
+from .registry import Registry, Target
+from .request_log import RequestLog
+from .resources import resource
+from .reviews import Tokens
+from .settings import Settings
+from .store import Backup, Store
+from .users import AUTHENTICATED, MASTERS, User
+from .watching import Bookmark, Cut, End
+
+NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
+_NO_TIME_CHECK: Final = (
+    0x200000  # OpenSSL's X509_V_FLAG_NO_CHECK_TIME: expired certificates get 401, as upstream
+)
+_DEADLINE_SECONDS: Final = 60.0
+_MAX_BODY_BYTES: Final = 64 * 1024 * 1024
+
+T = TypeVar("T")
+
+
+class ApiServerDouble:
+    """The double. Use it as a context manager, or call `start` and `close`.
+
+    `admin` may do everything. `settings`, `faults` and `requests` may be used at any time.
+    """
+
+    def __init__(self, directory: Path, settings: Settings | None = None) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self.settings = settings or Settings()
+        self.authority = CertificateAuthority(directory / "pki")
+        self.ca_file = self.authority.ca_file
+        self.requests = RequestLog()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="api-server", daemon=True)
+        self._thread.start()
+        self.faults = Faults(self._soon)
+        self._store = Store()
+        self._registry = Registry(self._store, self.settings, signer(self.authority, self.settings))
+        self._tokens = Tokens(self._store, self.settings)
+        self._authorizer = Authorizer(self._store)
+        kubelet_client = self.authority.client("kube-apiserver-kubelet-client", ["system:masters"])
+        self._handler = Handler(
+            store=self._store,
+            registry=self._registry,
+            settings=self.settings,
+            tokens=self._tokens,
+            authorizer=self._authorizer,
+            proxy=NodeProxy(self._store, kubelet_client),
+            faults=self.faults,
+            log=self.requests,
+        )
+        self._serving = self.authority.server("apiserver")
+        self._runner: web.AppRunner | None = None
+        self._port = _free_port()
+        self.url = f"https://127.0.0.1:{self._port}"
+        self.admin_token = self.add_user("admin", [MASTERS])
+        self.admin = self.client(self.admin_token)
+        for name in NAMESPACES:
+            self._registry.create(Target(resource=resource("namespaces")), {"metadata": {"name": name}})
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- running ---
+
+    def start(self) -> None:
+        """Listen; always on the same port."""
+        self._run(self._start())
+
+    def stop(self) -> None:
+        """Close the port and all connections, watches in the middle; objects stay."""
+        self._run(self._stop())
+
+    def close(self) -> None:
+        """Stop for good and end the thread."""
+        self.faults.clear()
+        self.stop()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_DEADLINE_SECONDS)
+        self._loop.close()
+
+    # --- identities ---
+
+    def add_user(self, name: str, groups: Sequence[str] = ()) -> str:
+        """A bearer token of a user; everyone is in system:authenticated too."""
+        return self._tokens.add(User(name=name, groups=(*groups, AUTHENTICATED)))
+
+    def grant(self, grant: Grant) -> None:
+        """Give a right to a user or a group."""
+        self._authorizer.grants.append(grant)
+
+    def node_pair(self, name: str) -> Pair:
+        """Certificate of a node's agent."""
+        return self.authority.client(f"system:node:{name}", ["system:nodes"])
+
+    def client(self, credentials: Pair | str | None) -> ApiClient:
+        """A client for whoever has these credentials."""
+        return ApiClient(self.url, self.ca_file, credentials)
+
+    def node_client(self, name: str) -> ApiClient:
+        """A client for a node's agent."""
+        return self.client(self.node_pair(name))
+
+    def admin_kubeconfig(self) -> Path:
+        """A kubeconfig file that may do everything."""
+        return self.kubeconfig("admin", self.admin_token)
+
+    def node_kubeconfig(self, name: str) -> Path:
+        """A kubeconfig file of a node's agent."""
+        return self.kubeconfig(name, self.node_pair(name))
+
+    def bootstrap_kubeconfig(self) -> Path:
+        """A kubeconfig file with a bootstrap token, which may only ask for certificates."""
+        token = self.add_user("system:bootstrap:abcdef", ["system:bootstrappers"])
+        return self.kubeconfig("bootstrap", token)
+
+    def kubeconfig(self, name: str, credentials: Pair | str, embed: bool = False) -> Path:
+        """A kubeconfig file called ``NAME.kubeconfig`` for whoever has these credentials."""
+        path = self.directory / f"{name}.kubeconfig"
+        return write_kubeconfig(path, self.url, self.ca_file, credentials, embed)
+
+    # --- the state as a whole ---
+
+    @property
+    def revision(self) -> int:
+        """The resourceVersion of the last change."""
+        return self._store.revision
+
+    def backup(self) -> Backup:
+        """All objects as they are now."""
+        return self._call(self._store.backup)
+
+    def restore(self, backup: Backup) -> None:
+        """Go back to a backup; the version counter goes back too, and all watches are cut."""
+
+        def go_back() -> None:
+            self._store.restore(backup)
+            self._order(Cut())
+
+        self._call(go_back)
+
+    def forget_history(self) -> None:
+        """No watch and no continued list from before now: they get 410. Running watches go on."""
+        self._call(self._store.forget_history)
+
+    # --- watches ---
+
+    def watch_count(self, plural: str = "") -> int:
+        """How many watches are open, of one resource or of all."""
+        return self._call(
+            lambda: sum(not plural or one.asked.resource.plural == plural for one in self._handler.watches)
+        )
+
+    def cut_watches(self, plural: str = "", after_bytes: int | None = None) -> None:
+        """Close the connections of watches: now, or after so many bytes of their next event's line.
+
+        0 cuts before the line, a large number after it with its newline.
+        """
+        self._call(lambda: self._order(Cut(after_bytes), plural))
+
+    def end_watches(self, plural: str = "") -> None:
+        """End watches in an orderly way, as a server does at their time-out."""
+        self._call(lambda: self._order(End(), plural))
+
+    def send_bookmarks(self, plural: str = "") -> None:
+        """A bookmark now for every watch that allows them."""
+        self._call(lambda: self._order(Bookmark(), plural))
+
+    # --- inside ---
+
+    def _order(self, order: Cut | End | Bookmark, plural: str = "") -> None:
+        for watch in self._handler.watches:
+            if not plural or watch.asked.resource.plural == plural:
+                watch.orders.put_nowait(order)
+
+    async def _start(self) -> None:
+        if self._runner is not None:
+            return
+        app = web.Application(client_max_size=_MAX_BODY_BYTES)
+        app.router.add_route("*", "/{path:.*}", self._handler.handle)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self._port, ssl_context=self._tls(), reuse_address=True)
+        await site.start()
+
+    async def _stop(self) -> None:
+        if self._runner is None:
+            return
+        runner, self._runner = self._runner, None
+        self._order(Cut())
+        await runner.cleanup()
+
+    def _tls(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self._serving.cert_file, self._serving.key_file)
+        context.load_verify_locations(cafile=self.ca_file)
+        context.verify_mode = ssl.CERT_OPTIONAL
+        context.verify_flags |= ssl.VerifyFlags(_NO_TIME_CHECK)
+        return context
+
+    def _call(self, function: Callable[[], T]) -> T:
+        async def call() -> T:
+            return function()
+
+        return self._run(call())
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_DEADLINE_SECONDS)
+
+    def _soon(self, function: Callable[[], None]) -> None:
+        self._loop.call_soon_threadsafe(function)
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port

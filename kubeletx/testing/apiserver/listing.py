@@ -1,0 +1,121 @@
+"""LIST: selectors, pages, and which version of the world is shown.
+
+No version, or ``"0"``, is now; with resourceVersionMatch=Exact, or while a list is continued, it is the
+world at that version (410 when that is forgotten); otherwise anything not older. A version from the future
+is refused with 504. Items carry no kind and no apiVersion. Source: apiserver, pkg/endpoints/handlers/get.go,
+pkg/storage/etcd3/store.go, pkg/storage/continue.go.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from .errors import Json, StatusError, bad_request, continue_expired, expired, too_large_version
+from .requests import Asked
+from .selectors import Matcher, field_matcher, label_matcher
+from .store import Store, Stored
+
+_CONTINUE_VERSION: Final = "meta.k8s.io/v1"
+
+
+def matcher_of(asked: Asked) -> Callable[[Json], bool] | None:
+    """The test of a request's selectors; None when all objects pass. Raises StatusError 400."""
+    tests: list[Matcher] = [
+        test
+        for test in (
+            label_matcher(asked.query.get("labelSelector", "")),
+            field_matcher(asked.resource, asked.query.get("fieldSelector", "")),
+        )
+        if test is not None
+    ]
+    if not tests:
+        return None
+    return lambda obj: all(test(obj) for test in tests)
+
+
+def version_of(asked: Asked) -> int:
+    """The resourceVersion of the query as a number, 0 if there is none. Raises StatusError 400."""
+    text = asked.query.get("resourceVersion", "")
+    if text and not text.isdecimal():
+        raise bad_request(
+            f'invalid resource version: resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing '
+            f'"{text}": invalid syntax'
+        )
+    return int(text or 0)
+
+
+def list_objects(asked: Asked, store: Store) -> bytes:
+    """The list object as JSON. Raises StatusError."""
+    matches = matcher_of(asked)
+    limit = int(asked.query.get("limit") or 0)
+    token = asked.query.get("continue", "")
+    start, revision = _continued(token, asked, store) if token else ("", _revision(asked, store))
+    found = _at(asked, store, revision, bool(token))
+    selected = [one for one in found if matches is None or matches(one.value)]
+    rest = [one for one in selected if _position(one) > start] if start else selected
+    page = rest[:limit] if limit else rest
+    metadata: Json = {"resourceVersion": str(revision)}
+    if len(page) < len(rest):
+        metadata["continue"] = _token(revision, page[-1])
+        if matches is None:
+            metadata["remainingItemCount"] = len(rest) - len(page)
+    head = {
+        "kind": f"{asked.resource.kind}List",
+        "apiVersion": asked.resource.api_version,
+        "metadata": metadata,
+    }
+    items = b",".join(one.bare for one in page)
+    return msgspec.json.encode(head)[:-1] + b',"items":[' + items + b"]}"
+
+
+def _revision(asked: Asked, store: Store) -> int:
+    version, match = version_of(asked), asked.query.get("resourceVersionMatch", "")
+    if match and not asked.query.get("resourceVersion"):
+        raise StatusError(
+            422,
+            "Invalid",
+            'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is '
+            "forbidden unless resourceVersion is provided",
+            {"group": "meta.k8s.io", "kind": "ListOptions"},
+        )
+    if version > store.revision:
+        raise too_large_version(version, store.revision)
+    exact = match == "Exact" or (not match and version and asked.query.get("limit"))
+    return version if exact else store.revision
+
+
+def _at(asked: Asked, store: Store, revision: int, continued: bool) -> list[Stored]:
+    if revision == store.revision:
+        return list(store.all(asked.resource, asked.namespace))
+    found = store.all_at(asked.resource, revision, asked.namespace)
+    if found is None:
+        raise continue_expired() if continued else expired(revision, store.forgotten)
+    return found
+
+
+def _position(stored: Stored) -> str:
+    metadata = stored.value["metadata"]
+    return f"{metadata.get('namespace', '')}/{metadata['name']}"
+
+
+def _token(revision: int, last: Stored) -> str:
+    content = {"v": _CONTINUE_VERSION, "rv": revision, "start": _position(last)}
+    return base64.urlsafe_b64encode(json.dumps(content).encode()).decode()
+
+
+def _continued(token: str, asked: Asked, store: Store) -> tuple[str, int]:
+    if asked.query.get("resourceVersion"):
+        raise bad_request("specifying resource version is not allowed when using continue")
+    try:
+        content = json.loads(base64.urlsafe_b64decode(token))
+        start, revision = str(content["start"]), int(content["rv"])
+    except (ValueError, KeyError, TypeError) as err:
+        raise bad_request(f"continue key is not valid: {err}") from err
+    if revision > store.revision:
+        raise continue_expired()
+    return start, revision

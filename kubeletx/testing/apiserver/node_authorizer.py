@@ -1,0 +1,233 @@
+"""What the agent of a node may ask: the Node authorizer.
+
+A node reads what pods bound to it refer to, its own Node, its own lease and CSINode, and lists pods only of
+itself. Reasons are the real ones. Source: kubernetes, plugin/pkg/auth/authorizer/node/{node_authorizer,
+graph}.go; plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go NodeRules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from .errors import Json
+from .requests import Asked
+from .resources import resource
+from .selectors import field_terms
+from .store import Store
+
+LEASES: Final = "kube-node-lease"
+_READ: Final = ("get", "list", "watch")
+_LEASE_VERBS: Final = ("get", "create", "update", "patch", "delete")
+
+# What every node may do with resources that are not told apart by object.
+_RULES: Final[dict[str, tuple[str, ...]]] = {
+    "services": _READ,
+    "runtimeclasses": _READ,
+    "csidrivers": _READ,
+    "events": ("create", "update", "patch"),
+    "pods/status": ("update", "patch"),
+    "pods/eviction": ("create",),
+    "certificatesigningrequests": ("create", *_READ),
+    "tokenreviews": ("create",),
+    "subjectaccessreviews": ("create",),
+    "selfsubjectaccessreviews": ("create",),
+}
+
+
+def node_problem(asked: Asked, store: Store) -> str | None:
+    """Why a node may not do it, ``""`` for no special reason; None when it may."""
+    check = _CHECKS.get(asked.resource.plural)
+    if check is not None:
+        return check(asked, store)
+    what = asked.resource.plural + (f"/{asked.subresource}" if asked.subresource else "")
+    return None if asked.verb in _RULES.get(what, ()) else ""
+
+
+def _readable_object(asked: Asked, store: Store) -> str | None:
+    if asked.verb not in _READ:
+        return "can only read resources of this type"
+    if asked.subresource:
+        return "cannot read subresource"
+    if not asked.namespace:
+        return "can only read namespaced object of this type"
+    return _related(asked, store)
+
+
+def _single_object(asked: Asked, store: Store) -> str | None:
+    if asked.verb != "get":
+        return "can only get individual resources of this type"
+    if asked.subresource:
+        return "cannot get subresource"
+    return _related(asked, store)
+
+
+def _account(asked: Asked, store: Store) -> str | None:
+    if asked.subresource == "token":
+        if asked.verb != "create" or not asked.name:
+            return "can only create tokens for individual service accounts"
+        return _related(asked, store)
+    return _single_object(asked, store)
+
+
+def _related(asked: Asked, store: Store) -> str | None:
+    if not asked.name:
+        return "No Object name found"
+    node = asked.user.node_name
+    wanted = (asked.resource.plural, asked.namespace, asked.name)
+    if any(found == wanted for found in references(store, node)):
+        return None
+    return f"no relationship found between node '{node}' and this object"
+
+
+def _lease(asked: Asked, store: Store) -> str | None:
+    if asked.verb not in _LEASE_VERBS:
+        return "can only get, create, update, patch, or delete a node lease"
+    if asked.namespace != LEASES:
+        return f'can only access leases in the "{LEASES}" system namespace'
+    if asked.verb != "create" and asked.name != asked.user.node_name:
+        return "can only access node lease with the same name as the requesting node"
+    return None
+
+
+def _csi_node(asked: Asked, store: Store) -> str | None:
+    if asked.verb not in _LEASE_VERBS:
+        return "can only get, create, update, patch, or delete a CSINode"
+    if asked.verb != "create" and asked.name != asked.user.node_name:
+        return "can only access CSINode with the same name as the requesting node"
+    return None
+
+
+def _node(asked: Asked, store: Store) -> str | None:
+    node = asked.user.node_name
+    if asked.subresource:
+        allowed = asked.subresource == "status" and asked.verb in ("update", "patch")
+        return None if allowed else ""
+    if asked.verb in ("create", "update", "patch"):
+        return None
+    if asked.verb not in _READ:
+        return ""
+    if asked.name == node:
+        return None
+    what = f"'{asked.name}'" if asked.name else "all nodes"
+    return f"node '{node}' cannot read {what}, only its own Node object"
+
+
+def _pod(asked: Asked, store: Store) -> str | None:
+    if asked.subresource:
+        what = f"pods/{asked.subresource}"
+        return None if asked.verb in _RULES.get(what, ()) else ""
+    match asked.verb:
+        case "get":
+            return _single_object(asked, store)
+        case "list" | "watch":
+            terms = field_terms(asked.query.get("fieldSelector", ""))
+            if ("spec.nodeName", True, asked.user.node_name) in terms:
+                return None
+            return "can only list/watch pods with spec.nodeName field selector"
+        case "create" | "delete":
+            return None
+        case _:
+            return ""
+
+
+_CHECKS: Final[dict[str, Callable[[Asked, Store], str | None]]] = {
+    "secrets": _readable_object,
+    "configmaps": _readable_object,
+    "persistentvolumeclaims": _single_object,
+    "persistentvolumes": _single_object,
+    "volumeattachments": _single_object,
+    "serviceaccounts": _account,
+    "leases": _lease,
+    "csinodes": _csi_node,
+    "nodes": _node,
+    "pods": _pod,
+}
+
+
+def references(store: Store, node: str) -> Iterator[tuple[str, str, str]]:
+    """(resource, namespace, name) of everything that pods on a node refer to, the pods themselves included.
+
+    Pods that have ended count too, as long as they exist; mirror pods give access to nothing but themselves.
+    """
+    for stored in store.all(resource("pods")):
+        pod = stored.value
+        if pod["spec"].get("nodeName") != node:
+            continue
+        namespace = pod["metadata"]["namespace"]
+        yield "pods", namespace, pod["metadata"]["name"]
+        if "kubernetes.io/config.mirror" in (pod["metadata"].get("annotations") or {}):
+            continue
+        yield from pod_references(pod, namespace)
+        for claim in _claims(pod):
+            yield from _behind_claim(store, namespace, claim)
+    for stored in store.all(resource("volumeattachments")):
+        if (stored.value.get("spec") or {}).get("nodeName") == node:
+            yield "volumeattachments", "", stored.value["metadata"]["name"]
+
+
+def pod_references(pod: Json, namespace: str) -> Iterator[tuple[str, str, str]]:
+    """Secrets, config maps, claims and the service account that a pod names."""
+    spec = pod["spec"]
+    if spec.get("serviceAccountName"):
+        yield "serviceaccounts", namespace, spec["serviceAccountName"]
+    for secret in spec.get("imagePullSecrets", []):
+        yield "secrets", namespace, secret.get("name", "")
+    for container in _all_containers(spec):
+        for source in container.get("envFrom", []):
+            yield from _named(namespace, source, "secretRef", "configMapRef")
+        for variable in container.get("env", []):
+            yield from _named(namespace, variable.get("valueFrom") or {}, "secretKeyRef", "configMapKeyRef")
+    for volume in spec.get("volumes", []):
+        yield from _of_volume(namespace, volume)
+    for claim in _claims(pod):
+        yield "persistentvolumeclaims", namespace, claim
+
+
+def _all_containers(spec: Json) -> list[Json]:
+    return [
+        *spec.get("initContainers", []),
+        *spec.get("containers", []),
+        *spec.get("ephemeralContainers", []),
+    ]
+
+
+def _named(namespace: str, source: Json, secret: str, config_map: str) -> Iterator[tuple[str, str, str]]:
+    if found := source.get(secret):
+        yield "secrets", namespace, found.get("name", "")
+    if found := source.get(config_map):
+        yield "configmaps", namespace, found.get("name", "")
+
+
+def _of_volume(namespace: str, volume: Json) -> Iterator[tuple[str, str, str]]:
+    parts: list[Any] = [volume, *(volume.get("projected") or {}).get("sources", [])]
+    for part in parts:
+        if found := part.get("secret"):
+            yield "secrets", namespace, found.get("secretName") or found.get("name", "")
+        if found := part.get("configMap"):
+            yield "configmaps", namespace, found.get("name", "")
+    for kind in volume.values():
+        for field in ("secretRef", "nodePublishSecretRef"):
+            if isinstance(kind, dict) and kind.get(field):
+                yield "secrets", namespace, kind[field].get("name", "")
+
+
+def _claims(pod: Json) -> Iterator[str]:
+    for volume in pod["spec"].get("volumes", []):
+        if claim := volume.get("persistentVolumeClaim"):
+            yield claim.get("claimName", "")
+        elif "ephemeral" in volume:
+            yield f"{pod['metadata']['name']}-{volume['name']}"
+
+
+def _behind_claim(store: Store, namespace: str, claim: str) -> Iterator[tuple[str, str, str]]:
+    for stored in store.all(resource("persistentvolumes")):
+        spec = stored.value.get("spec") or {}
+        bound = spec.get("claimRef") or {}
+        if (bound.get("namespace"), bound.get("name")) == (namespace, claim):
+            yield "persistentvolumes", "", stored.value["metadata"]["name"]
+            for kind in spec.values():
+                for field in ("secretRef", "nodeStageSecretRef", "nodePublishSecretRef"):
+                    if isinstance(kind, dict) and kind.get(field):
+                        found = kind[field]
+                        yield "secrets", found.get("namespace") or namespace, found.get("name", "")

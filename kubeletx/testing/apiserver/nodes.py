@@ -1,0 +1,34 @@
+"""What an API server does to nodes. Source: kubernetes, pkg/registry/core/node/strategy.go;
+plugin/pkg/admission/nodetaint; pkg/apis/core/v1/defaults.go SetDefaults_NodeStatus."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .errors import Json
+
+NOT_READY: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+
+
+def admit_node(node: Json) -> Json:
+    """A new node: tainted until the node controller has seen it ready."""
+    spec = dict(node.get("spec") or {})
+    taints = list(spec.get("taints") or [])
+    if not any(one.get("key") == NOT_READY["key"] for one in taints):
+        taints.append(dict(NOT_READY))
+    return {**node, "spec": {**spec, "taints": taints}, "status": _defaulted(node.get("status") or {})}
+
+
+def change_node(old: Json, new: Json) -> Json:
+    """A node after a change of the main resource: its status stays."""
+    return {**new, "spec": new.get("spec") or {}, "status": old.get("status", {})}
+
+
+def change_node_status(old: Json, new: Json) -> Json:
+    """A node after a change of its status: its spec stays; labels and annotations change too."""
+    return {**new, "spec": old.get("spec", {}), "status": _defaulted(new.get("status") or {})}
+
+
+def _defaulted(status: Json) -> Json:
+    allocatable = {**status.get("capacity", {}), **(status.get("allocatable") or {})}
+    return {**status, "allocatable": allocatable} if allocatable else status

@@ -1,0 +1,112 @@
+"""Rules that hold for the metadata of every object, when it is created and when it is changed.
+
+Source: apiserver, pkg/registry/rest/{create,update}.go BeforeCreate and BeforeUpdate; apimachinery,
+pkg/api/validation/objectmeta.go.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import uuid
+from typing import Final
+
+from .errors import Json, bad_request, conflict, invalid
+from .resources import Resource
+from .settings import Settings, timestamp
+
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+_NAME: Final = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+_RULE: Final = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
+    "start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+_KEPT: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+_NEEDS_VERSION: Final = ("leases", "runtimeclasses", "csinodes", "csidrivers", "volumeattachments")
+
+
+def suffix() -> str:
+    """Five letters that make a name unique. Source: apimachinery, pkg/util/rand SafeEncodeString."""
+    return "".join(random.choices(_LETTERS, k=5))
+
+
+def new_object(resource: Resource, value: Json, namespace: str, settings: Settings) -> Json:
+    """The object with its identity, ready to be stored. Raises StatusError 400 or 422."""
+    metadata = dict(value.get("metadata") or {})
+    found = metadata.get("namespace") or namespace
+    if found != namespace:
+        raise bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    for field in ("uid", "resourceVersion", "generation", "selfLink", *_KEPT):
+        metadata.pop(field, None)
+    if not metadata.get("name") and metadata.get("generateName"):
+        metadata["name"] = metadata["generateName"] + suffix()
+    if not metadata.get("name"):
+        problem = "Required value: name or generateName is required"
+        raise invalid(resource, "", [("metadata.name", "FieldValueRequired", problem)])
+    name = metadata["name"]
+    if not isinstance(name, str) or not _NAME.match(name) or len(name) > 253:
+        raise invalid(
+            resource, str(name), [("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {_RULE}')]
+        )
+    if resource.namespaced:
+        metadata["namespace"] = namespace
+    metadata["uid"] = str(uuid.uuid4())
+    metadata["creationTimestamp"] = timestamp(settings.now())
+    if resource.counts_generations:
+        metadata["generation"] = 1
+    made = {"kind": resource.kind, "apiVersion": resource.api_version}
+    return {**made, **value, **made, "metadata": metadata}
+
+
+def changed_object(resource: Resource, old: Json, new: Json, is_patch: bool) -> Json:
+    """The object that replaces an old one: identity kept, optimistic lock checked.
+
+    A UID that differs is a failed precondition of a PUT and an immutable field of a patch. Raises StatusError
+    409 or 422.
+    """
+    before, metadata = old["metadata"], dict(new.get("metadata") or {})
+    name = before["name"]
+    version, uid = metadata.get("resourceVersion"), metadata.get("uid")
+    if uid and uid != before["uid"]:
+        if is_patch:
+            cause = ("metadata.uid", "FieldValueInvalid", f'Invalid value: "{uid}": field is immutable')
+            raise invalid(resource, name, [cause])
+        raise conflict(
+            resource,
+            name,
+            f"Precondition failed: UID in precondition: {uid}, UID in object meta: {before['uid']}",
+        )
+    if version and version != before["resourceVersion"]:
+        raise conflict(resource, name)
+    if not version and resource.plural in _NEEDS_VERSION:
+        problem = "Invalid value: 0: must be specified for an update"
+        raise invalid(resource, name, [("metadata.resourceVersion", "FieldValueInvalid", problem)])
+    _check_names(resource, before, metadata)
+    for field in _KEPT:
+        metadata.pop(field, None)
+        if field in before:
+            metadata[field] = before[field]
+    metadata["resourceVersion"] = before["resourceVersion"]
+    return {**new, "kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
+
+
+def _check_names(resource: Resource, before: Json, metadata: Json) -> None:
+    for field in ("name", "namespace"):
+        if not metadata.get(field) and field in before:
+            metadata[field] = before[field]
+        if metadata.get(field) != before.get(field):
+            raise bad_request(
+                f"the {field} of the object ({metadata.get(field)}) does not match the {field} on the URL "
+                f"({before.get(field)})"
+            )
+
+
+def next_generation(resource: Resource, old: Json, new: Json) -> Json:
+    """The new object, its generation one higher if the spec changed and the resource counts."""
+    if not resource.counts_generations or old.get("spec") == new.get("spec"):
+        return new
+    generation = old["metadata"].get("generation", 0) + 1
+    return {**new, "metadata": {**new["metadata"], "generation": generation}}

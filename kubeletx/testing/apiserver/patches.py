@@ -1,0 +1,237 @@
+"""The three patches of an API server: JSON patch, merge patch, strategic merge patch.
+
+Source: RFC 6902, RFC 7386; apimachinery, pkg/util/strategicpatch/patch.go with the patchMergeKey tags of
+staging/src/k8s.io/api/core/v1/types.go. Patches never change what they are given; they answer a new object.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Final
+
+from .errors import Json, bad_request, invalid
+from .resources import Resource
+
+JSON_PATCH: Final = "application/json-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+
+# Lists whose items are merged, by the name of the field and of the object around it.
+_MERGE_KEYS: Final[dict[tuple[str, str], str]] = {
+    ("metadata", "ownerReferences"): "uid",
+    ("spec", "containers"): "name",
+    ("spec", "initContainers"): "name",
+    ("spec", "ephemeralContainers"): "name",
+    ("spec", "volumes"): "name",
+    ("spec", "imagePullSecrets"): "name",
+    ("spec", "hostAliases"): "ip",
+    ("spec", "topologySpreadConstraints"): "topologyKey",
+    ("spec", "schedulingGates"): "name",
+    ("spec", "resourceClaims"): "name",
+    ("spec", "ports"): "port",
+    ("status", "conditions"): "type",
+    ("status", "podIPs"): "ip",
+    ("status", "hostIPs"): "ip",
+    ("status", "addresses"): "type",
+    ("status", "resourceClaimStatuses"): "name",
+    ("", "imagePullSecrets"): "name",
+    ("", "secrets"): "name",
+}
+_CONTAINER_KEYS: Final = {
+    "ports": "containerPort",
+    "env": "name",
+    "volumeMounts": "mountPath",
+    "volumeDevices": "devicePath",
+}
+_CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
+_MERGED_PRIMITIVES: Final = (("metadata", "finalizers"), ("spec", "podCIDRs"))
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """RFC 7386: null removes, objects are merged, everything else replaces."""
+    if not isinstance(patch, dict):
+        return copy.deepcopy(patch)
+    merged = dict(target) if isinstance(target, dict) else {}
+    for name, part in patch.items():
+        if part is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge_patch(merged.get(name), part)
+    return merged
+
+
+def json_patch(resource: Resource, target: Json, operations: Any) -> Json:
+    """RFC 6902. Raises StatusError 422 for an operation that cannot be done, 400 for nonsense."""
+    if not isinstance(operations, list):
+        raise bad_request(
+            "error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch"
+        )
+    patched: Any = copy.deepcopy(target)
+    for operation in operations:
+        try:
+            patched = _operate(patched, operation)
+        except (KeyError, IndexError, ValueError, TypeError) as err:
+            name = target["metadata"]["name"]
+            raise invalid(
+                resource, name, [("", "FieldValueInvalid", f"the patch cannot be applied: {err}")]
+            ) from err
+    return _object(patched)
+
+
+def strategic_patch(target: Json, patch: Json) -> Json:
+    """Objects and keyed lists are merged; the directives $patch, $retainKeys and their like are obeyed."""
+    return _object(_merge(target, patch, "", ""))
+
+
+def _object(value: Any) -> Json:
+    if not isinstance(value, dict):
+        raise bad_request("the patch leaves no object")
+    return value
+
+
+def _operate(document: Any, operation: Json) -> Any:
+    verb, path = operation["op"], _pointer(operation["path"])
+    if verb == "test":
+        if _at(document, path) != operation["value"]:
+            raise ValueError(f"testing value {operation['path']} failed")
+        return document
+    if verb == "remove":
+        return _take(document, path)
+    if verb == "add":
+        return _put(document, path, operation["value"], insert=True)
+    if verb == "replace":
+        _at(document, path)
+        return _put(document, path, operation["value"], insert=False)
+    source = _pointer(operation["from"])
+    value = copy.deepcopy(_at(document, source))
+    if verb == "move":
+        document = _take(document, source)
+    elif verb != "copy":
+        raise ValueError(f"unexpected kind: {verb}")
+    return _put(document, path, value, insert=True)
+
+
+def _pointer(text: str) -> list[str]:
+    return [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
+
+
+def _at(document: Any, path: list[str]) -> Any:
+    for part in path:
+        document = document[int(part)] if isinstance(document, list) else document[part]
+    return document
+
+
+def _put(document: Any, path: list[str], value: Any, insert: bool) -> Any:
+    if not path:
+        return value
+    parent, last = _at(document, path[:-1]), path[-1]
+    if isinstance(parent, dict):
+        parent[last] = value
+    elif last == "-":
+        parent.append(value)
+    elif insert:
+        if not 0 <= int(last) <= len(parent):
+            raise IndexError(f"index {last} is out of bounds")
+        parent.insert(int(last), value)
+    else:
+        parent[int(last)] = value
+    return document
+
+
+def _take(document: Any, path: list[str]) -> Any:
+    parent, last = _at(document, path[:-1]), path[-1]
+    del parent[int(last) if isinstance(parent, list) else last]
+    return document
+
+
+def _merge(target: Any, patch: Json, around: str, name: str) -> Any:
+    directive = patch.get("$patch")
+    if directive == "replace":
+        return _plain({key: part for key, part in patch.items() if key != "$patch"})
+    if directive == "delete":
+        return {}
+    merged = dict(target) if isinstance(target, dict) else {}
+    if (kept := patch.get("$retainKeys")) is not None:
+        merged = {key: part for key, part in merged.items() if key in kept}
+    for key, part in patch.items():
+        if key.startswith("$deleteFromPrimitiveList/"):
+            field = key.partition("/")[2]
+            merged[field] = [one for one in merged.get(field, []) if one not in part]
+        elif not key.startswith("$"):
+            _merge_field(merged, key, part, name)
+    for key, order in patch.items():
+        if key.startswith("$setElementOrder/"):
+            _order(merged, key.partition("/")[2], order, name)
+    return merged
+
+
+def _merge_field(merged: Json, field: str, part: Any, around: str) -> None:
+    if part is None:
+        merged.pop(field, None)
+    elif isinstance(part, dict):
+        merged[field] = _merge(merged.get(field), part, around, field)
+    elif isinstance(part, list):
+        merged[field] = _merge_list(merged.get(field) or [], part, around, field)
+    else:
+        merged[field] = part
+
+
+def _merge_key(around: str, field: str) -> str | None:
+    if around in _CONTAINERS:
+        return _CONTAINER_KEYS.get(field)
+    return _MERGE_KEYS.get((around, field))
+
+
+def _merge_list(target: list[Any], patch: list[Any], around: str, field: str) -> list[Any]:
+    if (around, field) in _MERGED_PRIMITIVES:
+        return target + [one for one in patch if one not in target]
+    if any(isinstance(one, dict) and one.get("$patch") == "replace" for one in patch):
+        return [_plain(one) for one in patch if one.get("$patch") != "replace"]
+    key = _merge_key(around, field)
+    if key is None:
+        return [_plain(one) for one in patch]
+    merged = list(target)
+    for item in patch:
+        if not isinstance(item, dict) or key not in item:
+            raise bad_request(f"map: {item!r} does not contain declared merge key: {key}")
+        places = [index for index, one in enumerate(merged) if one.get(key) == item[key]]
+        if item.get("$patch") == "delete":
+            merged = [one for one in merged if one.get(key) != item[key]]
+        elif places:
+            merged[places[0]] = _merge(merged[places[0]], item, around, field)
+        else:
+            merged.append(_merge({}, item, around, field))
+    return merged
+
+
+def _order(merged: Json, field: str, order: list[Any], around: str) -> None:
+    """Listed items come in the given order; others keep their place before the listed item that follows."""
+    items = merged.get(field)
+    if not items:
+        return
+    key = _merge_key(around, field)
+    wanted = [one.get(key) if isinstance(one, dict) else one for one in order]
+    ranks = {value: rank for rank, value in enumerate(wanted)}
+
+    def value_of(item: Any) -> Any:
+        return item.get(key) if isinstance(item, dict) else item
+
+    listed = sorted((one for one in items if value_of(one) in ranks), key=lambda one: ranks[value_of(one)])
+    result: list[Any] = []
+    remaining = iter(listed)
+    for item in items:
+        result.append(next(remaining) if value_of(item) in ranks else item)
+    merged[field] = result
+
+
+def _plain(value: Any) -> Any:
+    """A patch's value as data: without directives and nulls."""
+    if isinstance(value, dict):
+        return {
+            name: _plain(part)
+            for name, part in value.items()
+            if part is not None and not name.startswith("$")
+        }
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    return value

@@ -1,0 +1,278 @@
+"""What an API server does to pods: defaults, admission at creation, and which fields may change later.
+
+Defaults come from `kubeletx.kube.defaults`, rules from `kubeletx.kube.validation`; both follow upstream. Source:
+kubernetes, pkg/registry/core/pod/strategy.go; plugin/pkg/admission/{serviceaccount,priority,runtimeclass,
+defaulttolerationseconds}; pkg/apis/core/validation ValidatePodUpdate.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Final
+
+import msgspec
+
+from ...kube.core import Pod
+from ...kube.defaults import set_defaults
+from ...kube.qos import qos_class
+from ...kube.validation import validate_pod
+from .errors import Json, bad_request, forbidden, invalid
+from .objects import suffix
+from .resources import resource
+from .settings import Settings, timestamp
+from .store import Store
+
+MIRROR: Final = "kubernetes.io/config.mirror"
+TOKEN_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+ROOT_CA: Final = "kube-root-ca.crt"
+_TOKEN_SECONDS: Final = 3607
+_TOLERATED: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_SYSTEM_PRIORITIES: Final = {"system-node-critical": 2000001000, "system-cluster-critical": 2000000000}
+_MAY_CHANGE: Final = (
+    "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
+    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing "
+    "tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+PODS: Final = resource("pods")
+
+
+def admit_pod(pod: Json, store: Store, settings: Settings) -> Json:
+    """A pod that is being created, complete: defaults, admission, status. Raises StatusError."""
+    metadata = pod["metadata"]
+    is_mirror = MIRROR in (metadata.get("annotations") or {})
+    spec: Json = copy.deepcopy(pod.get("spec") or {})
+    _set_account_fields(spec)
+    if settings.service_account_admission and not is_mirror:
+        _admit_service_account(metadata, spec, store)
+    _admit_runtime_class(metadata, spec, store)
+    _admit_priority(metadata, spec, store)
+    _tolerate(spec)
+    made = {**pod, "spec": spec}
+    typed = _typed(made)
+    complete: Json = _with_missing(made, msgspec.to_builtins(set_defaults(typed)))
+    for container in _containers(complete["spec"]):
+        container.setdefault("resources", {})
+    complete["spec"].setdefault("securityContext", {})
+    _validate(complete)
+    complete["status"] = {"phase": "Pending", "qosClass": qos_class(_typed(complete).spec)}
+    return complete
+
+
+def change_pod(old: Json, new: Json) -> Json:
+    """A pod after a change of the main resource: its status stays. Raises StatusError 422."""
+    spec = _defaulted(new)["spec"]
+    if not _same_but_for(old["spec"], spec):
+        raise invalid(PODS, old["metadata"]["name"], [("spec", "FieldValueForbidden", _MAY_CHANGE)])
+    return {**new, "spec": spec, "status": old.get("status", {})}
+
+
+def change_pod_status(old: Json, new: Json) -> Json:
+    """A pod after a change of its status: spec, owners and finalizers stay. Raises StatusError 400 or 422."""
+    metadata = dict(new["metadata"])
+    _keep(metadata, old["metadata"], "ownerReferences")
+    status = {"qosClass": old.get("status", {}).get("qosClass"), **(new.get("status") or {})}
+    made = {**new, "metadata": metadata, "spec": old["spec"], "status": status}
+    _set_primary_ips(status, "podIP", "podIPs")
+    _set_primary_ips(status, "hostIP", "hostIPs")
+    _typed(made)
+    return made
+
+
+def change_ephemeral_containers(old: Json, new: Json) -> Json:
+    """A pod with more ephemeral containers; existing ones cannot change. Source: ValidatePodEphemeralContainersUpdate."""
+    before = {one["name"]: one for one in old["spec"].get("ephemeralContainers", [])}
+    spec = _defaulted(new)["spec"]
+    after = {one["name"]: one for one in spec.get("ephemeralContainers", [])}
+    for name, container in before.items():
+        if after.get(name) != container:
+            problem = f'Forbidden: existing ephemeral containers "{name}" may not be changed or removed'
+            cause = ("spec.ephemeralContainers", "FieldValueForbidden", problem)
+            raise invalid(PODS, old["metadata"]["name"], [cause])
+    kept = {**old["spec"], "ephemeralContainers": spec.get("ephemeralContainers", [])}
+    return {**new, "spec": kept, "status": old.get("status", {})}
+
+
+def resize_pod(old: Json, new: Json) -> Json:
+    """A pod whose containers want other cpu and memory; nothing else changes. Source: ValidatePodResize."""
+    wanted = {one["name"]: one.get("resources", {}) for one in _containers(_defaulted(new)["spec"])}
+    spec = copy.deepcopy(old["spec"])
+    for container in _containers(spec):
+        container["resources"] = wanted.get(container["name"], container.get("resources", {}))
+    made = {**new, "spec": spec, "status": old.get("status", {})}
+    if qos_class(_typed(made).spec) != old["status"].get("qosClass"):
+        problem = "Invalid value: the QOS class of the pod may not change because of a resize"
+        raise invalid(PODS, old["metadata"]["name"], [("metadata", "FieldValueInvalid", problem)])
+    return made
+
+
+def bind_pod(
+    pod: Json, node: str, annotations: dict[str, str], labels: dict[str, str], settings: Settings
+) -> Json:
+    """The pod on its node, with the condition PodScheduled. Source: registry/core/pod/storage setPodNodeAndMetadata."""
+    metadata = dict(pod["metadata"])
+    if annotations:
+        metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
+    if labels:
+        metadata["labels"] = {**metadata.get("labels", {}), **labels}
+    status = dict(pod.get("status", {}))
+    others = [one for one in status.get("conditions", []) if one["type"] != "PodScheduled"]
+    status["conditions"] = [*others, _scheduled(settings)]
+    return {**pod, "metadata": metadata, "spec": {**pod["spec"], "nodeName": node}, "status": status}
+
+
+def _scheduled(settings: Settings) -> Json:
+    return {"type": "PodScheduled", "status": "True", "lastTransitionTime": timestamp(settings.now())}
+
+
+def _defaulted(pod: Json) -> Json:
+    complete: Json = _with_missing(pod, msgspec.to_builtins(set_defaults(_typed(pod))))
+    for container in _containers(complete["spec"]):
+        container.setdefault("resources", {})
+    _set_account_fields(complete["spec"])
+    return complete
+
+
+def _keep(metadata: Json, before: Json, field: str) -> None:
+    metadata.pop(field, None)
+    if field in before:
+        metadata[field] = before[field]
+
+
+def _typed(pod: Json) -> Pod:
+    try:
+        return msgspec.convert(pod, Pod)
+    except msgspec.ValidationError as err:
+        raise bad_request(f'Pod in version "v1" cannot be handled as a Pod: json: {err}') from err
+
+
+def _validate(pod: Json) -> None:
+    plain = {**pod, "metadata": {**pod["metadata"], "annotations": {}}}
+    problems = validate_pod(_typed(plain), "")
+    if problems:
+        causes = [(one.field or "", "FieldValueInvalid", f"Invalid value: {one.problem}") for one in problems]
+        raise invalid(PODS, pod["metadata"]["name"], causes)
+
+
+def _with_missing(value: Any, defaults: Any) -> Any:
+    """A copy of the value with what only the defaults have."""
+    if isinstance(value, dict) and isinstance(defaults, dict):
+        merged = {name: _with_missing(part, defaults.get(name)) for name, part in value.items()}
+        return {**{name: part for name, part in defaults.items() if name not in value}, **merged}
+    if isinstance(value, list) and isinstance(defaults, list) and len(value) == len(defaults):
+        return [_with_missing(one, other) for one, other in zip(value, defaults, strict=True)]
+    return copy.deepcopy(value)
+
+
+def _containers(spec: Json) -> list[Json]:
+    return [*spec.get("initContainers", []), *spec.get("containers", [])]
+
+
+def _set_account_fields(spec: Json) -> None:
+    name = spec.get("serviceAccountName") or spec.get("serviceAccount")
+    if name:
+        spec["serviceAccountName"] = spec["serviceAccount"] = name
+
+
+def _admit_service_account(metadata: Json, spec: Json, store: Store) -> None:
+    name = spec.get("serviceAccountName") or "default"
+    spec["serviceAccountName"] = spec["serviceAccount"] = name
+    namespace = metadata["namespace"]
+    account = store.find(resource("serviceaccounts"), (namespace, name))
+    if account is None:
+        problem = f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found'
+        raise forbidden(PODS, metadata["name"], problem)
+    if not spec.get("imagePullSecrets") and account.value.get("imagePullSecrets"):
+        spec["imagePullSecrets"] = copy.deepcopy(account.value["imagePullSecrets"])
+    wanted = spec.get("automountServiceAccountToken", account.value.get("automountServiceAccountToken", True))
+    if wanted:
+        _mount_token(spec)
+
+
+def _mount_token(spec: Json) -> None:
+    volume = f"kube-api-access-{suffix()}"
+    mounted = False
+    for container in _containers(spec):
+        mounts = container.setdefault("volumeMounts", [])
+        if not any(mount.get("mountPath") == TOKEN_PATH for mount in mounts):
+            mounts.append({"name": volume, "readOnly": True, "mountPath": TOKEN_PATH})
+            mounted = True
+    if not mounted:
+        return
+    namespace_field = {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
+    sources = [
+        {"serviceAccountToken": {"expirationSeconds": _TOKEN_SECONDS, "path": "token"}},
+        {"configMap": {"name": ROOT_CA, "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": namespace_field}]}},
+    ]
+    projected = {"name": volume, "projected": {"sources": sources, "defaultMode": 420}}
+    spec["volumes"] = [*spec.get("volumes", []), projected]
+
+
+def _admit_runtime_class(metadata: Json, spec: Json, store: Store) -> None:
+    name = spec.get("runtimeClassName")
+    if not name:
+        return
+    found = store.find(resource("runtimeclasses"), ("", name))
+    if found is None:
+        raise forbidden(PODS, metadata["name"], f'pod rejected: RuntimeClass "{name}" not found')
+    overhead = (found.value.get("overhead") or {}).get("podFixed")
+    if overhead:
+        spec["overhead"] = dict(overhead)
+    scheduling = found.value.get("scheduling") or {}
+    if scheduling.get("nodeSelector"):
+        spec["nodeSelector"] = {**spec.get("nodeSelector", {}), **scheduling["nodeSelector"]}
+    if scheduling.get("tolerations"):
+        spec["tolerations"] = [*spec.get("tolerations", []), *scheduling["tolerations"]]
+
+
+def _admit_priority(metadata: Json, spec: Json, store: Store) -> None:
+    name = spec.get("priorityClassName")
+    found = store.find(resource("priorityclasses"), ("", name)) if name else None
+    if name in _SYSTEM_PRIORITIES:
+        spec["priority"] = _SYSTEM_PRIORITIES[name]
+    elif found is not None:
+        spec["priority"] = found.value.get("value", 0)
+        spec.setdefault("preemptionPolicy", found.value.get("preemptionPolicy", "PreemptLowerPriority"))
+    elif name:
+        raise forbidden(PODS, metadata["name"], f"no PriorityClass with name {name} was found")
+    else:
+        spec["priority"] = 0
+    spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
+
+
+def _tolerate(spec: Json) -> None:
+    tolerations = list(spec.get("tolerations", []))
+    for key in _TOLERATED:
+        if not any(_tolerates(one, key) for one in tolerations):
+            added = {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+            tolerations.append(added)
+    spec["tolerations"] = tolerations
+
+
+def _tolerates(toleration: Json, key: str) -> bool:
+    same_key, same_effect = toleration.get("key", key) == key, toleration.get("effect", "NoExecute")
+    return bool(same_key) and same_effect == "NoExecute"
+
+
+def _same_but_for(old: Json, new: Json) -> bool:
+    before, after = copy.deepcopy(old), copy.deepcopy(new)
+    for spec in (before, after):
+        spec.pop("activeDeadlineSeconds", None)
+        spec.pop("schedulingGates", None)
+        for container in _containers(spec):
+            container.pop("image", None)
+    kept = before.pop("tolerations", [])
+    if any(one not in after.get("tolerations", []) for one in kept):
+        return False
+    after.pop("tolerations", None)
+    if before.get("terminationGracePeriodSeconds", 0) < 0:
+        before["terminationGracePeriodSeconds"] = 1
+    return bool(before == after)
+
+
+def _set_primary_ips(status: Json, one: str, several: str) -> None:
+    """podIP is the first of podIPs. Source: pkg/apis/core/v1/conversion.go Convert_v1_PodStatus."""
+    if status.get(several):
+        status[one] = status[several][0].get("ip")
+    elif status.get(one):
+        status[several] = [{"ip": status[one]}]

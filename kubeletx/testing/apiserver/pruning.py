@@ -1,0 +1,60 @@
+"""Dropping what an API server does not know: unknown fields of pods and nodes, and everything that is null.
+
+Source: apimachinery, pkg/runtime/serializer/json: unknown fields are ignored unless strict validation is
+asked for, so they are not stored. Objects of other resources keep all they are given.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from .core_fields import FIELDS
+from .errors import Json
+
+
+def _parse(text: str) -> dict[str, dict[str, str]]:
+    types: dict[str, dict[str, str]] = {}
+    for line in text.replace("\n  ", " ").splitlines():
+        name, _, fields = line.partition(": ")
+        pairs = (field.partition("=") for field in fields.split())
+        types[name] = {field: kind for field, _, kind in pairs}
+    return types
+
+
+_TYPES: Final = _parse(FIELDS)
+
+
+def prune(value: Json) -> Json:
+    """A copy with only known fields and without nulls; managedFields are never kept."""
+    kind = value.get("kind", "")
+    kept: Json = _known(value, kind) if kind in ("Pod", "Node") else without_nulls(value)
+    metadata = kept.get("metadata")
+    if isinstance(metadata, dict):
+        metadata.pop("managedFields", None)
+    return kept
+
+
+def without_nulls(value: Any) -> Any:
+    """A deep copy in which null is as if it were not there."""
+    if isinstance(value, dict):
+        return {name: without_nulls(part) for name, part in value.items() if part is not None}
+    if isinstance(value, list):
+        return [without_nulls(part) for part in value]
+    return value
+
+
+def _known(value: Any, kind: str) -> Any:
+    if not kind:
+        return without_nulls(value)
+    if isinstance(value, list):
+        return [_known(part, kind) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if kind.startswith("*"):
+        return {name: _known(part, kind[1:]) for name, part in value.items() if part is not None}
+    fields = _TYPES[kind]
+    return {
+        name: _known(part, fields[name])
+        for name, part in value.items()
+        if name in fields and part is not None
+    }

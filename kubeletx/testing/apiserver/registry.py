@@ -1,0 +1,269 @@
+"""Creating, changing and deleting objects: the strategies of an API server over the store.
+
+`admit` is asked before each write with the object as it was and as it will be; it raises to refuse
+(`node_restriction`). Source: apiserver, pkg/registry/generic/registry/store.go and the strategies of
+pkg/registry/*; each special resource has its own file.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from . import deletion, nodes, patches, pods
+from .csr import approved_by, sign_if_approved, strip_new_request
+from .errors import (
+    Json,
+    StatusError,
+    already_exists,
+    bad_request,
+    conflict,
+    not_found,
+)
+from .objects import changed_object, new_object, next_generation
+from .pruning import prune
+from .resources import Resource, resource
+from .settings import Settings
+from .store import Key, Store, Stored
+
+Admit = Callable[[str, Json | None, Json | None], None]
+"""Called with CREATE, UPDATE or DELETE, the old object and the new one."""
+
+_CREATED_BY_PUT: Final = ("leases", "events")
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request is about."""
+
+    resource: Resource
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+    @property
+    def key(self) -> Key:
+        """Its key in the store."""
+        return self.namespace, self.name
+
+
+def allow_all(verb: str, old: Json | None, new: Json | None) -> None:
+    """An `Admit` that refuses nothing."""
+
+
+class Registry:
+    """All changes of objects go through here."""
+
+    def __init__(self, store: Store, settings: Settings, sign: Callable[[Json], str]) -> None:
+        self.store = store
+        self.settings = settings
+        self._sign = sign
+
+    def get(self, target: Target) -> Stored:
+        """The object. Raises StatusError 404."""
+        found = self.store.find(target.resource, target.key)
+        if found is None:
+            raise not_found(target.resource, target.name)
+        return found
+
+    def create(self, target: Target, body: Json, admit: Admit = allow_all, dry_run: bool = False) -> Stored:
+        """Store a new object. Raises StatusError."""
+        of = target.resource
+        self._check_namespace(target)
+        made = new_object(of, prune(_checked(of, body)), target.namespace, self.settings)
+        if self.store.find(of, (target.namespace, made["metadata"]["name"])) is not None:
+            admit("CREATE", None, made)
+            raise already_exists(of, made["metadata"]["name"])
+        made = self._prepared(of, made)
+        admit("CREATE", None, made)
+        if dry_run:
+            return Stored(made, msgspec.json.encode(made), b"", 0)
+        stored = self.store.put(of, made)
+        self._after_creation(of, stored)
+        return self.get(msgspec.structs.replace(target, name=stored.value["metadata"]["name"]))
+
+    def update(self, target: Target, body: Json, admit: Admit = allow_all) -> tuple[Stored, bool]:
+        """Replace an object; the second value says whether it was created. Raises StatusError."""
+        if self.store.find(target.resource, target.key) is None and not target.subresource:
+            if target.resource.plural not in _CREATED_BY_PUT:
+                raise not_found(target.resource, target.name)
+            if _checked(target.resource, body).get("metadata", {}).get("resourceVersion"):
+                raise not_found(target.resource, target.name)
+            return self.create(target, body, admit), True
+        old = self.get(target)
+        new = prune(_checked(target.resource, body))
+        return self._change(target, old, new, admit, is_patch=False), False
+
+    def patch(self, target: Target, body: Any, media_type: str, admit: Admit = allow_all) -> Stored:
+        """Change parts of an object. Raises StatusError."""
+        old = self.get(target)
+        if media_type == patches.JSON_PATCH:
+            patched = patches.json_patch(target.resource, old.value, body)
+        elif not isinstance(body, dict):
+            raise bad_request("error decoding patch: the patch is not an object")
+        elif media_type == patches.MERGE_PATCH:
+            patched = patches.merge_patch(old.value, body)
+        elif media_type == patches.STRATEGIC_PATCH:
+            patched = patches.strategic_patch(old.value, body)
+        else:
+            raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+        return self._change(target, old, prune(patched), admit, is_patch=True)
+
+    def delete(self, target: Target, options: Json, admit: Admit = allow_all) -> tuple[Stored, bool]:
+        """Delete or mark an object; the second value says whether it is gone. Raises StatusError."""
+        old = self.get(target)
+        deletion.check_preconditions(target.resource, old.value, options)
+        admit("DELETE", old.value, None)
+        marked = deletion.mark_deleted(target.resource, old.value, options, self.settings)
+        if marked is None:
+            return self.store.remove(target.resource, target.key), True
+        if marked is not old.value:
+            old = self.store.put(target.resource, marked)
+        if not deletion.is_gone(old.value):
+            return old, False
+        return self.store.remove(target.resource, target.key), True
+
+    def evict(self, target: Target, body: Json, admit: Admit = allow_all) -> None:
+        """Delete a pod with the options of an Eviction; there are no disruption budgets here.
+
+        Source: kubernetes, pkg/registry/core/pod/storage/eviction.go.
+        """
+        pod = self.get(target)
+        name = (body.get("metadata") or {}).get("name")
+        if name != target.name:
+            raise bad_request("name in URL does not match name in Eviction object")
+        admit("CREATE", pod.value, body)
+        self.delete(target, body.get("deleteOptions") or {})
+
+    def bind(self, target: Target, body: Json) -> None:
+        """Put a pod on a node. Source: kubernetes, pkg/registry/core/pod/storage/storage.go BindingREST."""
+        pod = self.get(target).value
+        node = (body.get("target") or {}).get("name")
+        if not node:
+            raise bad_request("target.name is missing")
+        binding = msgspec.structs.replace(target.resource, plural="pods/binding")
+        if pod["metadata"].get("deletionTimestamp"):
+            problem = f"pod {target.name} is being deleted, cannot be assigned to a host"
+            raise conflict(binding, target.name, problem)
+        current = pod["spec"].get("nodeName")
+        if current:
+            problem = f'pod {target.name} is already assigned to node "{current}"'
+            raise conflict(binding, target.name, problem)
+        metadata = body.get("metadata") or {}
+        bound = pods.bind_pod(
+            pod, node, metadata.get("annotations") or {}, metadata.get("labels") or {}, self.settings
+        )
+        self.store.put(target.resource, bound)
+
+    def _change(self, target: Target, old: Stored, new: Json, admit: Admit, is_patch: bool) -> Stored:
+        of = target.resource
+        new = changed_object(of, old.value, new, is_patch)
+        new = self._strategy(target, copy.deepcopy(old.value), new)
+        new = next_generation(of, old.value, new)
+        admit("UPDATE", old.value, new)
+        if deletion.is_gone(new) and not deletion.is_gone(old.value):
+            self.store.remove(of, target.key)
+            return Stored(new, msgspec.json.encode(new), b"", old.revision)
+        return self._signed(of, self.store.put(of, new))
+
+    def _strategy(self, target: Target, old: Json, new: Json) -> Json:
+        match target.resource.plural, target.subresource:
+            case "pods", "":
+                return pods.change_pod(old, new)
+            case "pods", "status":
+                return pods.change_pod_status(old, new)
+            case "pods", "ephemeralcontainers":
+                return pods.change_ephemeral_containers(old, new)
+            case "pods", "resize":
+                return pods.resize_pod(old, new)
+            case "nodes", "":
+                return nodes.change_node(old, new)
+            case "nodes", "status":
+                return nodes.change_node_status(old, new)
+            case "certificatesigningrequests", "approval":
+                return approved_by(old, new, self.settings)
+            case _, "status":
+                return {**old, "metadata": new["metadata"], "status": new.get("status") or {}}
+            case _ if target.resource.status_subresource:
+                return {**new, "status": old.get("status", {})}
+            case _:
+                return new
+
+    def _prepared(self, of: Resource, made: Json) -> Json:
+        match of.plural:
+            case "pods":
+                return pods.admit_pod(made, self.store, self.settings)
+            case "nodes":
+                return nodes.admit_node(made)
+            case "namespaces":
+                return _new_namespace(made)
+            case "certificatesigningrequests":
+                return strip_new_request(made, self.settings)
+            case "secrets":
+                return _new_secret(made)
+            case _ if of.status_subresource:
+                return {**made, "status": {}}
+            case _:
+                return made
+
+    def _after_creation(self, of: Resource, stored: Stored) -> None:
+        self._signed(of, stored)
+        if of.plural == "namespaces" and self.settings.controllers:
+            self._fill_namespace(stored.value["metadata"]["name"])
+
+    def _signed(self, of: Resource, stored: Stored) -> Stored:
+        if of.plural != "certificatesigningrequests" or not self.settings.controllers:
+            return stored
+        signed = sign_if_approved(stored.value, self._sign)
+        return stored if signed is None else self.store.put(of, signed)
+
+    def _fill_namespace(self, name: str) -> None:
+        """What the controllers of service accounts and of the root certificate do."""
+        account = Target(resource=resource("serviceaccounts"), namespace=name)
+        self.create(account, {"metadata": {"name": "default"}})
+        config = Target(resource=resource("configmaps"), namespace=name)
+        self.create(config, {"metadata": {"name": pods.ROOT_CA}, "data": {"ca.crt": self._sign({})}})
+
+    def _check_namespace(self, target: Target) -> None:
+        namespaces = resource("namespaces")
+        if target.namespace and self.store.find(namespaces, ("", target.namespace)) is None:
+            raise not_found(namespaces, target.namespace)
+
+
+def _checked(of: Resource, body: Any) -> Json:
+    """The body if it can be an object of the resource. Raises StatusError 400."""
+    if not isinstance(body, dict):
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {of.kind}): couldn't get version/kind"
+        )
+    kind, version = body.get("kind") or of.kind, body.get("apiVersion") or of.api_version
+    if (kind, version) != (of.kind, of.api_version):
+        raise bad_request(
+            f'{kind} in version "{version}" cannot be handled as a {of.kind}: unknown conversion'
+        )
+    metadata = body.get("metadata") or {}
+    for field in ("name", "generateName", "namespace", "uid", "resourceVersion"):
+        if not isinstance(metadata.get(field) or "", str):
+            raise bad_request(
+                f'{of.kind} in version "{of.version}" cannot be handled as a {of.kind}: json: cannot unmarshal '
+                f"number into Go struct field ObjectMeta.metadata.{field} of type string"
+            )
+    return body
+
+
+def _new_namespace(made: Json) -> Json:
+    metadata = made["metadata"]
+    labels = {**metadata.get("labels", {}), "kubernetes.io/metadata.name": metadata["name"]}
+    spec = {"finalizers": ["kubernetes"]}
+    return {**made, "metadata": {**metadata, "labels": labels}, "spec": spec, "status": {"phase": "Active"}}
+
+
+def _new_secret(made: Json) -> Json:
+    """stringData becomes data. Source: pkg/apis/core/v1/conversion.go Convert_v1_Secret_To_core_Secret."""
+    made = {"type": "Opaque", **made}
+    texts = made.pop("stringData", None) or {}
+    encoded = {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
+    return {**made, "data": {**(made.get("data") or {}), **encoded}} if encoded else made

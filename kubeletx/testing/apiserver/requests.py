@@ -1,0 +1,88 @@
+"""What a request asks for: verb, resource, namespace, name, subresource. Source: apiserver,
+pkg/endpoints/request/requestinfo.go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from .resources import BY_PATH, Resource
+from .selectors import field_terms
+from .users import User
+
+_VERBS: Final = {
+    "POST": "create",
+    "PUT": "update",
+    "PATCH": "patch",
+    "DELETE": "delete",
+    "GET": "get",
+    "HEAD": "get",
+}
+_TRUE: Final = ("true", "1", "t")
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A request on a resource. `rest` is what follows a proxy subresource in the path."""
+
+    verb: str
+    resource: Resource
+    user: User
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    rest: str = ""
+    query: Mapping[str, str] = {}
+
+    def is_set(self, parameter: str) -> bool:
+        """Whether a parameter of the query is true."""
+        return self.query.get(parameter, "").lower() in _TRUE
+
+
+def parse(method: str, path: str, query: Mapping[str, str], user: User) -> Asked | None:
+    """The request; None for a path that is no resource."""
+    parts = [part for part in path.split("/") if part]
+    if parts[:1] == ["api"] and len(parts) > 2:
+        group, version, tail = "", parts[1], parts[2:]
+    elif parts[:1] == ["apis"] and len(parts) > 3:
+        group, version, tail = parts[1], parts[2], parts[3:]
+    else:
+        return None
+    namespace = ""
+    if tail[0] == "namespaces" and len(tail) > 2 and tail[2] not in ("status", "finalize"):
+        namespace, tail = tail[1], tail[2:]
+    of = BY_PATH.get((group, version, tail[0]))
+    if of is None or (namespace and not of.namespaced):
+        return None
+    name, subresource = ([*tail[1:3], "", ""])[:2]
+    rest = "/".join(tail[3:])
+    if name and of.namespaced and not namespace:
+        return None
+    if subresource and subresource not in of.subresources:
+        return None
+    return Asked(
+        verb=_verb(method, name, query),
+        resource=of,
+        user=user,
+        namespace=namespace,
+        name=name or _single_name(method, query),
+        subresource=subresource,
+        rest=rest,
+        query=query,
+    )
+
+
+def _verb(method: str, name: str, query: Mapping[str, str]) -> str:
+    verb = _VERBS.get(method, "")
+    if verb == "get" and not name:
+        return "watch" if query.get("watch", "").lower() in _TRUE else "list"
+    return "deletecollection" if verb == "delete" and not name else verb
+
+
+def _single_name(method: str, query: Mapping[str, str]) -> str:
+    """The name of a list's field selector, which authorizers see as the request's name."""
+    if method != "GET" or not query.get("fieldSelector"):
+        return ""
+    terms = field_terms(query["fieldSelector"])
+    return next((value for field, equal, value in terms if field == "metadata.name" and equal), "")

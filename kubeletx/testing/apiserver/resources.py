@@ -1,0 +1,202 @@
+"""Which resources the double serves, and what sets one apart from another.
+
+Names, kinds, short names and scopes are those of `kubectl api-resources`. Source: kubernetes,
+pkg/registry/*/rest/storage_*.go and the strategies beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+READ_WRITE: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+
+class Resource(msgspec.Struct, frozen=True, kw_only=True):
+    """One resource of the API.
+
+    `subresources` maps a name to the kind that it takes. `status_subresource`: the main resource drops status
+    and ``/status`` drops everything else. `counts_generations`: metadata.generation follows spec.
+    `returns_deleted`: DELETE answers the object and not a Status. `stored`: False for reviews, which are
+    answered and forgotten.
+    """
+
+    plural: str
+    kind: str
+    group: str = ""
+    version: str = "v1"
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    subresources: dict[str, str] = {}
+    status_subresource: bool = False
+    counts_generations: bool = False
+    returns_deleted: bool = False
+    stored: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """``v1`` or ``group/version``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def full_name(self) -> str:
+        """As errors name it: ``pods``, ``leases.coordination.k8s.io``."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def base(self) -> str:
+        """The path of its group and version: ``/api/v1``, ``/apis/node.k8s.io/v1``."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    def path(self, name: str = "", namespace: str = "", subresource: str = "") -> str:
+        """The path of the collection or of one object."""
+        scope = f"/namespaces/{namespace}" if namespace else ""
+        tail = f"/{name}" if name else ""
+        return f"{self.base}{scope}/{self.plural}{tail}" + (f"/{subresource}" if subresource else "")
+
+
+_POD_SUBRESOURCES: Final = {
+    "attach": "PodAttachOptions",
+    "binding": "Binding",
+    "ephemeralcontainers": "Pod",
+    "eviction": "Eviction",
+    "exec": "PodExecOptions",
+    "log": "Pod",
+    "portforward": "PodPortForwardOptions",
+    "resize": "Pod",
+    "status": "Pod",
+}
+
+RESOURCES: Final[tuple[Resource, ...]] = (
+    Resource(
+        plural="pods",
+        kind="Pod",
+        short_names=("po",),
+        subresources=_POD_SUBRESOURCES,
+        status_subresource=True,
+        counts_generations=True,
+        returns_deleted=True,
+    ),
+    Resource(
+        plural="nodes",
+        kind="Node",
+        namespaced=False,
+        short_names=("no",),
+        subresources={"status": "Node", "proxy": "NodeProxyOptions"},
+        status_subresource=True,
+    ),
+    Resource(plural="events", kind="Event", short_names=("ev",)),
+    Resource(plural="configmaps", kind="ConfigMap", short_names=("cm",)),
+    Resource(plural="secrets", kind="Secret"),
+    Resource(
+        plural="services",
+        kind="Service",
+        short_names=("svc",),
+        subresources={"status": "Service"},
+        status_subresource=True,
+        returns_deleted=True,
+    ),
+    Resource(
+        plural="serviceaccounts",
+        kind="ServiceAccount",
+        short_names=("sa",),
+        subresources={"token": "TokenRequest"},
+        returns_deleted=True,
+    ),
+    Resource(
+        plural="namespaces",
+        kind="Namespace",
+        namespaced=False,
+        short_names=("ns",),
+        subresources={"status": "Namespace"},
+        status_subresource=True,
+        returns_deleted=True,
+    ),
+    Resource(
+        plural="persistentvolumes",
+        kind="PersistentVolume",
+        namespaced=False,
+        short_names=("pv",),
+        subresources={"status": "PersistentVolume"},
+        status_subresource=True,
+        returns_deleted=True,
+    ),
+    Resource(
+        plural="persistentvolumeclaims",
+        kind="PersistentVolumeClaim",
+        short_names=("pvc",),
+        subresources={"status": "PersistentVolumeClaim"},
+        status_subresource=True,
+        returns_deleted=True,
+    ),
+    Resource(plural="leases", kind="Lease", group="coordination.k8s.io"),
+    Resource(plural="runtimeclasses", kind="RuntimeClass", group="node.k8s.io", namespaced=False),
+    Resource(
+        plural="csinodes", kind="CSINode", group="storage.k8s.io", namespaced=False, returns_deleted=True
+    ),
+    Resource(
+        plural="csidrivers", kind="CSIDriver", group="storage.k8s.io", namespaced=False, returns_deleted=True
+    ),
+    Resource(
+        plural="volumeattachments",
+        kind="VolumeAttachment",
+        group="storage.k8s.io",
+        namespaced=False,
+        subresources={"status": "VolumeAttachment"},
+        status_subresource=True,
+        returns_deleted=True,
+    ),
+    Resource(
+        plural="priorityclasses",
+        kind="PriorityClass",
+        group="scheduling.k8s.io",
+        namespaced=False,
+        short_names=("pc",),
+        counts_generations=True,
+    ),
+    Resource(
+        plural="certificatesigningrequests",
+        kind="CertificateSigningRequest",
+        group="certificates.k8s.io",
+        namespaced=False,
+        short_names=("csr",),
+        subresources={"status": "CertificateSigningRequest", "approval": "CertificateSigningRequest"},
+        status_subresource=True,
+    ),
+    Resource(
+        plural="tokenreviews",
+        kind="TokenReview",
+        group="authentication.k8s.io",
+        namespaced=False,
+        stored=False,
+    ),
+    Resource(
+        plural="subjectaccessreviews",
+        kind="SubjectAccessReview",
+        group="authorization.k8s.io",
+        namespaced=False,
+        stored=False,
+    ),
+    Resource(
+        plural="selfsubjectaccessreviews",
+        kind="SelfSubjectAccessReview",
+        group="authorization.k8s.io",
+        namespaced=False,
+        stored=False,
+    ),
+)
+
+BY_PATH: Final = {(one.group, one.version, one.plural): one for one in RESOURCES}
+_BY_PLURAL: Final = {one.plural: one for one in RESOURCES}
+
+
+def resource(plural: str) -> Resource:
+    """The resource of this plural name, such as ``pods``; KeyError for one that is not served."""
+    return _BY_PLURAL[plural]
+
+
+def groups() -> Iterator[str]:
+    """The named API groups, each once."""
+    yield from dict.fromkeys(one.group for one in RESOURCES if one.group)

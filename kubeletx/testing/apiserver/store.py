@@ -1,0 +1,180 @@
+"""Objects in memory under one counter of versions, as etcd holds them for an API server.
+
+Each change takes the next revision, which becomes the object's resourceVersion, and is remembered in a history
+from which watches start. History can be forgotten (then a watch from before it gets 410), and the whole
+state can be put back to an earlier one, as when etcd is restored from a backup: the counter goes back too.
+Source: apiserver, pkg/storage/etcd3/store.go; etcd's MVCC.
+
+Not safe for threads: everything runs in the server's event loop. Stored objects are never changed in place.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from .errors import Json
+from .resources import Resource
+
+Key = tuple[str, str]
+"""Namespace (``""`` for cluster-scoped objects) and name."""
+
+HISTORY: Final = 10_000
+FIRST_REVISION: Final = 100
+
+
+class Stored(msgspec.Struct, frozen=True, gc=False):
+    """An object at one version: its value, and its JSON so that lists need not be encoded again.
+
+    `bare` is the JSON without kind and apiVersion, as items of lists are written.
+    """
+
+    value: Json
+    raw: bytes
+    bare: bytes
+    revision: int
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of history. `before` is None when the object was created, `after` when it was removed.
+
+    `last` is what watchers get for a removal: the object as it was, at the revision of the removal.
+    """
+
+    revision: int
+    plural: str
+    before: Stored | None
+    after: Stored | None
+    last: Stored | None = None
+
+
+class Backup(msgspec.Struct, frozen=True):
+    """All objects at one moment, for `Store.restore`."""
+
+    revision: int
+    tables: dict[str, dict[Key, Stored]]
+
+
+def key_of(value: Json) -> Key:
+    """The key of an object."""
+    metadata = value["metadata"]
+    return metadata.get("namespace") or "", metadata["name"]
+
+
+class Store:
+    """Tables of objects by the plural name of their resource."""
+
+    def __init__(self) -> None:
+        self.revision = FIRST_REVISION
+        self.forgotten = FIRST_REVISION
+        """Changes up to this revision are no longer known."""
+        self._tables: dict[str, dict[Key, Stored]] = {}
+        self._history: deque[Change] = deque()
+        self._listeners: set[Callable[[Change], None]] = set()
+
+    def find(self, resource: Resource, key: Key) -> Stored | None:
+        """The object as it is now."""
+        return self._tables.get(resource.plural, {}).get(key)
+
+    def all(self, resource: Resource, namespace: str = "") -> Iterator[Stored]:
+        """Objects in order of namespace and name; of one namespace if it is given."""
+        table = self._tables.get(resource.plural, {})
+        for key in sorted(table):
+            if not namespace or key[0] == namespace:
+                yield table[key]
+
+    def all_at(self, resource: Resource, revision: int, namespace: str = "") -> list[Stored] | None:
+        """Objects as they were at an earlier revision; None when that is forgotten."""
+        if revision < self.forgotten:
+            return None
+        table = dict(self._tables.get(resource.plural, {}))
+        for change in reversed(self._history):
+            if change.revision <= revision:
+                break
+            if change.plural != resource.plural:
+                continue
+            if change.before is not None:
+                table[key_of(change.before.value)] = change.before
+            elif change.after is not None:
+                table.pop(key_of(change.after.value), None)
+        return [table[key] for key in sorted(table) if not namespace or key[0] == namespace]
+
+    def put(self, resource: Resource, value: Json) -> Stored:
+        """Create or replace the object at the next revision; one that equals the stored is not written.
+
+        Source: etcd3 store GuaranteedUpdate, which writes nothing when the bytes are the same.
+        """
+        key = key_of(value)
+        before = self.find(resource, key)
+        if before is not None and _same(before.value, value):
+            return before
+        self.revision += 1
+        after = _stored(value, self.revision)
+        self._tables.setdefault(resource.plural, {})[key] = after
+        self._note(Change(revision=self.revision, plural=resource.plural, before=before, after=after))
+        return after
+
+    def remove(self, resource: Resource, key: Key) -> Stored:
+        """Take the object away; answers it as watchers see it. It must exist."""
+        before = self._tables[resource.plural].pop(key)
+        self.revision += 1
+        last = _stored(before.value, self.revision)
+        self._note(
+            Change(revision=self.revision, plural=resource.plural, before=before, after=None, last=last)
+        )
+        return last
+
+    def since(self, resource: Resource, revision: int) -> list[Change] | None:
+        """Changes of a resource after a revision; None when they are forgotten."""
+        if revision < self.forgotten:
+            return None
+        return [one for one in self._history if one.revision > revision and one.plural == resource.plural]
+
+    def forget_history(self) -> None:
+        """No watch can start before now. The counter takes a step, so that now differs from the last list."""
+        self.revision += 1
+        self.forgotten = self.revision
+        self._history.clear()
+
+    def backup(self) -> Backup:
+        """All objects as they are now."""
+        return Backup(self.revision, {plural: dict(table) for plural, table in self._tables.items()})
+
+    def restore(self, backup: Backup) -> None:
+        """Be as at the backup, counter included; what happened since never did."""
+        self._tables = {plural: dict(table) for plural, table in backup.tables.items()}
+        self.revision = self.forgotten = backup.revision
+        self._history.clear()
+
+    def listen(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+        """Hear of every change from now on, until the answered function is called."""
+        self._listeners.add(listener)
+        return lambda: self._listeners.discard(listener)
+
+    def _note(self, change: Change) -> None:
+        self._history.append(change)
+        if len(self._history) > HISTORY:
+            self.forgotten = self._history.popleft().revision
+        for listener in tuple(self._listeners):
+            listener(change)
+
+
+def _same(one: Json, other: Json) -> bool:
+    return _without_version(one) == _without_version(other)
+
+
+def _without_version(value: Json) -> Json:
+    metadata = {name: part for name, part in value["metadata"].items() if name != "resourceVersion"}
+    return {**value, "metadata": metadata}
+
+
+def _stored(value: Json, revision: int) -> Stored:
+    metadata: dict[str, Any] = {**value["metadata"], "resourceVersion": str(revision)}
+    whole = {**value, "metadata": metadata}
+    bare = {name: part for name, part in whole.items() if name not in ("kind", "apiVersion")}
+    encoded = msgspec.json.encode(bare)
+    head = msgspec.json.encode({"kind": whole["kind"], "apiVersion": whole["apiVersion"]})
+    return Stored(whole, head[:-1] + b"," + encoded[1:], encoded, revision)

@@ -1,0 +1,69 @@
+"""Who asks: client certificates and bearer tokens.
+
+CN is the user, each O a group; a token is known by its text. Without credentials it is ``system:anonymous``; with
+wrong ones 401. An expired certificate is taken by TLS and refused with 401, as by a real server; one of
+a strange authority already fails in the handshake here, since Python's TLS cannot look at it later. Source:
+apiserver, pkg/authentication/request/{x509,bearertoken,anonymous}.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from .errors import unauthorized
+
+AUTHENTICATED: Final = "system:authenticated"
+NODES: Final = "system:nodes"
+MASTERS: Final = "system:masters"
+_NODE_PREFIX: Final = "system:node:"
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """A user as the API server sees them."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: dict[str, list[str]] = {}
+
+    @property
+    def node_name(self) -> str:
+        """The node whose agent this is; empty for everybody else."""
+        if NODES in self.groups and self.name.startswith(_NODE_PREFIX):
+            return self.name.removeprefix(_NODE_PREFIX)
+        return ""
+
+
+ANONYMOUS: Final = User(name="system:anonymous", groups=("system:unauthenticated",))
+
+
+def user_of(
+    certificate: Mapping[str, Any] | None, authorization: str, tokens: Mapping[str, User], now: datetime
+) -> User:
+    """The user of a request. `certificate` is what the TLS layer knows of the peer. Raises StatusError 401."""
+    if certificate:
+        return _by_certificate(certificate, now)
+    if not authorization:
+        return ANONYMOUS
+    scheme, _, token = authorization.partition(" ")
+    found = tokens.get(token.strip()) if scheme.lower() == "bearer" else None
+    if found is None:
+        raise unauthorized()
+    return found
+
+
+def _by_certificate(certificate: Mapping[str, Any], now: datetime) -> User:
+    start, end = (ssl.cert_time_to_seconds(certificate[field]) for field in ("notBefore", "notAfter"))
+    if not start <= now.timestamp() <= end:
+        raise unauthorized()
+    parts = [pair for relative in certificate["subject"] for pair in relative]
+    name = next((value for field, value in parts if field == "commonName"), "")
+    if not name:
+        raise unauthorized()
+    groups = tuple(value for field, value in parts if field == "organizationName")
+    return User(name=name, groups=(*groups, AUTHENTICATED))
