@@ -55,7 +55,7 @@ class EventReporter:
             try:
                 await self._try(event)
             except Unavailable:
-                await self._clock.sleep(self._backoff.next(self._clock.monotonic()))
+                await self._client.pause(self._backoff.next(self._clock.monotonic()))
             except KubeletxError as error:
                 log.debug("Dropped an event", reason=event.reason, err=str(error))
                 break

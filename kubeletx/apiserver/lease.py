@@ -54,7 +54,7 @@ class NodeLease:
             else:
                 self._problem = ""
                 backoff.reset()
-            await self._clock.sleep(seconds)
+            await self._client.pause(seconds)
 
     async def renew(self) -> None:
         """Once. Raises what the API server or the way to it says."""

@@ -113,7 +113,7 @@ class ApiNode:
                     if not self._problem and not self._client.problem:
                         log.warning("Failed to report the node", err=str(error))
                     self._problem = str(error)
-                    await self._clock.sleep(backoff.next(self._clock.monotonic()))
+                    await self._client.pause(backoff.next(self._clock.monotonic()))
                     self._news.set()
                 else:
                     self._problem = ""

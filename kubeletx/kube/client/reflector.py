@@ -139,7 +139,7 @@ class Reflector(Generic[T]):
             log.warning("Cannot follow", resource=self._what, err=str(error))
         self._problem = str(error)
         least = error.retry_after_seconds if isinstance(error, TooManyRequests) else 0.0
-        await self._clock.sleep(self._backoff.next(self._clock.monotonic(), at_least=least))
+        await self._client.pause(self._backoff.next(self._clock.monotonic(), at_least=least))
 
     # --- list ---
 

@@ -64,6 +64,7 @@ class KubeClient:
         self._user_agent = user_agent
         self._throttle = throttle
         self._session: aiohttp.ClientSession | None = None
+        self._back = asyncio.Event()
         self.problem = ""
         """Why the server does not answer; empty while it does. Who reports failures keeps quiet meanwhile."""
 
@@ -72,6 +73,15 @@ class KubeClient:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+    async def pause(self, seconds: float) -> None:
+        """Wait before the next try; no longer once a server that was lost has answered somebody else."""
+        waits = [asyncio.create_task(self._clock.sleep(seconds)), asyncio.create_task(self._back.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
 
     async def get(self, path: str, type_: type[T], *, params: Mapping[str, str] | None = None) -> T:
         """One object or list. Raises NotFound, PermissionDenied, Unavailable, TimedOut, Internal."""
@@ -187,6 +197,8 @@ class KubeClient:
             log.warning("Lost the API server", server=self.access.server, err=problem)
         elif self.problem and not problem:
             log.info("Reached the API server again", server=self.access.server)
+            self._back.set()
+            self._back = asyncio.Event()
         self.problem = problem
 
     def _session_now(self) -> aiohttp.ClientSession:
