@@ -37,6 +37,9 @@ POD_GRACE_PERIOD: Final = "io.kubernetes.pod.terminationGracePeriod"
 # --- annotations on units (ours) ---
 RESTART_GENERATION: Final = "kubeletx.io/restart-generation"
 
+MADE_WITH_RESOURCES: Final = "kubeletx.io/made-with-resources"
+"""CPU and memory of a container's spec when it was made, as JSON."""
+
 # --- annotations on units that are machines (ours): what they were made with ---
 MADE_WITH_NICS: Final = "kubeletx.io/made-with-nics"
 MADE_WITH_SIZE: Final = "kubeletx.io/made-with-size"
@@ -141,6 +144,10 @@ class Event:
     UNHEALTHY: Final = "Unhealthy"
     PROBE_WARNING: Final = "ProbeWarning"
     FAILED_MOUNT: Final = "FailedMount"
+    RESIZE_COMPLETED: Final = "ResizeCompleted"
+    RESIZE_DEFERRED: Final = "ResizeDeferred"
+    RESIZE_INFEASIBLE: Final = "ResizeInfeasible"
+    RESIZE_ERROR: Final = "ResizeError"
     DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
     MISSING_CLUSTER_DNS: Final = "MissingClusterDNS"
     CGROUP_V1: Final = "CgroupV1"

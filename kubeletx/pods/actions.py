@@ -12,7 +12,7 @@ from typing import ClassVar
 import msgspec
 
 from kubeletx.api import SandboxId, UnitId
-from kubeletx.kube.core import Nic
+from kubeletx.kube.core import Nic, ResourceRequirements
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,6 +167,16 @@ class ResizeUnit(Action, frozen=True, kw_only=True):
     name: str
     unit_id: UnitId
     size: str
+    subject: ClassVar[str] = "unit"
+
+
+class ResizeContainer(Action, frozen=True, kw_only=True):
+    """Give a running container other resources. `restart`: by a restart, since its resizePolicy says so."""
+
+    name: str
+    unit_id: UnitId
+    resources: ResourceRequirements
+    restart: bool = False
     subject: ClassVar[str] = "unit"
 
 

@@ -389,7 +389,7 @@ def failed(action: Action, reason: str, message: str) -> Change:
             return bind_failed(reason, message)
         case act.SetPower(name=name):
             return power_failed(name, reason, message)
-        case act.ResizeUnit(name=name):
+        case act.ResizeUnit(name=name) | act.ResizeContainer(name=name):
             return resize_failed(name, reason, message)
         case act.ListNics(name=name) | act.AttachNic(name=name) | act.DetachNic(name=name):
             return nic_failed(name, reason, message)

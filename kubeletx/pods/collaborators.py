@@ -40,6 +40,10 @@ class Admission(Protocol):
         """Count a pod that runs already, whatever the sums say (A6)."""
         ...
 
+    def would_ever_fit(self, pod: Pod, handle: RuntimeHandle, source: str) -> bool:
+        """Whether the node could take the pod if it were the only one."""
+        ...
+
     def change(self, pod: Pod, handle: RuntimeHandle, source: str) -> Rejection | None:
         """Count the pod with what it wants now in place of what it took, or say why that does not fit."""
         ...

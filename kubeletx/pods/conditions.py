@@ -22,6 +22,9 @@ from .phase import FAILED, PENDING, SUCCEEDED
 from .plan_sandbox import SandboxNeed, sandbox_need
 from .power import own_hold, was_switched_off
 from .progress import newest
+from .resize import IN_PROGRESS as RESIZE_IN_PROGRESS
+from .resize import PENDING as RESIZE_PENDING
+from .resize import resize_conditions
 from .restart_all import outdated_units
 from .roles import init_units, is_sidecar, regular_units
 
@@ -50,6 +53,8 @@ OURS = frozenset(
         names.ALL_CONTAINERS_RESTARTING,
         names.VM_READY,
         names.MANIFEST_VALID,
+        RESIZE_PENDING,
+        RESIZE_IN_PROGRESS,
     }
 )
 
@@ -75,6 +80,7 @@ def build_conditions(
         *_units_running(facts),
         *_restarting_all(desired, facts),
         *_machine_ready(desired, facts, containers_ready, statuses),
+        *resize_conditions(desired, facts),
         *_manifest_valid(desired),
     )
     generation = desired.pod.metadata.generation

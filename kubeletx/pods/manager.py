@@ -147,7 +147,7 @@ class PodManager:
                 or worker.desired.problem
             ):
                 self._services.records.note_pod(desired.uid, source, pod)
-                self._services.claimed(worker.facts.runtime, desired)
+                self._services.claimed(worker.facts, desired)
                 worker.set_desired(desired)
             return
         key = (pod.namespace, pod.name)

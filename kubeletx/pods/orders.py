@@ -1,10 +1,11 @@
-"""What operators asked of a pod's machine besides its spec, and what was begun that may not be repeated.
+"""What was asked of a pod besides its spec, what was granted of it, and what was begun that may not be repeated.
 
 A file in the pod's own directory holds it, so that it ends with the pod and survives the agent and its database:
 
     power       a verb's wish (pause, stop, ...) until the opposite verb or a change of powerSpec
     off_unit    the unit that we switched off: its end is nobody's failure, and the same one is started again
     resources   limits that ``vm resize`` asked for, until the spec's own change
+    granted     resources that running containers were given since they were made
     nics        interfaces that ``vm nic`` added or took away, until the spec's own list changes
     operations  reboots, snapshots and restores: begun, then done or failed; unknown after a crash, never rerun
 
@@ -20,7 +21,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from kubeletx.kube.core import Nic
+from kubeletx.api import UnitId
+from kubeletx.kube.core import Nic, ResourceRequirements
 
 KEPT_OPERATIONS: Final = 20
 
@@ -47,6 +49,14 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str = ""
 
 
+class Granted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """CPU and memory that a running container was given. `restart`: it gets them by its restart."""
+
+    unit_id: UnitId
+    resources: ResourceRequirements
+    restart: bool = False
+
+
 class Orders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """See the module's docstring. Each wish stands beside the part of the spec that it overrides."""
 
@@ -63,6 +73,8 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     nics_removed: tuple[str, ...] = ()
     nics_spec: str = ""
     operations: tuple[Operation, ...] = ()
+    granted: dict[str, Granted] = {}
+    """By container; absent: what it was made with."""
 
     @property
     def is_empty(self) -> bool:

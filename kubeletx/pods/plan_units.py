@@ -17,6 +17,7 @@ from .order import RESTART_ALL
 from .plan_sandbox import current_sandbox
 from .power import plan_power
 from .progress import due_units, newest, was_cut_off
+from .resize import plan_resize
 from .restart_all import due_generation, outdated_units
 from .roles import init_units, is_sidecar, regular_units
 
@@ -39,6 +40,8 @@ def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
         unit = newest(facts, container.name)
         if unit is not None and unit.sandbox_id == sandbox.id:
             _tend(container, unit, facts, draft)
+            if not facts.is_machine:
+                plan_resize(container, unit, facts, draft)
             if facts.is_machine and facts.orders is not None:
                 plan_power(unit, desired, facts, draft)
                 plan_devices(unit, desired, facts, draft)

@@ -19,7 +19,6 @@ from kubeletx.api import (
     VM,
     ObjectRef,
     PodUid,
-    RuntimeName,
     SupportsMachine,
     SupportsNics,
     SupportsResize,
@@ -41,6 +40,7 @@ from .facts import DesiredPod, Now, Outage, PodFacts
 from .phase import FINAL
 from .plan import Goal, Notice, Plan
 from .recovery import Found
+from .resize import granted_pod
 from .roles import field_of
 from .spec_builder import SpecBuilder
 from .status import build_status, status_changes_at
@@ -193,12 +193,14 @@ class PodServices:
             facts = replace(facts, look_wanted_at=self.clock.monotonic())
         return facts
 
-    def claimed(self, runtime: RuntimeName | None, desired: DesiredPod) -> None:
-        """A pod that was found again, or whose spec changed, takes what it takes now."""
+    def claimed(self, facts: PodFacts, desired: DesiredPod) -> None:
+        """A pod that was found again, or whose spec changed, takes what it has now; more has to be granted first."""
+        runtime = facts.runtime
         status = self.board.statuses.get(desired.uid)
         if runtime is not None and (status is None or status.phase not in FINAL):
             self.admission.release(desired.uid)
-            self.admission.restore(desired.pod, self.registry.find(runtime), desired.source)
+            pod = granted_pod(desired.pod, facts)
+            self.admission.restore(pod, self.registry.find(runtime), desired.source)
 
     def runtime_changed(self, name: str) -> None:
         """Learn the name that the runtime's container ids begin with."""

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kubeletx.api import IdMapping, Machine, PodUid, Resources, SandboxSpec, UnitId, UnitSpec, UnitState
-from kubeletx.api.names import MADE_WITH_NICS, MADE_WITH_SIZE, RESTART_GENERATION
+from kubeletx.api.names import (
+    MADE_WITH_NICS,
+    MADE_WITH_RESOURCES,
+    MADE_WITH_SIZE,
+    RESTART_GENERATION,
+)
 from kubeletx.kube.core import Container, EphemeralContainer, Pod, VirtualMachine
 from kubeletx.runtimes.handle import RuntimeHandle
 from kubeletx.runtimes.selection import HANDLER_MARK
@@ -26,6 +31,7 @@ from .environment.machine import build_nic
 from .environment.resources import unit_resources
 from .facts import DesiredPod, PodFacts
 from .power import wanted_power
+from .resize import DEFERRED, INFEASIBLE, resources_text, with_granted
 from .roles import spec_of
 
 if TYPE_CHECKING:
@@ -75,6 +81,8 @@ class SpecBuilder:
         container = spec_of(pod, name, on_vm_runtime=facts.is_machine)
         if isinstance(container, VirtualMachine):
             container = _sized(container, pod, facts)
+        elif isinstance(container, Container) and _is_refused(facts, name):
+            container = with_granted(container, facts)
         image = facts.unit(name).image
         spec = await compose_unit(
             pod,
@@ -90,15 +98,24 @@ class SpecBuilder:
             target_unit=_target_unit(container, facts),
             user_mappings=await self._user_mappings(pod),
         )
+        if not isinstance(spec.detail, Machine):
+            made_with = {MADE_WITH_RESOURCES: resources_text(container.resources)}
+            spec = replace(spec, annotations={**spec.annotations, **made_with})
         if action.generation:
             spec = replace(spec, annotations={**spec.annotations, RESTART_GENERATION: str(action.generation)})
         return spec if not isinstance(spec.detail, Machine) else _with_orders(spec, spec.detail, pod, facts)
 
     def resources(self, desired: DesiredPod, facts: PodFacts, name: str) -> Resources:
-        """What a machine that lives is to have now."""
-        machine = spec_of(desired.pod, name, on_vm_runtime=True)
-        assert isinstance(machine, VirtualMachine)
-        return unit_resources(desired.pod, _sized(machine, desired.pod, facts), self._parts.node)
+        """What a unit that lives is to have now."""
+        unit = spec_of(desired.pod, name, on_vm_runtime=facts.is_machine)
+        if isinstance(unit, VirtualMachine):
+            unit = _sized(unit, desired.pod, facts)
+        return unit_resources(desired.pod, _as_container(unit), self._parts.node)
+
+    async def limit_pod(self, pod: Pod) -> None:
+        """Bring the limits of the pod's own cgroup to what this form of it needs."""
+        if self._parts.cgroups is not None:
+            self._cgroup_parents[pod.uid] = await self._parts.cgroups.create(pod)
 
     def warnings(self, pod: Pod) -> tuple[PodWarning, ...]:
         """What the pod's author should know about its name servers."""
@@ -167,6 +184,12 @@ def _with_orders(spec: UnitSpec, machine: Machine, pod: Pod, facts: PodFacts) ->
         nics=tuple(build_nic(nic) for nic in wanted_nics(desired, facts).values()),
     )
     return replace(spec, detail=detail, annotations={**spec.annotations, **notes})
+
+
+def _is_refused(facts: PodFacts, name: str) -> bool:
+    """Whether the node has no room for what the spec wants of a container that was here before."""
+    failure = facts.unit(name).resize_failure
+    return failure is not None and failure.reason in (DEFERRED, INFEASIBLE)
 
 
 def _desired(pod: Pod) -> DesiredPod:

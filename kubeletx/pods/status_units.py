@@ -32,6 +32,7 @@ from kubeletx.runtimes.images.references import is_same
 from .facts import HookState
 from .order import LOST_EXIT_CODE
 from .progress import is_started, newest
+from .resize import with_granted
 from .roles import ephemeral_units, init_units, is_sidecar, regular_units
 from .status_frame import Frame, at_ns, bare_id, is_of_unit, previous_of
 from .status_waiting import default_waiting, failure_waiting, may_restart, runs_again, waiting_reason
@@ -80,6 +81,7 @@ def _status(
     if waiting is not None:
         last_state = ContainerState(terminated=state.terminated) if state.terminated else last_state
         state = ContainerState(waiting=waiting)
+    given = container.resources if is_ephemeral else with_granted(container, facts).resources
     started = None if is_ephemeral else _is_started(frame, container, unit, state, previous)
     if is_init:
         ready = state.terminated is not None and state.terminated.exit_code == 0
@@ -95,8 +97,8 @@ def _status(
         container_id=_container_id(frame, unit, previous),
         state=state,
         last_state=last_state,
-        allocated_resources=container.resources.requests,
-        resources=container.resources,
+        allocated_resources=given.requests,
+        resources=given,
         volume_mounts=_volume_mounts(container),
     )
 

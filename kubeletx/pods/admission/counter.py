@@ -70,6 +70,11 @@ class NodeAdmission:
             self._count(counted)
         return refusal
 
+    def would_ever_fit(self, pod: Pod, handle: HasTraits, source: str = API) -> bool:
+        """Whether the node could take the pod if it were the only one."""
+        wanted = taken_by(pod, source, handle.traits)
+        return wanted is None or check_resources(wanted, self._node, Occupancy()) is None
+
     def release(self, uid: PodUid) -> None:
         """The pod takes nothing any more; unknown ones are ignored."""
         self._with_ports.pop(uid, None)
