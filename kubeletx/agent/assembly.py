@@ -14,6 +14,7 @@ import structlog
 import kubeletx
 from kubeletx.api import ObjectRef
 from kubeletx.api.names import Event
+from kubeletx.apiserver.runtime_classes import RuntimeClasses
 from kubeletx.node.capacity import NodeResources
 from kubeletx.node.cgroup_fs import CgroupTrees
 from kubeletx.node.cgroups import PodCgroupManager
@@ -68,6 +69,7 @@ from .backend.pods import PodBackend
 from .backend.runtimes import RuntimeBackend
 from .clean_up import CleanUp
 from .cluster import Cluster, make_cluster
+from .cluster_link import make_link
 from .config import AgentConfig
 from .drop_ins import DropInWatch
 from .endpoints import read_endpoints
@@ -166,12 +168,17 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
         await bindings.load()
         await tombstones.load()
 
+        classes = RuntimeClasses(config.runtimes.classes)
+        link = make_link(config, reporter.name, classes, clock)
+        if link is not None:
+            stack.push_async_callback(link.client.close)
+        objects = {API: link.objects} if link is not None else {}
         registry = RuntimeRegistry(
             kinds=plugins.kinds,
             plan=Plan(
                 endpoints=endpoints,
                 settings=settings,
-                class_map=config.runtimes.classes,
+                class_map=classes,
                 limits=call_limits(config),
                 cgroup_driver=(config.cgroups.driver or "")
                 if may_make_cgroups(config.cgroups, trees)
@@ -233,7 +240,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 identity=NodeIdentity(name=reporter.name, host_ips=reporter.ips),
                 volumes=volumes,
                 admission=NodeAdmission(admission_node(config, context, reporter)),
-                images=UnitImages(stores),
+                images=UnitImages(stores, objects),
                 probes=probes,
                 hooks=UnitHooks(registry, reporter.ips[0] if reporter.ips else ""),
                 directories=PodFiles(context, directories, volumes, files),
@@ -244,12 +251,14 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 board=StatusBoard(),
                 events=events,
                 clock=clock,
-                classes=config.runtimes.classes,
+                classes=classes,
+                cluster=objects,
                 crash_cap_seconds=config.pods.max_restart_period_seconds,
             )
         )
         manager = PodManager(services, keeps_orphans=store.lost is not None)
         registry.subscribe(manager)
+        classes.subscribe(manager.classes_changed)
         sources = make_sources(config, manager, clock, reporter.name, plugins.kinds.workload_types())
         stack.push_async_callback(sources.applied.close)
         collector = ImageCollector(
@@ -291,17 +300,18 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             blocking=files,
             update_seconds=config.node.status_update_seconds,
         )
-        cluster = make_cluster(
-            config,
-            node_name=reporter.name,
-            manager=manager,
-            board=services.board,
-            watch_node=node.watch_node,
-            watch_events=node.watch_events,
-            clock=clock,
-        )
-        if cluster is not None:
-            stack.push_async_callback(cluster.client.close)
+        cluster = None
+        if link is not None:
+            cluster = make_cluster(
+                config,
+                link,
+                node_name=reporter.name,
+                manager=manager,
+                board=services.board,
+                watch_node=node.watch_node,
+                watch_events=node.watch_events,
+                clock=clock,
+            )
         pulse = Pulse()
         pulse.start()
         stack.callback(pulse.close)

@@ -7,22 +7,21 @@ from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
-import kubeletx
 from kubeletx.api import Clock, PodUid
 from kubeletx.apiserver.events import EventReporter
 from kubeletx.apiserver.lease import NodeLease
 from kubeletx.apiserver.node import ApiNode, NodePolicy
 from kubeletx.apiserver.pods import ApiPods
 from kubeletx.apiserver.status import StatusReporter
-from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
+from kubeletx.kube.client import Reflector
 from kubeletx.kube.client.resources import NODES, PODS
 from kubeletx.kube.core import Pod
 from kubeletx.kube.event import Event
 from kubeletx.kube.node import Node
 from kubeletx.pods.board import StatusBoard
 from kubeletx.pods.manager import PodManager
-from kubeletx.runtimes.images.limits import TokenBucket
 
+from .cluster_link import ClusterLink
 from .config import AgentConfig
 from .supervise import supervise
 
@@ -30,7 +29,7 @@ from .supervise import supervise
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Built and connected; `start` runs its tasks."""
 
-    client: KubeClient
+    link: ClusterLink
     node: ApiNode
     pods: ApiPods
     lease: NodeLease
@@ -48,6 +47,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
             ("pods", self._follow_pods),
             ("pod-status", self.statuses.run),
             ("events", self.events.run),
+            ("objects", self.link.objects.run),
+            ("runtime-classes", self.link.class_reflector.run),
         ):
             task = f"api-{name}"
             group.create_task(supervise(task, run, clock), name=task)
@@ -55,11 +56,13 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     async def _follow_pods(self) -> None:
         """Pods are asked for once the node is known: its authorizer lets a node see its own pods only (S1)."""
         await self.node.registered.wait()
+        await self.link.wait_classes()
         await self.pod_reflector.run()
 
 
 def make_cluster(
     config: AgentConfig,
+    link: ClusterLink,
     *,
     node_name: str,
     manager: PodManager,
@@ -67,17 +70,9 @@ def make_cluster(
     watch_node: Callable[[], AsyncIterator[Node]],
     watch_events: Callable[[], AsyncIterator[Event]],
     clock: Clock,
-) -> Cluster | None:
-    """None without a kubeconfig. Raises InvalidConfig for one that cannot be used."""
-    settings = config.cluster
-    if settings.kubeconfig is None:
-        return None
-    client = KubeClient(
-        load_kubeconfig(settings.kubeconfig),
-        clock=clock,
-        user_agent=f"kubeletx/{kubeletx.__version__}",
-        throttle=TokenBucket(clock, settings.qps, settings.burst).take,
-    )
+) -> Cluster:
+    """The node's tasks, over a link that is there already."""
+    settings, client = config.cluster, link.client
 
     def is_here(uid: PodUid) -> bool:
         return uid in manager.workers or any(one.uid == uid for one in manager.queued())
@@ -99,8 +94,9 @@ def make_cluster(
         ),
     )
     node.subscribe(lambda found: lease.owned_by(found.metadata.uid if found is not None else ""))
+    link.connect(manager, node)
     return Cluster(
-        client=client,
+        link=link,
         node=node,
         pods=pods,
         lease=lease,

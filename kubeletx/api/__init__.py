@@ -5,6 +5,7 @@ A plugin author needs this one import; `docs/plugin-authors.md` goes through it 
 
 from . import names
 from .base import BaseRuntime, matching, stop_with_grace
+from .cluster import ClusterObjects, ClusterService, ClusterVolume, ObjectData, ObjectUser, TokenWish
 from .errors import (
     AlreadyExists,
     Conflict,
@@ -114,6 +115,9 @@ __all__ = [
     "Channel",
     "Clock",
     "CloudInit",
+    "ClusterObjects",
+    "ClusterService",
+    "ClusterVolume",
     "Conflict",
     "Custom",
     "Device",
@@ -144,7 +148,9 @@ __all__ = [
     "NicState",
     "NicStatus",
     "NotFound",
+    "ObjectData",
     "ObjectRef",
+    "ObjectUser",
     "PermissionDenied",
     "PodAddress",
     "PodNetwork",
@@ -199,6 +205,7 @@ __all__ = [
     "SupportsStandby",
     "SupportsStats",
     "TimedOut",
+    "TokenWish",
     "Traits",
     "Unavailable",
     "UnitFollower",

@@ -148,6 +148,7 @@ class Event:
     RESIZE_DEFERRED: Final = "ResizeDeferred"
     RESIZE_INFEASIBLE: Final = "ResizeInfeasible"
     RESIZE_ERROR: Final = "ResizeError"
+    INVALID_VARIABLE_NAMES: Final = "InvalidEnvironmentVariableNames"
     DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
     MISSING_CLUSTER_DNS: Final = "MissingClusterDNS"
     CGROUP_V1: Final = "CgroupV1"

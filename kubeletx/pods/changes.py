@@ -16,6 +16,7 @@ from kubeletx.api import ImageStatus, NicStatus, RuntimeName, UnitId
 from . import actions as act
 from .actions import Action
 from .backoff import IMAGE, SANDBOX, SYNC, VOLUME, RetryPolicy, next_backoff, next_failure
+from .environment.errors import CREATE_CONTAINER_CONFIG_ERROR
 from .facts import (
     Failure,
     HookState,
@@ -110,9 +111,28 @@ def unbound(facts: PodFacts, now: Now) -> PodFacts:
     return replace(facts, unbound=True)
 
 
-def volumes_ready(facts: PodFacts, now: Now) -> PodFacts:
-    """All volumes are prepared."""
-    return replace(facts, volumes=VolumeFacts(ready=True))
+def volumes_ready(began: float) -> Change:
+    """All volumes are prepared, with the content of the time when that began."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        stale_at = facts.volumes.stale_at
+        newer = stale_at if stale_at is not None and stale_at >= began else None
+        return replace(facts, volumes=VolumeFacts(ready=True, stale_at=newer))
+
+    return apply
+
+
+def objects_changed(facts: PodFacts, now: Now) -> PodFacts:
+    """Something that the pod refers to is new: its files are written anew, and what failed for want of it is tried."""
+    volumes = facts.volumes
+    if volumes.failure is not None and volumes.failure.retry_at is not None:
+        volumes = replace(volumes, failure=replace(volumes.failure, retry_at=now.mono))
+    facts = replace(facts, volumes=replace(volumes, stale_at=now.mono))
+    for name, unit in facts.units.items():
+        failure = unit.failure
+        if failure is not None and failure.reason == CREATE_CONTAINER_CONFIG_ERROR:
+            facts = _unit(facts, name, failure=replace(failure, retry_at=now.mono))
+    return facts
 
 
 def ran_before(restarts: Mapping[str, int]) -> Change:

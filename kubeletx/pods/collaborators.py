@@ -5,12 +5,12 @@ The agent composes them; tests put doubles in their places.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from kubeletx.api import Clock, EventSink, IdMapping, PodUid, UnitId
+from kubeletx.api import Clock, ClusterObjects, EventSink, IdMapping, PodUid, UnitId
 from kubeletx.kube.core import Container, LifecycleHandler, Pod
 from kubeletx.runtimes.handle import RuntimeHandle
 from kubeletx.runtimes.registry import RuntimeRegistry
@@ -140,7 +140,8 @@ class Directories(Protocol):
 class Collaborators(msgspec.Struct, frozen=True, kw_only=True):
     """What `PodServices` is made of. `cgroups` None: pods get no cgroup of ours.
 
-    `classes`: runtime class → NAME or NAME--HANDLER.
+    `classes`: runtime class → NAME or NAME--HANDLER; may change. `cluster`: objects of the cluster by the source of the
+    pods that may ask for them; pods of other sources have none.
     """
 
     registry: RuntimeRegistry
@@ -160,5 +161,6 @@ class Collaborators(msgspec.Struct, frozen=True, kw_only=True):
     user_mappings: Callable[[Pod], Awaitable[tuple[IdMapping, ...] | None]]
     """The pod's own user namespace, for pods with hostUsers false."""
     on_unit_started: Callable[[], None]
-    classes: dict[str, str] = {}
+    classes: Mapping[str, str] = {}
+    cluster: Mapping[str, ClusterObjects] = {}
     crash_cap_seconds: float = 300.0

@@ -155,9 +155,11 @@ class UnitFacts(Fact, frozen=True, kw_only=True):
 
 
 class VolumeFacts(Fact, frozen=True, kw_only=True):
-    """`ready`: all volumes are prepared on the node."""
+    """`ready`: all volumes are prepared on the node. `stale_at`: something that they show has changed since (monotonic);
+    what runs goes on with what is there until that is written too."""
 
     ready: bool = False
+    stale_at: float | None = None
     failure: Failure | None = None
     released: bool = False
 

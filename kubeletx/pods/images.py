@@ -12,10 +12,21 @@ its image may be a file of the node, which not every source of pods may read.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 import structlog
 
-from kubeletx.api import ImageAuth, ImageSpec, ImageStatus, KubeletxError, SandboxSpec, Unsupported
+from kubeletx.api import (
+    ClusterObjects,
+    ImageAuth,
+    ImageSpec,
+    ImageStatus,
+    KubeletxError,
+    ObjectData,
+    SandboxSpec,
+    Unsupported,
+)
 from kubeletx.api.names import POD_SOURCE, Event
 from kubeletx.kube.core import VirtualMachine
 from kubeletx.runtimes.handle import RuntimeHandle
@@ -24,7 +35,6 @@ from kubeletx.runtimes.images.errors import IMAGE_PULL_BACK_OFF, PullBackOff, Pu
 from kubeletx.runtimes.images.references import parse
 from kubeletx.runtimes.images.store import ImageStore
 from kubeletx.runtimes.images.stores import ImageStores
-from kubeletx.volumes.cluster_objects import ClusterObjects, ObjectData
 
 from . import changes
 from .changes import Change
@@ -39,10 +49,10 @@ _DOCKER_CONFIGS = ((".dockerconfigjson", False), (".dockercfg", True))
 class UnitImages:
     """Implements `services.Images` over the stores of all runtimes."""
 
-    def __init__(self, stores: ImageStores, cluster: ClusterObjects | None = None) -> None:
-        """`cluster`: where pull secrets are; None: pods have none, which admission has seen to."""
+    def __init__(self, stores: ImageStores, cluster: Mapping[str, ClusterObjects] | None = None) -> None:
+        """`cluster`: where pull secrets are, by the source of the pods; pods of others have none."""
         self._stores = stores
-        self._cluster = cluster
+        self._cluster = cluster or {}
 
     async def ensure(self, step: StepContext, name: str) -> Change:
         """Have the container's image in the bound store."""
@@ -99,13 +109,14 @@ class UnitImages:
 
     async def _pull_secrets(self, step: StepContext, name: str, image: str) -> tuple[ImageAuth, ...]:
         """Credentials of the pod's secrets that fit the image, in the order of the secrets."""
-        if self._cluster is None:
+        cluster = self._cluster.get(step.desired.source)
+        if cluster is None:
             return ()
         auths: list[ImageAuth] = []
         missing: list[str] = []
         for secret in dict.fromkeys(one.name for one in step.pod.spec.image_pull_secrets if one.name):
             try:
-                found = await self._cluster.find_secret(step.pod.namespace, secret)
+                found = await cluster.find_secret(step.pod.namespace, secret)
                 if found is None:
                     missing.append(secret)
                 else:

@@ -227,6 +227,12 @@ class PodManager:
                 worker.runtime_changed()
         self.adopt(name)
 
+    def classes_changed(self) -> None:
+        """Runtime classes came, changed or went: pods without a runtime choose anew."""
+        for worker in self._workers.values():
+            if worker.facts.runtime is None:
+                worker.runtime_changed()
+
     def pod_changed(self, name: str, uid: PodUid, event: RuntimeEvent | None) -> None:
         """A runtime saw something of this pod."""
         worker = self._workers.get(uid)

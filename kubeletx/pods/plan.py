@@ -295,7 +295,8 @@ def _is_starting(facts: PodFacts) -> bool:
 
 
 def _prepare_volumes(facts: PodFacts, draft: Draft) -> None:
-    if not facts.volumes.ready and draft.is_due(facts.volumes.failure):
+    is_old = not facts.volumes.ready or facts.volumes.stale_at is not None
+    if is_old and draft.is_due(facts.volumes.failure):
         draft.do(PrepareVolumes())
 
 

@@ -12,27 +12,53 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kubeletx.api import IdMapping, Machine, PodUid, Resources, SandboxSpec, UnitId, UnitSpec, UnitState
+from kubeletx.api import (
+    ClusterObjects,
+    IdMapping,
+    KubeletxError,
+    Machine,
+    ObjectRef,
+    PodUid,
+    Resources,
+    SandboxSpec,
+    Unavailable,
+    UnitId,
+    UnitSpec,
+    UnitState,
+)
 from kubeletx.api.names import (
     MADE_WITH_NICS,
     MADE_WITH_RESOURCES,
     MADE_WITH_SIZE,
     RESTART_GENERATION,
+    Event,
 )
 from kubeletx.kube.core import Container, EphemeralContainer, Pod, VirtualMachine
 from kubeletx.runtimes.handle import RuntimeHandle
 from kubeletx.runtimes.selection import HANDLER_MARK
+from kubeletx.volumes.cluster_objects import ObjectSet
+from kubeletx.volumes.fetch import fetch_environment
 from kubeletx.volumes.prepared import PreparedVolumes
+from kubeletx.volumes.references import object_user
 
 from .actions import StartUnit
 from .devices import made_with_nics, size_key, sized, wanted_limits, wanted_nics
-from .environment import PodWarning, build_sandbox_spec, compose_unit, sandbox_warnings
+from .environment import (
+    PodWarning,
+    build_sandbox_spec,
+    compose_unit,
+    sandbox_warnings,
+    service_variables,
+    skipped_names,
+)
+from .environment.errors import CREATE_CONTAINER_CONFIG_ERROR
 from .environment.machine import build_nic
 from .environment.resources import unit_resources
+from .environment.services import MASTER_NAMESPACE
 from .facts import DesiredPod, PodFacts
 from .power import wanted_power
 from .resize import DEFERRED, INFEASIBLE, resources_text, with_granted
-from .roles import spec_of
+from .roles import field_of, spec_of
 
 if TYPE_CHECKING:
     from .collaborators import Collaborators
@@ -47,10 +73,13 @@ class SpecBuilder:
         self._cgroup_parents: dict[PodUid, str] = {}
         self._sandboxes: dict[PodUid, tuple[tuple[object, ...], SandboxSpec]] = {}
 
-    async def prepare(self, pod: Pod) -> dict[str, int]:
+    async def prepare(self, desired: DesiredPod) -> dict[str, int]:
         """Directories and volumes of the pod. Returns how often containers ran before, by their logs."""
-        before = await self._parts.directories.create(pod)
-        await self._volumes_of(pod, anew=True)
+        cluster = self._cluster(desired)
+        if cluster is not None:
+            cluster.follow(object_user(desired.pod))
+        before = await self._parts.directories.create(desired.pod)
+        await self._volumes_of(desired, anew=True)
         return before
 
     async def sandbox(self, desired: DesiredPod, handle: RuntimeHandle, attempt: int) -> SandboxSpec:
@@ -75,21 +104,25 @@ class SpecBuilder:
         self._sandboxes[desired.uid] = (key, spec)
         return spec
 
-    async def unit(self, pod: Pod, facts: PodFacts, handle: RuntimeHandle, action: StartUnit) -> UnitSpec:
+    async def unit(
+        self, desired: DesiredPod, facts: PodFacts, handle: RuntimeHandle, action: StartUnit
+    ) -> UnitSpec:
         """The unit to ask for, with everything of the node that it gets."""
-        name = action.name
+        pod, name = desired.pod, action.name
         container = spec_of(pod, name, on_vm_runtime=facts.is_machine)
         if isinstance(container, VirtualMachine):
             container = _sized(container, pod, facts)
         elif isinstance(container, Container) and _is_refused(facts, name):
             container = with_granted(container, facts)
         image = facts.unit(name).image
+        shaped = _as_container(container)
+        objects, services = await self._environment_of(desired, shaped)
         spec = await compose_unit(
             pod,
-            _as_container(container),
+            shaped,
             self._parts.node,
             volumes=self._parts.volumes,
-            prepared=await self._volumes_of(pod),
+            prepared=await self._volumes_of(desired),
             attempt=action.attempt,
             image=image if image is not None and image.ref else None,
             runtime_name=handle.name,
@@ -97,6 +130,8 @@ class SpecBuilder:
             pod_ips=_pod_ips(facts),
             target_unit=_target_unit(container, facts),
             user_mappings=await self._user_mappings(pod),
+            objects=objects,
+            services=services,
         )
         if not isinstance(spec.detail, Machine):
             made_with = {MADE_WITH_RESOURCES: resources_text(container.resources)}
@@ -128,19 +163,59 @@ class SpecBuilder:
             await self._parts.cgroups.remove(pod)
         await self._parts.directories.remove(pod)
 
+    async def release(self, desired: DesiredPod) -> None:
+        """Unmount and remove the pod's volumes; what they needed of the cluster is not followed any more."""
+        self._leave(desired.uid)
+        await self._parts.volumes.release(desired.uid)
+
     def forget(self, uid: PodUid) -> None:
         """The pod is gone."""
+        self._leave(uid)
         self._prepared.pop(uid, None)
         self._cgroup_parents.pop(uid, None)
         self._sandboxes.pop(uid, None)
 
     # --- private ------------------------------------------------------------------------------------
 
-    async def _volumes_of(self, pod: Pod, *, anew: bool = False) -> PreparedVolumes:
+    def _cluster(self, desired: DesiredPod) -> ClusterObjects | None:
+        return self._parts.cluster.get(desired.source)
+
+    def _leave(self, uid: PodUid) -> None:
+        for cluster in self._parts.cluster.values():
+            cluster.leave(uid)
+
+    async def _environment_of(
+        self, desired: DesiredPod, container: Container | VirtualMachine
+    ) -> tuple[ObjectSet | None, dict[str, str]]:
+        """What the environment refers to, and service variables. Users hear of keys that are left out."""
+        cluster, pod = self._cluster(desired), desired.pod
+        if cluster is None or not isinstance(container, Container):
+            return None, {}
+        try:
+            objects = await fetch_environment(pod, container, cluster)
+            services = list(await cluster.list_services(MASTER_NAMESPACE))
+            if pod.spec.enable_service_links and pod.namespace != MASTER_NAMESPACE:
+                services += await cluster.list_services(pod.namespace)
+        except KubeletxError as error:
+            raise Unavailable(str(error), reason=CREATE_CONTAINER_CONFIG_ERROR) from error
+        ref = ObjectRef(
+            kind="Pod",
+            name=pod.name,
+            namespace=pod.namespace,
+            uid=str(pod.uid),
+            field=field_of(pod, container.name),
+        )
+        for text in skipped_names(container, pod, objects):
+            self._parts.events.record(ref, type="Warning", reason=Event.INVALID_VARIABLE_NAMES, message=text)
+        links = bool(pod.spec.enable_service_links)
+        return objects, service_variables(services, pod.namespace, links=links)
+
+    async def _volumes_of(self, desired: DesiredPod, *, anew: bool = False) -> PreparedVolumes:
         """The pod's volumes, ready; another spec (a pod that a source claimed) has volumes of its own."""
+        pod = desired.pod
         prepared_for, prepared = self._prepared.get(pod.uid, (None, None))
         if anew or prepared is None or prepared_for is not pod:
-            prepared = await self._parts.volumes.prepare(pod)
+            prepared = await self._parts.volumes.prepare(pod, self._cluster(desired))
             self._prepared[pod.uid] = (pod, prepared)
         return prepared
 

@@ -121,7 +121,8 @@ class PodWorker:
         if desired.spec_hash != self.desired.spec_hash and self.facts.runtime is None:
             self.facts = replace(self.facts, bind_wanted=True)
         if desired.pod.metadata != self.desired.pod.metadata and self.facts.volumes.ready:
-            volumes = replace(self.facts.volumes, ready=False)  # downward API files follow labels
+            now = self._around.now().mono  # downward API files follow labels
+            volumes = replace(self.facts.volumes, stale_at=now)
             self.facts = replace(self.facts, volumes=volumes)
         self.desired = replace(desired, deletion=after)
         self._woken.set()
@@ -143,6 +144,11 @@ class PodWorker:
         """A runtime's readiness, cordon or existence changed."""
         if self.facts.runtime is None and self.facts.rejection is None:
             self.facts = replace(self.facts, bind_wanted=True)
+        self._woken.set()
+
+    def objects_changed(self) -> None:
+        """Something that the pod refers to changed in the cluster."""
+        self.facts = changes.objects_changed(self.facts, self._around.now())
         self._woken.set()
 
     def probed(self, name: str, probes: ProbeFacts) -> None:

@@ -37,7 +37,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     endpoints: tuple[Endpoint, ...] = ()
     settings: dict[str, Any] = {}
-    class_map: dict[str, str] = {}
+    class_map: Mapping[str, str] = {}
     limits: Limits = Limits()
     cgroup_driver: str | None = None
     """As configured; empty: not set; None: pods get no cgroups of their own."""

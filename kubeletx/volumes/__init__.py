@@ -1,6 +1,6 @@
 """Volumes of pods on this node: prepared before the sandbox, mounted per container, released at the end."""
 
-from .cluster_objects import ClusterObjects, ObjectData, ObjectSet
+from .cluster_objects import ObjectSet
 from .container_mounts import ContainerMounts
 from .empty_dir import Usage, usage
 from .mounting import LinuxMounter, Mounter, ensure_shared
@@ -11,12 +11,10 @@ from .teardown import Orphan
 
 __all__ = [
     "Blocking",
-    "ClusterObjects",
     "ContainerMounts",
     "FieldContext",
     "LinuxMounter",
     "Mounter",
-    "ObjectData",
     "ObjectSet",
     "Orphan",
     "PreparedVolume",

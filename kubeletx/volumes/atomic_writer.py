@@ -31,10 +31,11 @@ _LONGEST_PATH: Final = 4096
 
 
 class FileContent(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of a payload; its content is never printed."""
+    """One file of a payload; its content is never printed. `user`: its owner; None: whoever writes it."""
 
     data: bytes
     mode: int = DEFAULT_MODE
+    user: int | None = None
 
     def __repr__(self) -> str:
         return f"FileContent({len(self.data)} bytes, mode={self.mode:o})"
@@ -111,6 +112,8 @@ def _write_generation(target: Path, files: Mapping[str, FileContent], group: int
             made.chmod(DIRECTORY_MODE)
         path.write_bytes(content.data)
         path.chmod(content.mode)
+        if content.user is not None:
+            os.chown(path, content.user, -1)
     directory.chmod(DIRECTORY_MODE)
     set_group(directory, group, read_only=True)
     return directory.name

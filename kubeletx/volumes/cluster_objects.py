@@ -1,47 +1,22 @@
-"""Config maps and secrets as volumes and environment variables read them.
-
-`ClusterObjects` is implemented by the pod's source (the API server) and injected. Static pods have none:
-whatever refers to an object is then refused in words, unless it is marked optional.
-"""
+"""Objects of the cluster as volumes and environment variables read them: fetched before, then only looked up."""
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import msgspec
 
-
-class ObjectData(msgspec.Struct, frozen=True, kw_only=True):
-    """Content of one config map or secret. Secrets hold `binary` only; never printed."""
-
-    text: dict[str, str] = {}
-    binary: dict[str, bytes] = {}
-
-    def __repr__(self) -> str:
-        return f"ObjectData(keys={sorted(self.as_bytes())})"
-
-    def as_bytes(self) -> dict[str, bytes]:
-        """Every key with its content; text is UTF-8."""
-        return {key: value.encode() for key, value in self.text.items()} | self.binary
-
-
-class ClusterObjects(Protocol):
-    """Objects of the cluster that a pod refers to."""
-
-    async def find_config_map(self, namespace: str, name: str) -> ObjectData | None:
-        """The config map, or None when it does not exist. Raises Unavailable when nobody can tell."""
-        ...
-
-    async def find_secret(self, namespace: str, name: str) -> ObjectData | None:
-        """The secret, or None when it does not exist. Raises Unavailable when nobody can tell."""
-        ...
+from kubeletx.api import ClusterVolume, ObjectData, TokenWish
 
 
 class ObjectSet(msgspec.Struct, frozen=True, kw_only=True):
     """Objects of the pod's namespace that were fetched before a pure translation needs them.
 
-    A name that is absent does not exist.
+    A name that is absent does not exist. `claims`: by claim name. Tokens are not shown.
     """
 
     config_maps: dict[str, ObjectData] = {}
     secrets: dict[str, ObjectData] = {}
+    tokens: dict[TokenWish, bytes] = {}
+    claims: dict[str, ClusterVolume] = {}
+
+    def __repr__(self) -> str:
+        return f"ObjectSet({sorted(self.config_maps)}, {sorted(self.secrets)}, tokens={len(self.tokens)})"

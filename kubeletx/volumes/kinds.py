@@ -9,7 +9,7 @@ from kubeletx.api import KubeletxError
 from kubeletx.kube.core import Volume, VolumeSource
 from kubeletx.kube.meta import json_name
 
-from . import config_map, downward_api, empty_dir, host_path, image, projected, secret
+from . import config_map, downward_api, empty_dir, host_path, image, nfs, persistent, projected, secret
 from .mounting import mount_error
 from .prepared import PreparedVolume, SetUp, SetUpVolume, VolumeError
 
@@ -21,6 +21,9 @@ KINDS: Final[Mapping[str, SetUpVolume]] = {
     "config_map": config_map.set_up,
     "secret": secret.set_up,
     "image": image.set_up,
+    "nfs": nfs.set_up,
+    "persistent_volume_claim": persistent.set_up,
+    "ephemeral": persistent.set_up,
 }
 """By attribute of `Volume`."""
 

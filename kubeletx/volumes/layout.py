@@ -22,6 +22,7 @@ DOWNWARD_API: Final = "downward-api"
 PROJECTED: Final = "projected"
 CONFIG_MAP: Final = "configmap"
 SECRET: Final = "secret"
+NFS: Final = "nfs"
 
 DIRECTORY_MODE: Final = 0o750
 """Of everything between root_dir and the volumes themselves."""

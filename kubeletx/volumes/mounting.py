@@ -1,4 +1,4 @@
-"""Mounting without a subprocess: mount(2) and umount2(2) through libc.
+"""Mounting without a subprocess, but for what needs a helper: mount(2) and umount2(2) through libc.
 
 `Mounter` is what the rest of this room uses, so that tests need no root. All calls block; run them
 through the room's thread door.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import subprocess
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, Protocol
@@ -24,12 +26,19 @@ MS_PRIVATE: Final = 0x40000
 MS_SHARED: Final = 0x100000
 UMOUNT_NOFOLLOW: Final = 0x8
 
+HELPER_SECONDS: Final = 110.0
+_SAID: Final = 500
+
 
 class Mounter(Protocol):
     """The mount table."""
 
     def mount(self, source: str, target: Path, *, fstype: str = "", flags: int = 0, data: str = "") -> None:
         """Mount `source` on `target`. Raises OSError."""
+        ...
+
+    def mount_by_helper(self, source: str, target: Path, *, fstype: str, options: Sequence[str] = ()) -> None:
+        """Mount what needs a program of the system (nfs). Raises Unavailable with what the program says."""
         ...
 
     def unmount(self, target: Path) -> None:
@@ -52,6 +61,27 @@ class LinuxMounter:
         if answer != 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), str(target))
+
+    def mount_by_helper(self, source: str, target: Path, *, fstype: str, options: Sequence[str] = ()) -> None:
+        """Mount what needs a program of the system (nfs). Raises Unavailable with what the program says."""
+        chosen = ["-o", ",".join(options)] if options else []
+        command = ["mount", "-t", fstype, *chosen, "--", source, str(target)]
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=HELPER_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired as err:
+            raise Unavailable(
+                f"mounting {source} took longer than {HELPER_SECONDS:g} s; its server may be away",
+                reason=Event.FAILED_MOUNT,
+            ) from err
+        if done.returncode != 0:
+            said = " ".join(done.stderr.decode(errors="replace").split())[:_SAID]
+            raise Unavailable(
+                f"mounting {source} failed with exit status {done.returncode}: {said}; "
+                f"the node needs mount.{fstype}, and the server must answer",
+                reason=Event.FAILED_MOUNT,
+            )
 
     def unmount(self, target: Path) -> None:
         """Unmount the topmost mount on `target`; succeeds if there is none. Raises OSError (EBUSY)."""

@@ -9,24 +9,34 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from kubeletx.api import ObjectData, TokenWish
 from kubeletx.api.names import Event
-from kubeletx.kube.core import DownwardAPIVolumeFile, EmptyDirVolumeSource, KeyToPath
+from kubeletx.kube.core import (
+    DownwardAPIVolumeFile,
+    EmptyDirVolumeSource,
+    KeyToPath,
+    Pod,
+    ServiceAccountTokenProjection,
+)
+from kubeletx.kube.volume_defaults import TOKEN_EXPIRATION_SECONDS
 
 from . import layout
 from .atomic_writer import DEFAULT_MODE, FileContent, check_path, write_files
-from .cluster_objects import ObjectData, ObjectSet
+from .cluster_objects import ObjectSet
 from .empty_dir import make_volume_dir, memory_size
 from .mountinfo import find_mount
 from .mounting import mount_tmpfs
 from .ownership import group_mode
-from .pod_fields import field_text, resource_text
+from .pod_fields import all_containers, field_text, resource_text
 from .prepared import PreparedVolume, SetUp, VolumeError
 
 Files = dict[str, FileContent]
 
 VOLUME_MODE: Final = 0o777
+PRIVATE_MODE: Final = 0o600
 REASON: Final = Event.FAILED_MOUNT
 _FIX_STATIC: Final = "this pod's source gives no cluster objects: use hostPath, or mark it optional"
+_FIX_NO_TOKEN: Final = "this pod's source gives no cluster objects: use a file of the node (hostPath)"
 
 
 def downward_files(
@@ -79,6 +89,33 @@ def object_files(
         elif not optional:
             raise VolumeError(field=f"{field}.items[{index}].key", problem=f"{what} has no key {item.key!r}")
     return checked(files, field)
+
+
+def token_file(
+    request: SetUp, source: ServiceAccountTokenProjection, default_mode: int | None, field: str
+) -> Files:
+    """The token, for the pod's only user or group alone where there is one (kubelet V6)."""
+    if request.objects is None:
+        raise VolumeError(field=field, problem="no service account token can be asked for", fix=_FIX_NO_TOKEN)
+    seconds = source.expiration_seconds or TOKEN_EXPIRATION_SECONDS
+    token = request.objects.tokens[TokenWish(audience=source.audience or "", expiration_seconds=seconds)]
+    user = only_user(request.pod)
+    is_private = user is not None or request.fs_group is not None
+    mode = PRIVATE_MODE if is_private else _mode(None, default_mode)
+    return checked({source.path: FileContent(data=token, mode=mode, user=user)}, field)
+
+
+def only_user(pod: Pod) -> int | None:
+    """The user that all of the pod's containers run as; None if they differ or do not say."""
+    security = pod.spec.security_context
+    default = security.run_as_user if security is not None else None
+    users = {
+        one.security_context.run_as_user
+        if one.security_context is not None and one.security_context.run_as_user is not None
+        else default
+        for one in all_containers(pod)
+    }
+    return users.pop() if len(users) == 1 else None
 
 
 def find_config_map(objects: ObjectSet | None, name: str, *, optional: bool, field: str) -> ObjectData | None:

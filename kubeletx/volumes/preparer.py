@@ -16,13 +16,13 @@ from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 
-from kubeletx.api import KubeletxError, PodUid, TimedOut, Unavailable
+from kubeletx.api import ClusterObjects, KubeletxError, PodUid, TimedOut, Unavailable
 from kubeletx.api.names import Event
 from kubeletx.kube.core import Container, Pod, VirtualMachine
 
 from . import layout
 from .beneath import make_private
-from .cluster_objects import ClusterObjects, ObjectSet
+from .cluster_objects import ObjectSet
 from .container_mounts import ContainerMounts, MountRequest, build_mounts
 from .fetch import fetch_objects
 from .kinds import set_up_volume
@@ -58,10 +58,9 @@ class VolumePreparer:
         blocking: Blocking,
         fields: FieldContext,
         mounter: Mounter | None = None,
-        cluster: ClusterObjects | None = None,
         drivers: Mapping[str, SetUpVolume] | None = None,
     ) -> None:
-        """`fields`: the node, for downward API. `cluster`: None refuses what needs cluster objects.
+        """`fields`: the node, for downward API.
 
         `drivers`: further volume kinds by attribute of `Volume`, such as ``flex_volume``.
         """
@@ -69,20 +68,25 @@ class VolumePreparer:
         self._blocking = blocking
         self._fields = fields
         self._mounter: Mounter = mounter or LinuxMounter()
-        self._cluster = cluster
         self._drivers = dict(drivers or {})
         self._running: dict[PodUid, asyncio.Future[Any]] = {}
         self._overdue: set[PodUid] = set()
 
-    async def prepare(self, pod: Pod, *, deadline_seconds: float = PREPARE_SECONDS) -> PreparedVolumes:
+    async def prepare(
+        self,
+        pod: Pod,
+        cluster: ClusterObjects | None = None,
+        *,
+        deadline_seconds: float = PREPARE_SECONDS,
+    ) -> PreparedVolumes:
         """Make every volume of the pod ready; again, it brings in content that changed (labels, config maps).
 
-        Raises a KubeletxError with reason FailedMount: InvalidPod for what cannot work, Unavailable or
+        `cluster`: of the pod's source; None refuses what needs cluster objects. Raises a KubeletxError with reason FailedMount: InvalidPod for what cannot work, Unavailable or
         TimedOut for what is worth another try.
         """
         if not pod.spec.volumes:
             return PreparedVolumes(uid=pod.uid)
-        objects = await self._fetch(pod, deadline_seconds)
+        objects = await self._fetch(pod, cluster, deadline_seconds)
         return await self._run(pod.uid, deadline_seconds, self._prepare, pod, objects)
 
     async def mounts_for(
@@ -147,17 +151,21 @@ class VolumePreparer:
             ready[volume.name] = set_up_volume(request, self._drivers)
         return PreparedVolumes(uid=pod.uid, volumes=ready)
 
-    async def _fetch(self, pod: Pod, deadline_seconds: float) -> ObjectSet | None:
-        if self._cluster is None:
+    async def _fetch(
+        self, pod: Pod, cluster: ClusterObjects | None, deadline_seconds: float
+    ) -> ObjectSet | None:
+        if cluster is None:
             return None
         try:
             async with asyncio.timeout(deadline_seconds):
-                return await fetch_objects(pod, self._cluster)
+                return await fetch_objects(pod, cluster)
         except TimeoutError as err:
             raise TimedOut(
-                f"config maps and secrets of pod {pod.ref} were not answered within {deadline_seconds:.0f} s",
+                f"objects that pod {pod.ref} refers to were not answered within {deadline_seconds:.0f} s",
                 reason=Event.FAILED_MOUNT,
             ) from err
+        except KubeletxError as err:
+            raise Unavailable(str(err), reason=Event.FAILED_MOUNT) from err
 
     async def _run(self, uid: PodUid, deadline_seconds: float, function: Callable[..., T], *args: Any) -> T:
         """Run `function` for this pod alone; a call that outlives its deadline keeps the pod's place.

@@ -1,7 +1,7 @@
-"""projected volumes: several sources in one directory (kubelet V4).
+"""projected volumes: several sources in one directory (kubelet V4, V6).
 
-Sources that only a cluster can give (service account tokens, trust bundles, pod certificates) are refused
-in words; a trust bundle marked optional is left out. In memory as soon as a secret is among the sources.
+Trust bundles and pod certificates are refused in words; a trust bundle marked optional is left out. In memory as soon
+as a secret or a token is among the sources.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from .payload import (
     find_config_map,
     find_secret,
     object_files,
+    token_file,
     write_volume,
 )
 from .prepared import PreparedVolume, SetUp, VolumeError
@@ -28,7 +29,7 @@ def set_up(request: SetUp) -> PreparedVolume:
     for index, one in enumerate(source.sources):
         field = f"{request.field}.projected.sources[{index}]"
         files |= _files(request, one, source.default_mode, field)
-    in_memory = any(one.secret is not None for one in source.sources)
+    in_memory = any(one.secret is not None or one.service_account_token is not None for one in source.sources)
     return write_volume(request, layout.PROJECTED, files, in_memory=in_memory)
 
 
@@ -55,10 +56,13 @@ def _files(request: SetUp, source: VolumeProjection, mode: int | None, field: st
             what=f'secret "{secret.name}"',
             field=field,
         )
+    if source.service_account_token is not None:
+        return token_file(request, source.service_account_token, mode, f"{field}.serviceAccountToken")
     if source.cluster_trust_bundle is not None and source.cluster_trust_bundle.optional:
         return {}
+    kind = "clusterTrustBundle" if source.cluster_trust_bundle is not None else "podCertificate"
     raise VolumeError(
-        field=field,
-        problem="this source needs a cluster that this agent is not connected to",
-        fix="use downwardAPI, configMap or secret",
+        field=f"{field}.{kind}",
+        problem="this agent does not know this kind of source",
+        fix="use serviceAccountToken, downwardAPI, configMap or secret",
     )

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeletx.api import PermissionDenied, PodUid, Unavailable
+from kubeletx.api import ObjectData, PermissionDenied, PodUid, Unavailable
 from kubeletx.kube.core import Pod
 from kubeletx.volumes import (
     ContainerMounts,
@@ -262,16 +262,13 @@ async def test_secrets_stay_in_memory(root):
         async def find_config_map(self, namespace: str, name: str) -> None:
             return None
 
-        async def find_secret(self, namespace: str, name: str) -> Any:
-            from kubeletx.volumes import ObjectData
-
+        async def find_secret(self, namespace: str, name: str) -> ObjectData:
             return ObjectData(binary={"key": b"secret"})
 
-    preparer = VolumePreparer(
-        root_dir=root, blocking=asyncio.to_thread, fields=FieldContext(node_name="n"), cluster=Cluster()
-    )
+    preparer = VolumePreparer(root_dir=root, blocking=asyncio.to_thread, fields=FieldContext(node_name="n"))
     pod = make_pod([{"name": "s", "secret": {"secretName": "s"}}], securityContext={"fsGroup": 4242})
-    source = Path((await preparer.prepare(pod)).volumes["s"].source)
+    cluster: Any = Cluster()
+    source = Path((await preparer.prepare(pod, cluster)).volumes["s"].source)
     mount = find_mount(read_mountinfo(), source)
     assert mount is not None
     assert mount.fstype == "tmpfs"

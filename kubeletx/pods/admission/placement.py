@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -79,17 +80,29 @@ def check_placement(pod: Pod, node: AdmissionNode) -> Rejection | None:
         return Rejection(reason=NODE_AFFINITY, message=f"spec.affinity cannot be read: {error}")
     required = affinity.node_affinity
     selector = required.required_during_scheduling_ignored_during_execution if required else None
-    if selector is None or any(_holds(term, node) for term in selector.node_selector_terms):
+    if selector is None or _selects(selector, node.name, node.labels):
         return None
     return Rejection(reason=NODE_AFFINITY, message=_NO_MATCH)
 
 
-def _holds(term: _Term, node: AdmissionNode) -> bool:
+def selects(selector: dict[str, Any], name: str, labels: Mapping[str, str]) -> bool:
+    """Whether a core/v1 NodeSelector, as JSON, matches the node; one that cannot be read matches none."""
+    try:
+        return _selects(msgspec.convert(selector, _Selector), name, labels)
+    except msgspec.ValidationError:
+        return False
+
+
+def _selects(selector: _Selector, name: str, labels: Mapping[str, str]) -> bool:
+    return any(_holds(term, name, labels) for term in selector.node_selector_terms)
+
+
+def _holds(term: _Term, name: str, labels: Mapping[str, str]) -> bool:
     """An empty term matches no node."""
     if not term.match_expressions and not term.match_fields:
         return False
-    fields = {"metadata.name": node.name}
-    return all(_meets(one, node.labels) for one in term.match_expressions) and all(
+    fields = {"metadata.name": name}
+    return all(_meets(one, labels) for one in term.match_expressions) and all(
         _meets(one, fields) for one in term.match_fields
     )
 

@@ -2,10 +2,12 @@
 
 from .compose import compose_unit
 from .dns import PodWarning
+from .env import skipped_names
 from .errors import ContainerConfigError, SandboxConfigError
 from .hosts import hosts_text
 from .node import NodeContext
 from .sandbox import build_sandbox_spec, sandbox_warnings
+from .services import service_variables
 from .unit import build_unit_spec, log_path, unit_environment
 
 __all__ = [
@@ -19,5 +21,7 @@ __all__ = [
     "hosts_text",
     "log_path",
     "sandbox_warnings",
+    "service_variables",
+    "skipped_names",
     "unit_environment",
 ]

@@ -5,11 +5,11 @@ The pure parts and the volumes meet here, so that nobody else needs to know both
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kubeletx.api import IdMapping, ImageStatus, LogMode, RuntimeName, Traits, UnitId, UnitSpec
 from kubeletx.kube.core import Container, Pod, VirtualMachine
-from kubeletx.volumes import PreparedVolumes, VolumePreparer
+from kubeletx.volumes import ObjectSet, PreparedVolumes, VolumePreparer
 from kubeletx.volumes.container_mounts import ContainerMounts
 
 from .hosts import hosts_text
@@ -34,17 +34,22 @@ async def compose_unit(
     pod_ips: Sequence[str] = (),
     target_unit: UnitId | None = None,
     user_mappings: tuple[IdMapping, ...] | None = None,
+    objects: ObjectSet | None = None,
+    services: Mapping[str, str] | None = None,
 ) -> UnitSpec:
     """The unit to create, with every file and mount it needs made ready on the node.
 
     `traits`: of the runtime; one that refuses mounts gets none. `pod_ips`: the sandbox's addresses; empty for
-    host network. Raises what `build_unit_spec` and `VolumePreparer.mounts_for` raise.
+    host network. `objects`: what the environment refers to; None when the pod's source has no cluster behind it.
+    `services`: service variables. Raises what `build_unit_spec` and `VolumePreparer.mounts_for` raise.
     """
     able = traits or _UNKNOWN
     environment: dict[str, str] = {}
     hosts = None
     if isinstance(container, Container):
-        environment = unit_environment(pod, container, context, pod_ips=pod_ips)
+        environment = unit_environment(
+            pod, container, context, pod_ips=pod_ips, objects=objects, services=services
+        )
         hosts = hosts_text(pod, context, pod_ips)
     found = ContainerMounts()
     if "mounts" not in able.refuses:

@@ -91,6 +91,26 @@ def _from_file(
     return found
 
 
+def skipped_names(container: Container, pod: Pod, objects: ObjectSet | None) -> tuple[str, ...]:
+    """One text for each object of envFrom with keys that cannot be names of variables, as the kubelet says it."""
+    found = []
+    for source in container.env_from if objects is not None else ():
+        for reference, kind, shown in (
+            (source.config_map_ref, "configmap", "configMap"),
+            (source.secret_ref, "secret", "secret"),
+        ):
+            if reference is None:
+                continue
+            texts = _texts(objects, kind, reference.name, pod, optional=True, where="") or {}
+            names = sorted((source.prefix or "") + key for key in texts)
+            if bad := [name for name in names if not is_variable_name(name)]:
+                found.append(
+                    f"Keys [{', '.join(bad)}] from the EnvFrom {shown} {pod.namespace}/{reference.name} were "
+                    "skipped since they are considered invalid environment variable names."
+                )
+    return tuple(found)
+
+
 def as_variables(values: Mapping[str, str]) -> tuple[api.EnvVar, ...]:
     """The contract's form, same order."""
     return tuple(api.EnvVar(name=name, value=value) for name, value in values.items())

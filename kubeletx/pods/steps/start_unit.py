@@ -24,7 +24,7 @@ async def start_unit(step: StepContext, action: StartUnit) -> Change:
     unit_id: UnitId | None = None
     step.services.counters.started_containers[container_type(step.pod, name)] += 1
     try:
-        spec = await step.services.specs.unit(step.pod, step.facts, handle, action)
+        spec = await step.services.specs.unit(step.desired, step.facts, handle, action)
         sandbox = await step.services.specs.sandbox(step.desired, handle, _sandbox_attempt(step))
         unit_id = await handle.create_unit(action.sandbox_id, spec, sandbox)
         step.normal(Event.CREATED, f"Created container: {name}", container=name)

@@ -16,22 +16,22 @@ log = structlog.get_logger(__name__)
 
 async def prepare_volumes(step: StepContext) -> Change:
     """Directories, files and mounts on the node; what the runtime brings into its guest comes later."""
-    pod = step.pod
+    pod, began = step.pod, step.now().mono
     try:
-        before = await step.services.specs.prepare(pod)
+        before = await step.services.specs.prepare(step.desired)
     except KubeletxError as error:
         step.warning(Event.FAILED_MOUNT, str(error))
         return changes.volumes_failed(error.reason or Event.FAILED_MOUNT, str(error))
     # A spec that came meanwhile (a source claimed a pod that was found again) has volumes of its own.
     if step.pod is not pod:
         return changes.nothing
-    return changes.together(changes.ran_before(before), changes.volumes_ready)
+    return changes.together(changes.ran_before(before), changes.volumes_ready(began))
 
 
 async def release_volumes(step: StepContext) -> Change:
     """Nothing of the pod's volumes stays, but what hostPath pointed to is left alone."""
     try:
-        await step.services.volumes.release(step.uid)
+        await step.services.specs.release(step.desired)
     except KubeletxError as error:
         log.warning("Failed to release volumes", pod=step.desired.ref, err=str(error))
         return changes.volumes_failed("FailedUnmount", str(error))

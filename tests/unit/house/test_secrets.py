@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kubeletx.api import CloudInit, EnvVar, ImageAuth, ImageSpec, Process, UnitSpec
+from kubeletx.api import CloudInit, EnvVar, ImageAuth, ImageSpec, ObjectData, Process, UnitSpec
 from kubeletx.kube.core import Container, Pod, PodSpec
 from kubeletx.kube.core import EnvVar as PodVariable
 from kubeletx.runtimes.images.credentials import HelperAnswer, entries_of, parse_config
-from kubeletx.volumes import ObjectData
 from kubeletx.volumes.atomic_writer import FileContent
 
 SECRET = "hunter2"

@@ -142,7 +142,7 @@ class PodModel:
             case act.ReadMessage(name=name, unit_id=unit_id):
                 return changes.message_read(name, unit_id, "")
             case act.PrepareVolumes():
-                return changes.volumes_ready
+                return changes.volumes_ready(self.mono)
             case act.EnsureImage(name=name):
                 return changes.image_present(name, ImageStatus(id="i", ref="i"))
             case act.CreateSandbox(attempt=attempt):

@@ -8,14 +8,22 @@ from typing import Any, cast
 
 import pytest
 
-from kubeletx.api import ImageAuth, ImageSpec, ImageStatus, PodUid, SandboxSpec, Unavailable
+from kubeletx.api import (
+    ClusterObjects,
+    ImageAuth,
+    ImageSpec,
+    ImageStatus,
+    ObjectData,
+    PodUid,
+    SandboxSpec,
+    Unavailable,
+)
 from kubeletx.api.names import POD_SOURCE
 from kubeletx.kube.core import Container, LocalObjectReference, ObjectMeta, Pod, PodSpec, VirtualMachine
 from kubeletx.pods.facts import DesiredPod, Now
 from kubeletx.pods.images import UnitImages
 from kubeletx.pods.steps.context import StepContext
 from kubeletx.runtimes.images.stores import ImageStores
-from kubeletx.volumes import ObjectData
 
 IMAGE = "registry.example/disks/debian:12"
 
@@ -81,7 +89,8 @@ async def pull(
         warning=lambda reason, text, **_: warnings.append((reason, text)),
     )
     pulls = Pulls()
-    await UnitImages(cast(ImageStores, pulls), cluster).ensure(cast(StepContext, step), "main")
+    objects = {} if cluster is None else {source: cast(ClusterObjects, cluster)}
+    await UnitImages(cast(ImageStores, pulls), objects).ensure(cast(StepContext, step), "main")
     return pulls, warnings
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from volume_doubles import FakeCluster, FakeMounter, inline, make_pod, make_preparer
 
-from kubeletx.api import InvalidPod, PodUid, SourceKind, TimedOut, Unavailable
-from kubeletx.volumes import ObjectData, PreparedVolume, SetUp, VolumeError
+from kubeletx.api import InvalidPod, ObjectData, PodUid, SourceKind, TimedOut, Unavailable
+from kubeletx.volumes import PreparedVolume, SetUp, VolumeError
 from kubeletx.volumes.empty_dir import usage
 
 U1 = PodUid("u1")
@@ -202,7 +202,7 @@ async def test_downward_api_in_a_volume_fails_as_a_mount(tmp_path):
     ],
 )
 async def test_cluster_objects_of_a_static_pod_are_refused_in_words(tmp_path, volume):
-    with pytest.raises(VolumeError, match=r"cannot be read|needs a cluster") as caught:
+    with pytest.raises(VolumeError, match=r"cannot be read|can be asked for") as caught:
         await make_preparer(tmp_path).prepare(make_pod({"volumes": [{"name": "v", **volume}]}))
     assert caught.value.reason == "FailedMount"
 
@@ -242,9 +242,7 @@ async def test_config_maps_and_secrets_become_files(tmp_path):
             },
         },
     ]
-    prepared = await make_preparer(tmp_path, cluster=cluster, mounter=mounter).prepare(
-        make_pod({"volumes": volumes})
-    )
+    prepared = await make_preparer(tmp_path, mounter=mounter).prepare(make_pod({"volumes": volumes}), cluster)
     source = {name: Path(one.source) for name, one in prepared.volumes.items()}
     assert ((source["c"] / "a").read_text(), (source["c"] / "b").read_bytes()) == ("1", b"\xff")
     assert (source["s"] / "deep/k").read_bytes() == b"secret"
@@ -255,15 +253,15 @@ async def test_config_maps_and_secrets_become_files(tmp_path):
 
 async def test_a_missing_object_or_key_is_named(tmp_path):
     cluster = FakeCluster()
-    preparer = make_preparer(tmp_path, cluster=cluster)
+    preparer = make_preparer(tmp_path)
     pod = make_pod(
         {"volumes": [{"name": "c", "configMap": {"name": "m", "items": [{"key": "k", "path": "k"}]}}]}
     )
     with pytest.raises(VolumeError, match='configmap "m" not found'):
-        await preparer.prepare(pod)
+        await preparer.prepare(pod, cluster)
     cluster.config_maps["m"] = ObjectData(text={"other": ""})
     with pytest.raises(VolumeError, match="has no key 'k'"):
-        await preparer.prepare(pod)
+        await preparer.prepare(pod, cluster)
 
 
 async def test_a_key_with_a_path_that_leaves_the_volume_is_refused(tmp_path):
@@ -275,15 +273,15 @@ async def test_a_key_with_a_path_that_leaves_the_volume_is_refused(tmp_path):
 
 
 async def test_an_unknown_kind_is_refused_unless_a_driver_claims_it(tmp_path):
-    pod = make_pod({"volumes": [{"name": "n", "nfs": {"server": "s", "path": "/x"}}]})
-    with pytest.raises(VolumeError, match=r"spec\.volumes\[0\]\.nfs"):
+    pod = make_pod({"volumes": [{"name": "n", "quobyte": {"registry": "s", "volume": "x"}}]})
+    with pytest.raises(VolumeError, match=r"spec\.volumes\[0\]\.quobyte"):
         await make_preparer(tmp_path).prepare(pod)
 
-    def nfs(request: SetUp) -> PreparedVolume:
-        return PreparedVolume(name=request.volume.name, source="/nfs")
+    def quobyte(request: SetUp) -> PreparedVolume:
+        return PreparedVolume(name=request.volume.name, source="/quobyte")
 
-    prepared = await make_preparer(tmp_path, drivers={"nfs": nfs}).prepare(pod)
-    assert prepared.volumes["n"].source == "/nfs"
+    prepared = await make_preparer(tmp_path, drivers={"quobyte": quobyte}).prepare(pod)
+    assert prepared.volumes["n"].source == "/quobyte"
 
 
 async def test_an_image_volume_is_left_to_the_runtime(tmp_path):
@@ -372,8 +370,8 @@ async def test_a_hanging_file_system_holds_up_its_own_pod_only(tmp_path):
         release.wait(30)
         return PreparedVolume(name=request.volume.name, source="/nfs")
 
-    preparer = make_preparer(tmp_path, blocking=asyncio.to_thread, drivers={"nfs": hang})
-    stuck = make_pod({"volumes": [{"name": "n", "nfs": {}}]})
+    preparer = make_preparer(tmp_path, blocking=asyncio.to_thread, drivers={"quobyte": hang})
+    stuck = make_pod({"volumes": [{"name": "n", "quobyte": {}}]})
     try:
         with pytest.raises(TimedOut, match="took longer"):
             await preparer.prepare(stuck, deadline_seconds=0.05)
@@ -396,9 +394,9 @@ async def test_an_error_of_the_file_system_names_the_volume(tmp_path):
     def fail(request: SetUp) -> PreparedVolume:
         raise OSError(28, "No space left on device", "/x")
 
-    preparer = make_preparer(tmp_path, blocking=inline, drivers={"nfs": fail})
+    preparer = make_preparer(tmp_path, blocking=inline, drivers={"quobyte": fail})
     with pytest.raises(Unavailable, match=r'volume "n" \(nfs\): No space left on device \(/x\)') as caught:
-        await preparer.prepare(make_pod({"volumes": [{"name": "n", "nfs": {}}]}))
+        await preparer.prepare(make_pod({"volumes": [{"name": "n", "quobyte": {}}]}))
     assert caught.value.reason == "FailedMount"
 
 
@@ -426,8 +424,8 @@ async def test_work_on_one_pods_volumes_waits_for_its_turn(tmp_path):
             going -= 1
         return PreparedVolume(name=request.volume.name, source="/nfs")
 
-    preparer = make_preparer(tmp_path, blocking=asyncio.to_thread, drivers={"nfs": slow})
-    pod = make_pod({"volumes": [{"name": "n", "nfs": {}}]})
+    preparer = make_preparer(tmp_path, blocking=asyncio.to_thread, drivers={"quobyte": slow})
+    pod = make_pod({"volumes": [{"name": "n", "quobyte": {}}]})
     await asyncio.gather(*(preparer.prepare(pod) for _ in range(5)))
     assert most == 1
 
@@ -439,8 +437,8 @@ async def test_a_release_follows_a_preparation_that_was_given_up(tmp_path):
         path.mkdir()
         return PreparedVolume(name=request.volume.name, source=str(path))
 
-    preparer = make_preparer(tmp_path, blocking=asyncio.to_thread, drivers={"nfs": slow})
-    pod = make_pod({"volumes": [{"name": "n", "nfs": {}}]})
+    preparer = make_preparer(tmp_path, blocking=asyncio.to_thread, drivers={"quobyte": slow})
+    pod = make_pod({"volumes": [{"name": "n", "quobyte": {}}]})
     prepare = asyncio.create_task(preparer.prepare(pod))
     await asyncio.sleep(0.01)
     prepare.cancel()

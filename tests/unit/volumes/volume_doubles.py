@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from kubeletx.api import ClusterService, ClusterVolume, ObjectData, ObjectUser, PodUid, TokenWish
 from kubeletx.kube.core import Pod
-from kubeletx.volumes import FieldContext, ObjectData, VolumePreparer
+from kubeletx.volumes import FieldContext, VolumePreparer
 from kubeletx.volumes.mountinfo import MountPoint
 
 T = TypeVar("T")
@@ -49,6 +50,9 @@ class FakeMounter:
             )
         )
 
+    def mount_by_helper(self, source: str, target: Path, *, fstype: str, options: Sequence[str] = ()) -> None:
+        self.mount(source, target, fstype=fstype, data=",".join(options))
+
     def unmount(self, target: Path) -> None:
         if str(target) in self.busy:
             raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(target))
@@ -63,11 +67,31 @@ class FakeMounter:
 
 
 class FakeCluster:
-    """Config maps and secrets by name."""
+    """Objects of namespace default by name; `followed` are the pods that refer to some."""
 
     def __init__(self) -> None:
         self.config_maps: dict[str, ObjectData] = {}
         self.secrets: dict[str, ObjectData] = {}
+        self.claims: dict[str, ClusterVolume] = {}
+        self.tokens: dict[TokenWish, bytes] = {}
+        self.services: tuple[ClusterService, ...] = ()
+        self.followed: dict[PodUid, ObjectUser] = {}
+
+    def follow(self, pod: ObjectUser) -> None:
+        self.followed[pod.uid] = pod
+
+    def leave(self, uid: PodUid) -> None:
+        self.followed.pop(uid, None)
+
+    async def token(self, uid: PodUid, wish: TokenWish) -> bytes:
+        return self.tokens[wish]
+
+    async def list_services(self, namespace: str) -> tuple[ClusterService, ...]:
+        return tuple(one for one in self.services if one.namespace == namespace)
+
+    async def find_volume(self, namespace: str, claim: str) -> ClusterVolume | None:
+        assert namespace == "default"
+        return self.claims.get(claim)
 
     async def find_config_map(self, namespace: str, name: str) -> ObjectData | None:
         assert namespace == "default"

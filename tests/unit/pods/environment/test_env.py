@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from environment_model import make_node, with_container
 
-from kubeletx.api import InvalidPod
+from kubeletx.api import InvalidPod, ObjectData
 from kubeletx.pods.environment import unit_environment
 from kubeletx.pods.environment.env import is_variable_name
-from kubeletx.volumes import ObjectData, ObjectSet
+from kubeletx.volumes import ObjectSet
 
 OBJECTS = ObjectSet(
     config_maps={"settings": ObjectData(text={"A": "1", "bad=name": "x"}, binary={"BIN": b"\xff"})},

@@ -1,0 +1,71 @@
+"""The connection to the cluster, and what pods refer to there: built before the pods' rooms, which read it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import msgspec
+
+import kubeletx
+from kubeletx.api import Clock, PodUid
+from kubeletx.apiserver.node import ApiNode
+from kubeletx.apiserver.objects import ApiObjects
+from kubeletx.apiserver.runtime_classes import RuntimeClasses
+from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
+from kubeletx.kube.client.resources import RUNTIME_CLASSES
+from kubeletx.kube.node import Node
+from kubeletx.kube.objects import RuntimeClass
+from kubeletx.pods.manager import PodManager
+from kubeletx.runtimes.images.limits import TokenBucket
+
+from .config import AgentConfig
+
+CLASSES_SECONDS = 5.0
+
+
+class ClusterLink(msgspec.Struct, frozen=True, kw_only=True):
+    """See the module's docstring."""
+
+    client: KubeClient
+    objects: ApiObjects
+    class_reflector: Reflector[RuntimeClass]
+
+    def connect(self, manager: PodManager, node: ApiNode) -> None:
+        """Tell pods about what changes, and volumes about the node's labels."""
+
+        def object_changed(uid: PodUid) -> None:
+            if (worker := manager.workers.get(uid)) is not None:
+                worker.objects_changed()
+
+        def node_changed(found: Node | None) -> None:
+            self.objects.node_labels = found.metadata.labels if found is not None else {}
+
+        self.objects.subscribe(object_changed)
+        node.subscribe(node_changed)
+
+    async def wait_classes(self) -> None:
+        """Return once the cluster's runtime classes are known, or it takes too long: pods that name one then wait."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLASSES_SECONDS):
+                await self.class_reflector.synced.wait()
+
+
+def make_link(
+    config: AgentConfig, node_name: str, classes: RuntimeClasses, clock: Clock
+) -> ClusterLink | None:
+    """None without a kubeconfig. Raises InvalidConfig for one that cannot be used."""
+    settings = config.cluster
+    if settings.kubeconfig is None:
+        return None
+    client = KubeClient(
+        load_kubeconfig(settings.kubeconfig),
+        clock=clock,
+        user_agent=f"kubeletx/{kubeletx.__version__}",
+        throttle=TokenBucket(clock, settings.qps, settings.burst).take,
+    )
+    return ClusterLink(
+        client=client,
+        objects=ApiObjects(client, node_name, clock=clock),
+        class_reflector=Reflector(client, RUNTIME_CLASSES, RuntimeClass, classes, clock=clock),
+    )

@@ -1,0 +1,107 @@
+"""Objects of the cluster that a pod refers to: `ClusterObjects`, implemented by the source that the pod came from.
+
+A source without a cluster behind it (manifests, applied pods) gives None instead, and whatever refers to an object is
+then refused in words, unless it is marked optional.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from .identity import PodUid
+
+
+class ObjectData(msgspec.Struct, frozen=True, kw_only=True):
+    """Content of one config map or secret. Secrets hold `binary` only; never printed."""
+
+    text: dict[str, str] = {}
+    binary: dict[str, bytes] = {}
+
+    def __repr__(self) -> str:
+        return f"ObjectData(keys={sorted(self.as_bytes())})"
+
+    def as_bytes(self) -> dict[str, bytes]:
+        """Every key with its content; text is UTF-8."""
+        return {key: value.encode() for key, value in self.text.items()} | self.binary
+
+
+class ObjectUser(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod, and the names of all config maps and secrets of its namespace that it refers to."""
+
+    uid: PodUid
+    name: str
+    namespace: str
+    service_account: str = "default"
+    config_maps: frozenset[str] = frozenset()
+    secrets: frozenset[str] = frozenset()
+
+
+class TokenWish(msgspec.Struct, frozen=True, kw_only=True):
+    """A token of a pod's service account. `audience` empty: the API server's own."""
+
+    audience: str = ""
+    expiration_seconds: int = 3600
+
+
+class ClusterService(msgspec.Struct, frozen=True, kw_only=True):
+    """A service with an address of its own. `ports`: (name, number, protocol), in spec order."""
+
+    name: str
+    namespace: str
+    address: str
+    ports: tuple[tuple[str, int, str], ...] = ()
+
+
+class ClusterVolume(msgspec.Struct, frozen=True, kw_only=True):
+    """The persistent volume that a claim is bound to. `kind`: local, hostPath or nfs.
+
+    `is_block`: a raw device rather than a file system. `check`: the type of a hostPath. `is_here`
+    False: the volume's node affinity leaves this node out.
+    """
+
+    name: str
+    kind: str
+    path: str
+    server: str = ""
+    read_only: bool = False
+    is_block: bool = False
+    check: str = ""
+    mount_options: tuple[str, ...] = ()
+    is_here: bool = True
+
+
+class ClusterObjects(Protocol):
+    """What pods of one source may ask for. A pod is followed first: only what it refers to may be read.
+
+    Raises Unavailable when nobody can tell at present; what was read once is given as it was last seen.
+    """
+
+    def follow(self, pod: ObjectUser) -> None:
+        """The pod is here and refers to these objects; again with others when it changes."""
+        ...
+
+    def leave(self, uid: PodUid) -> None:
+        """The pod needs nothing any more; unknown ones are ignored."""
+        ...
+
+    async def find_config_map(self, namespace: str, name: str) -> ObjectData | None:
+        """The config map, or None when it does not exist. Raises Unavailable when nobody can tell."""
+        ...
+
+    async def find_secret(self, namespace: str, name: str) -> ObjectData | None:
+        """The secret, or None when it does not exist. Raises Unavailable when nobody can tell."""
+        ...
+
+    async def token(self, uid: PodUid, wish: TokenWish) -> bytes:
+        """A token of the followed pod's service account, bound to the pod, with a good part of its life before it."""
+        ...
+
+    async def list_services(self, namespace: str) -> tuple[ClusterService, ...]:
+        """Services of the namespace that have an address."""
+        ...
+
+    async def find_volume(self, namespace: str, claim: str) -> ClusterVolume | None:
+        """What the claim is bound to; None: there is no such claim. Raises Unavailable while it is not bound."""
+        ...

@@ -1,0 +1,176 @@
+"""Objects that pods refer to: config maps, secrets, services, claims and volumes, runtime classes, token requests.
+
+Source: core/v1, node/v1, authentication/v1. Only what a node reads of them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import field
+
+from .meta import ApiStruct, ObjectMeta, constant
+from .volumes import HostPathVolumeSource, NFSVolumeSource
+
+
+class ConfigMap(ApiStruct, frozen=True, kw_only=True):
+    """Settings as text or bytes."""
+
+    api_version: str = constant("v1")
+    kind: str = constant("ConfigMap")
+    metadata: ObjectMeta = ObjectMeta()
+    data: dict[str, str] = {}
+    binary_data: dict[str, bytes] = {}
+    immutable: bool = False
+
+
+class Secret(ApiStruct, frozen=True, kw_only=True):
+    """Bytes that are shown to nobody: the representation has keys only."""
+
+    api_version: str = constant("v1")
+    kind: str = constant("Secret")
+    metadata: ObjectMeta = ObjectMeta()
+    type: str = ""
+    data: dict[str, bytes] = {}
+    immutable: bool = False
+
+    def __repr__(self) -> str:
+        return f"Secret({self.metadata.namespace}/{self.metadata.name}, keys={sorted(self.data)})"
+
+
+class ServicePort(ApiStruct, frozen=True, kw_only=True):
+    """One port of a service."""
+
+    name: str = ""
+    protocol: str = "TCP"
+    port: int = 0
+
+
+class ServiceSpec(ApiStruct, frozen=True, kw_only=True):
+    """`cluster_ip`: empty or ``None`` when it has no address of its own."""
+
+    cluster_ip: str = ""
+    type: str = ""
+    ports: tuple[ServicePort, ...] = ()
+
+
+class Service(ApiStruct, frozen=True, kw_only=True):
+    """A name for a set of pods."""
+
+    api_version: str = constant("v1")
+    kind: str = constant("Service")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ServiceSpec = ServiceSpec()
+
+
+class ClaimSpec(ApiStruct, frozen=True, kw_only=True):
+    """`volume_name`: the volume that it is bound to."""
+
+    volume_name: str = ""
+    volume_mode: str | None = None
+
+
+class ClaimStatus(ApiStruct, frozen=True, kw_only=True):
+    """`phase`: Pending, Bound or Lost."""
+
+    phase: str = ""
+
+
+class PersistentVolumeClaim(ApiStruct, frozen=True, kw_only=True):
+    """A wish for storage."""
+
+    api_version: str = constant("v1")
+    kind: str = constant("PersistentVolumeClaim")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
+
+
+class LocalVolumeSource(ApiStruct, frozen=True, kw_only=True):
+    """A directory or device of one node."""
+
+    path: str = ""
+    fs_type: str | None = None
+
+
+class VolumeNodeAffinity(ApiStruct, frozen=True, kw_only=True):
+    """Which nodes can reach the volume; `required` is a core/v1 NodeSelector."""
+
+    required: dict[str, Any] | None = None
+
+
+class ClaimReference(ApiStruct, frozen=True, kw_only=True):
+    """The claim that has the volume."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class PersistentVolumeSpec(ApiStruct, frozen=True, kw_only=True):
+    """Of all sources those that this agent mounts, and CSI, which is refused by name."""
+
+    local: LocalVolumeSource | None = None
+    host_path: HostPathVolumeSource | None = None
+    nfs: NFSVolumeSource | None = None
+    csi: dict[str, Any] | None = None
+    claim_ref: ClaimReference | None = None
+    mount_options: tuple[str, ...] = ()
+    volume_mode: str | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+
+
+class PersistentVolume(ApiStruct, frozen=True, kw_only=True):
+    """A piece of storage of the cluster."""
+
+    api_version: str = constant("v1")
+    kind: str = constant("PersistentVolume")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+
+
+class RuntimeClass(ApiStruct, frozen=True, kw_only=True):
+    """A name for a runtime handler."""
+
+    api_version: str = constant("node.k8s.io/v1")
+    kind: str = constant("RuntimeClass")
+    metadata: ObjectMeta = ObjectMeta()
+    handler: str = ""
+
+
+class BoundObjectReference(ApiStruct, frozen=True, kw_only=True):
+    """The object with which a token ends."""
+
+    api_version: str = constant("v1")
+    kind: str = constant("Pod")
+    name: str = ""
+    uid: str = ""
+
+
+class TokenRequestSpec(ApiStruct, frozen=True, kw_only=True):
+    """`audiences` empty: the API server's own."""
+
+    audiences: tuple[str, ...] = ()
+    expiration_seconds: int = field(default_factory=lambda: 3600)
+    bound_object_ref: BoundObjectReference | None = None
+
+
+class TokenRequestStatus(ApiStruct, frozen=True, kw_only=True):
+    """The token; not shown."""
+
+    token: str = ""
+    expiration_timestamp: datetime | None = None
+
+    def __repr__(self) -> str:
+        return f"TokenRequestStatus(expiration_timestamp={self.expiration_timestamp})"
+
+
+class TokenRequest(ApiStruct, frozen=True, kw_only=True):
+    """A token of a service account is asked for, and given."""
+
+    api_version: str = constant("authentication.k8s.io/v1")
+    kind: str = constant("TokenRequest")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: TokenRequestSpec = TokenRequestSpec()
+    status: TokenRequestStatus = TokenRequestStatus()

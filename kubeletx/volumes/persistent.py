@@ -1,0 +1,109 @@
+"""persistentVolumeClaim and ephemeral volumes: what the claim is bound to, of types local, hostPath and nfs (kubelet V9).
+
+The claim was looked up before; here its volume is made ready. A local volume gets the pod's fsGroup like the kubelet's;
+hostPath does not.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from kubeletx.api import ClusterVolume, SourceKind, Unavailable
+from kubeletx.api.names import Event
+from kubeletx.kube.core import HostPathVolumeSource, NFSVolumeSource, Volume
+
+from . import host_path, nfs
+from .ownership import set_group
+from .prepared import PreparedVolume, SetUp, VolumeError
+from .references import claim_of
+
+
+def set_up(request: SetUp) -> PreparedVolume:
+    """The directory or device behind the claim."""
+    source = request.volume.persistent_volume_claim
+    field = f"{request.field}.{'ephemeral' if source is None else 'persistentVolumeClaim'}"
+    claim = claim_of(request.pod, request.volume)
+    if request.objects is None:
+        raise VolumeError(
+            field=field,
+            problem=f'persistentvolumeclaim "{claim}" cannot be read',
+            fix="this pod's source gives no cluster objects: use hostPath or nfs",
+        )
+    volume = request.objects.claims.get(claim)
+    if volume is None:
+        raise Unavailable(
+            f'{field}: persistentvolumeclaim "{claim}" not found; create it', reason=Event.FAILED_MOUNT
+        )
+    if not volume.is_here:
+        raise VolumeError(
+            field=field,
+            problem=f"the node affinity of volume {volume.name} leaves this node out",
+            fix="let the scheduler place the pod",
+        )
+    ready = _of_kind(request, volume, field)
+    read_only = volume.read_only or (source is not None and source.read_only)
+    return replace(ready, read_only=ready.read_only or read_only)
+
+
+def _of_kind(request: SetUp, volume: ClusterVolume, field: str) -> PreparedVolume:
+    match volume.kind:
+        case "local":
+            return _local(request, volume, field)
+        case "hostPath":
+            source = HostPathVolumeSource(path=volume.path, type=volume.check or None)
+            return host_path.set_up(_with(request, host_path=source))
+        case "nfs":
+            export = NFSVolumeSource(server=volume.server, path=volume.path, read_only=volume.read_only)
+            return nfs.set_up(_with(request, nfs=export), volume.mount_options)
+    raise VolumeError(
+        field=field,
+        problem=f"volume {volume.name} is of a kind that this agent does not know ({volume.kind})",
+        fix="use local, hostPath or nfs",
+    )
+
+
+def _local(request: SetUp, volume: ClusterVolume, field: str) -> PreparedVolume:
+    try:
+        mode = os.stat(volume.path).st_mode
+    except FileNotFoundError as error:
+        raise Unavailable(
+            f"{field}: path {volume.path!r} of local volume {volume.name} does not exist; make or mount it",
+            reason=Event.FAILED_MOUNT,
+        ) from error
+    if volume.is_block:
+        if not stat.S_ISBLK(mode):
+            raise VolumeError(
+                field=field, problem=f"{volume.path!r} of volume {volume.name} is no block device"
+            )
+        kind = SourceKind.BLOCK_DEVICE
+    else:
+        if not stat.S_ISDIR(mode):
+            raise VolumeError(
+                field=field,
+                problem=f"{volume.path!r} of local volume {volume.name} is no directory",
+                fix="mount the device's file system, and name that directory",
+            )
+        kind = SourceKind.DIRECTORY
+        _share(request, volume)
+    return PreparedVolume(name=request.volume.name, kind=kind, source=volume.path, managed=False)
+
+
+def _share(request: SetUp, volume: ClusterVolume) -> None:
+    """Files of a volume that may be written to belong to the pod's group, as far as its policy says."""
+    security = request.pod.spec.security_context
+    source = request.volume.persistent_volume_claim
+    if request.fs_group is None or (source is not None and source.read_only):
+        return
+    policy = security.fs_group_change_policy if security is not None else None
+    set_group(Path(volume.path), request.fs_group, only_on_mismatch=policy == "OnRootMismatch")
+
+
+def _with(
+    request: SetUp, *, host_path: HostPathVolumeSource | None = None, nfs: NFSVolumeSource | None = None
+) -> SetUp:
+    """The same request for the volume behind the claim."""
+    return replace(request, volume=Volume(name=request.volume.name, host_path=host_path, nfs=nfs))

@@ -1,0 +1,98 @@
+"""Which objects of the cluster a pod refers to. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kubeletx.api import ObjectUser
+from kubeletx.kube.core import Container, Pod, Volume, VolumeProjection
+
+from .pod_fields import all_containers
+
+DEFAULT_SERVICE_ACCOUNT = "default"
+
+
+def object_user(pod: Pod) -> ObjectUser:
+    """The pod with every config map and secret that it names anywhere."""
+    spec = pod.spec
+    containers = list(all_containers(pod))
+    pull_secrets = [one.name for one in spec.image_pull_secrets]
+    return ObjectUser(
+        uid=pod.uid,
+        name=pod.name,
+        namespace=pod.namespace,
+        service_account=spec.service_account_name or spec.service_account or DEFAULT_SERVICE_ACCOUNT,
+        config_maps=frozenset(
+            [*config_maps_of_volumes(pod), *(name for one in containers for name in config_maps_of(one))]
+        ),
+        secrets=frozenset(
+            name
+            for name in (
+                *secrets_of_volumes(pod),
+                *(name for one in containers for name in secrets_of(one)),
+                *pull_secrets,
+            )
+            if name
+        ),
+    )
+
+
+def config_maps_of_volumes(pod: Pod) -> list[str]:
+    """Names in the order of the volumes, each once."""
+    found = [volume.config_map.name for volume in pod.spec.volumes if volume.config_map is not None]
+    found += [one.config_map.name for one in _projections(pod) if one.config_map is not None]
+    return _unique(found)
+
+
+def secrets_of_volumes(pod: Pod) -> list[str]:
+    """Names in the order of the volumes, each once."""
+    found = [volume.secret.secret_name or "" for volume in pod.spec.volumes if volume.secret is not None]
+    found += [one.secret.name for one in _projections(pod) if one.secret is not None]
+    return _unique(found)
+
+
+def claims_of(pod: Pod) -> dict[str, str]:
+    """Claim names by volume name, those included that the cluster makes from the pod's templates."""
+    return {volume.name: claim for volume in pod.spec.volumes if (claim := claim_of(pod, volume))}
+
+
+def claim_of(pod: Pod, volume: Volume) -> str:
+    """The claim that the volume stands for; empty for other kinds. A template's claim is named POD-VOLUME."""
+    if volume.persistent_volume_claim is not None:
+        return volume.persistent_volume_claim.claim_name
+    return f"{pod.name}-{volume.name}" if volume.ephemeral is not None else ""
+
+
+def tokens_of(pod: Pod) -> Iterator[tuple[str, int | None]]:
+    """(audience, expiration in seconds) of every token that the volumes project."""
+    for one in _projections(pod):
+        if (token := one.service_account_token) is not None:
+            yield token.audience or "", token.expiration_seconds
+
+
+def config_maps_of(container: Container) -> list[str]:
+    """Names that the container's environment refers to, each once."""
+    found = [one.config_map_ref.name for one in container.env_from if one.config_map_ref is not None]
+    for variable in container.env:
+        if variable.value_from is not None and variable.value_from.config_map_key_ref is not None:
+            found.append(variable.value_from.config_map_key_ref.name)
+    return _unique(found)
+
+
+def secrets_of(container: Container) -> list[str]:
+    """Names that the container's environment refers to, each once."""
+    found = [one.secret_ref.name for one in container.env_from if one.secret_ref is not None]
+    for variable in container.env:
+        if variable.value_from is not None and variable.value_from.secret_key_ref is not None:
+            found.append(variable.value_from.secret_key_ref.name)
+    return _unique(found)
+
+
+def _projections(pod: Pod) -> Iterator[VolumeProjection]:
+    for volume in pod.spec.volumes:
+        if volume.projected is not None:
+            yield from volume.projected.sources
+
+
+def _unique(names: Iterable[str]) -> list[str]:
+    return [name for name in dict.fromkeys(names) if name]
