@@ -308,6 +308,8 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 node_name=reporter.name,
                 manager=manager,
                 board=services.board,
+                sources=sources.names,
+                recorder=events,
                 watch_node=node.watch_node,
                 watch_events=node.watch_events,
                 clock=clock,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 
 import msgspec
 
-from kubeletx.api import Clock, PodUid
+from kubeletx.api import Clock, EventSink, PodUid
 from kubeletx.apiserver.events import EventReporter
 from kubeletx.apiserver.lease import NodeLease
+from kubeletx.apiserver.mirror import Mirrors
+from kubeletx.apiserver.mirror_form import Key
 from kubeletx.apiserver.node import ApiNode, NodePolicy
 from kubeletx.apiserver.pods import ApiPods
 from kubeletx.apiserver.status import StatusReporter
@@ -19,7 +21,9 @@ from kubeletx.kube.core import Pod
 from kubeletx.kube.event import Event
 from kubeletx.kube.node import Node
 from kubeletx.pods.board import StatusBoard
+from kubeletx.pods.facts import DesiredPod
 from kubeletx.pods.manager import PodManager
+from kubeletx.pods.sources import API
 
 from .cluster_link import ClusterLink
 from .config import AgentConfig
@@ -34,6 +38,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     pods: ApiPods
     lease: NodeLease
     statuses: StatusReporter
+    mirrors: Mirrors
     events: EventReporter
     pod_reflector: Reflector[Pod]
     node_reflector: Reflector[Node]
@@ -46,6 +51,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
             ("node-lease", self.lease.run),
             ("pods", self._follow_pods),
             ("pod-status", self.statuses.run),
+            ("mirrors", self._mirror_pods),
             ("events", self.events.run),
             ("objects", self.link.objects.run),
             ("runtime-classes", self.link.class_reflector.run),
@@ -59,6 +65,11 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         await self.link.wait_classes()
         await self.pod_reflector.run()
 
+    async def _mirror_pods(self) -> None:
+        """Mirrors that are there already are known first."""
+        await self.pod_reflector.synced.wait()
+        await self.mirrors.run()
+
 
 def make_cluster(
     config: AgentConfig,
@@ -67,11 +78,16 @@ def make_cluster(
     node_name: str,
     manager: PodManager,
     board: StatusBoard,
+    sources: Collection[str],
+    recorder: EventSink,
     watch_node: Callable[[], AsyncIterator[Node]],
     watch_events: Callable[[], AsyncIterator[Event]],
     clock: Clock,
 ) -> Cluster:
-    """The node's tasks, over a link that is there already."""
+    """The node's tasks, over a link that is there already.
+
+    `sources`: of static pods. `recorder`: where events of ours go.
+    """
     settings, client = config.cluster, link.client
 
     def is_here(uid: PodUid) -> bool:
@@ -80,6 +96,15 @@ def make_cluster(
     pods = ApiPods(manager, is_here=is_here)
     statuses = StatusReporter(client, pods, clock=clock, is_here=is_here)
     board.subscribe(statuses.board_changed)
+    mirrors = Mirrors(
+        client,
+        pods,
+        lambda: static_pods(manager),
+        all_seen=lambda: manager.synced_sources >= set(sources),
+        events=recorder,
+        clock=clock,
+    )
+    board.subscribe(mirrors.wake)
     lease = NodeLease(client, node_name, clock=clock, duration_seconds=settings.lease_seconds)
     node = ApiNode(
         client,
@@ -93,6 +118,7 @@ def make_cluster(
             report_seconds=settings.report_seconds,
         ),
     )
+    node.subscribe(mirrors.node_changed)
     node.subscribe(lambda found: lease.owned_by(found.metadata.uid if found is not None else ""))
     link.connect(manager, node)
     return Cluster(
@@ -101,6 +127,7 @@ def make_cluster(
         pods=pods,
         lease=lease,
         statuses=statuses,
+        mirrors=mirrors,
         events=EventReporter(client, watch_events, clock=clock),
         pod_reflector=Reflector(
             client, PODS, Pod, pods, clock=clock, field_selector=f"spec.nodeName={node_name}"
@@ -109,3 +136,13 @@ def make_cluster(
             client, NODES, Node, node, clock=clock, field_selector=f"metadata.name={node_name}"
         ),
     )
+
+
+def static_pods(manager: PodManager) -> tuple[dict[Key, DesiredPod], set[Key]]:
+    """Pods that mirrors stand for, by name, and the names of those that no source has claimed since the start."""
+    here = {
+        (one.pod.namespace, one.pod.name): one
+        for one in (worker.desired for worker in manager.workers.values())
+        if one.source != API
+    }
+    return here, {key for key, one in here.items() if manager.is_orphan(one.uid)}

@@ -175,5 +175,6 @@ class Event:
     OPERATION_FAILED: Final = "OperationFailed"
     OPERATION_UNKNOWN: Final = "OperationUnknown"
     RUNTIME_BOUND: Final = "RuntimeBound"
+    FAILED_MIRROR: Final = "FailedMirrorPod"
     RUNTIME_READY: Final = "RuntimeReady"
     RUNTIME_NOT_READY: Final = "RuntimeNotReady"

@@ -23,6 +23,7 @@ from kubeletx.api import PodUid
 from kubeletx.api.names import CONFIG_MIRROR
 from kubeletx.kube.core import ObjectMeta, Pod, PodStatus
 from kubeletx.kube.defaults import set_defaults
+from kubeletx.kube.meta import is_older
 from kubeletx.pods.conditions import OURS
 from kubeletx.pods.phase import FINAL
 from kubeletx.pods.sources import API, PodSink
@@ -73,7 +74,10 @@ class ApiPods:
     def put(self, item: Pod) -> None:
         """Wanted like this now."""
         if is_mirror(item):
-            self._mirrors[(item.namespace, item.name)] = item
+            key = (item.namespace, item.name)
+            if (known := self._mirrors.get(key)) is not None and is_older(item.metadata, known.metadata):
+                return  # the watch has not caught up with what we made ourselves
+            self._mirrors[key] = item
         else:
             self._pods[item.uid] = item
             self._hand_over(item)

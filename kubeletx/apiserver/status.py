@@ -8,6 +8,7 @@
 - What the watch brings is compared too: a status that another wrote over is written again.
 - Failures are tried again with back-off, for as long as the pod is in the API; an API server that is away costs one
   line in the log.
+- The status of a static pod goes to its mirror, which has another uid; a mirror is deleted by `Mirrors`, not here.
 - A pod leaves the API only after its last status was written and its worker is done: nothing of it runs (T7).
 
 Source: kubelet, pkg/kubelet/status/status_manager.go.
@@ -31,6 +32,7 @@ from kubeletx.kube.meta import is_older
 from kubeletx.pods.facts import DesiredPod, PodFacts
 from kubeletx.pods.sources import API
 
+from .mirror_form import Key, stands_for
 from .pods import ApiPods, is_mirror
 from .status_patch import status_patch
 
@@ -68,6 +70,8 @@ class StatusReporter:
         self._is_here = is_here
         self._wanted: dict[PodUid, _Wanted] = {}
         self._told: dict[PodUid, _Told] = {}
+        self._statics: dict[PodUid, DesiredPod] = {}
+        self._static_uids: dict[Key, PodUid] = {}
         self._queue: dict[PodUid, None] = {}
         self._busy: set[PodUid] = set()
         self._backoffs: dict[PodUid, Backoff] = {}
@@ -80,7 +84,7 @@ class StatusReporter:
 
     def board_changed(self, desired: DesiredPod, facts: PodFacts, status: PodStatus | None) -> None:
         """A listener of the status board."""
-        if desired.source != API:
+        if desired.source != API and not self._static_changed(desired, status):
             return
         known = self._wanted.get(desired.uid)
         if status is not None:
@@ -92,11 +96,13 @@ class StatusReporter:
     def api_changed(self, pod: Pod, is_there: bool) -> None:
         """A listener of `ApiPods`."""
         if is_mirror(pod):
-            return
-        if not is_there:
+            uid = self._static_uids.get((pod.namespace, pod.name))
+            if uid is not None and is_there:
+                self._put(uid)
+        elif is_there:
+            self._put(pod.uid)
+        else:
             self._forget(pod.uid)
-            return
-        self._put(pod.uid)
 
     # --- life ---
 
@@ -130,24 +136,50 @@ class StatusReporter:
                 self._news.set()
 
     async def _report(self, uid: PodUid) -> None:
-        pod = self._pods.pods.get(uid)
+        pod = self._target(uid)
         if pod is None:
             return
         path = PODS.path(pod.namespace, pod.name)
         wanted = self._wanted.get(uid)
         try:
             if wanted is not None:
-                await self._patch(pod, wanted)
+                await self._patch(uid, pod, wanted)
             if self._may_delete(pod, wanted):
                 await self._client.delete(path, uid=uid, grace_seconds=0)
                 log.debug("Deleted pod in the API", pod=pod.ref, pod_uid=uid)
         except NotFound:
-            self._forget(uid)
+            if uid not in self._statics:  # a mirror is made again, and wants its status then
+                self._forget(uid)
         except Conflict:  # another pod of this name: ours is gone, which the watch will say
             log.debug("Found another pod of this name in the API", pod=pod.ref, pod_uid=uid)
 
-    async def _patch(self, pod: Pod, wanted: _Wanted) -> None:
-        told = self._told.get(pod.uid)
+    def _static_changed(self, desired: DesiredPod, status: PodStatus | None) -> bool:
+        """Whether there is a pod to report; a static pod that is gone takes its statuses with it."""
+        key = (desired.pod.namespace, desired.pod.name)
+        if status is None:
+            self._statics.pop(desired.uid, None)
+            if self._static_uids.get(key) == desired.uid:
+                del self._static_uids[key]
+            self._forget(desired.uid)
+            return False
+        self._statics[desired.uid] = desired
+        self._static_uids[key] = desired.uid
+        return True
+
+    def _target(self, uid: PodUid) -> Pod | None:
+        """Where the pod is shown in the API: itself, or the mirror of a static pod."""
+        static = self._statics.get(uid)
+        if static is None:
+            return self._pods.pods.get(uid)
+        mirror = self._pods.mirrors.get((static.pod.namespace, static.pod.name))
+        if mirror is None or mirror.metadata.deletion_timestamp is not None or not stands_for(mirror, static):
+            return None
+        return mirror
+
+    async def _patch(self, uid: PodUid, pod: Pod, wanted: _Wanted) -> None:
+        told = self._told.get(uid)
+        if told is not None and told.answer.uid != pod.uid:
+            told = None  # of the mirror before
         if told is not None and is_older(pod.metadata, told.answer.metadata):
             pod = told.answer  # the watch has not caught up with what we wrote
         if told is not None and told.wanted == wanted.status and told.answer.status == pod.status:
@@ -160,7 +192,7 @@ class StatusReporter:
             return
         patch = {"metadata": metadata, **({"status": status} if status is not None else {})}
         path = PODS.path(pod.namespace, pod.name, "status")
-        self._told[pod.uid] = _Told(wanted.status, await self._client.patch(path, patch, Pod))
+        self._told[uid] = _Told(wanted.status, await self._client.patch(path, patch, Pod))
 
     def _may_delete(self, pod: Pod, wanted: _Wanted | None) -> bool:
         if pod.metadata.deletion_timestamp is None or self._is_here(pod.uid):

@@ -79,6 +79,57 @@ def power_of(pod: Pod) -> str:
     return found or "Running"
 
 
+def as_containers(pod: Pod) -> Pod:
+    """The pod without any field that core/v1 does not have; annotations say what the fields said.
+
+    A machine becomes one container with the name its unit has. What an annotation cannot say (resizePolicy and
+    resourcesAllocated of a machine) is left out.
+    """
+    spec, notes = pod.spec, dict(pod.metadata.annotations)
+    if spec.runtime_service_name:
+        notes[names.RUNTIME_SERVICE_NAME] = spec.runtime_service_name
+    if spec.nics:
+        notes[names.VM_NICS] = msgspec.json.encode(spec.nics).decode()
+    if spec.vpc:
+        notes[names.VM_VPC] = spec.vpc
+    containers = spec.containers
+    if spec.virtual_machine is not None:
+        notes |= {names.WORKLOAD_TYPE: VM, **_annotations(spec.virtual_machine)}
+        containers = (_to_container(spec.virtual_machine),)
+    return msgspec.structs.replace(
+        pod,
+        metadata=msgspec.structs.replace(pod.metadata, annotations=notes),
+        spec=msgspec.structs.replace(
+            spec, containers=containers, virtual_machine=None, nics=(), vpc=None, runtime_service_name=None
+        ),
+    )
+
+
+def _to_container(machine: VirtualMachine) -> Container:
+    return Container(
+        name=machine.name.lower(),
+        image=machine.image,
+        resources=machine.resources,
+        volume_mounts=machine.volume_mounts,
+        volume_devices=machine.volume_devices,
+        image_pull_policy=machine.image_pull_policy,
+    )
+
+
+def _annotations(machine: VirtualMachine) -> dict[str, str]:
+    said = {
+        names.VM_POWER: machine.power_spec,
+        names.VM_SSH_KEYS: machine.public_key,
+        names.VM_USER_DATA_BASE64: machine.user_data,
+        names.VM_SCRIPT: machine.cloud_init_user_data_script,
+        names.VM_SHUTDOWN_BEHAVIOR: machine.shutdown_behavior,
+        names.VM_BOOT_VOLUME: machine.boot_volume,
+        names.VM_KEY_PAIR: machine.key_pair_name,
+        names.VM_CERTIFICATES: "\n".join(machine.trusted_image_certificate),
+    }
+    return {key: text for key, text in said.items() if text}
+
+
 def _from_container(container: Container, annotations: dict[str, str]) -> VirtualMachine:
     return VirtualMachine(
         name=container.name,

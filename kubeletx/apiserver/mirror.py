@@ -1,0 +1,197 @@
+"""`Mirrors`: static pods are shown in the API server by mirror pods, one each.
+
+    static pods of the manager ──┐
+    mirrors of the watch ────────┼─► plan (`mirror_form`) ─► DELETE with the uid, POST ─► what the answer says is known
+    the Node, sources' news ─────┘                                                        at once, the watch follows
+
+- A mirror is a picture: deleting it in the API never touches the pod, and it is made again.
+- Nothing is made before the Node is registered and the mirrors that are there are known.
+- A mirror whose pod is gone is deleted once every source has said what it has; that of a pod that is ending stays, so
+  that its last statuses are seen.
+- What the API server refuses (a namespace that is not there, a policy) is told once, by a line and an event of the
+  pod, and tried again with back-off; other pods are not held up by it.
+
+Source: kubelet, pkg/kubelet/pod/mirror_client.go, kubelet.go (tryReconcileMirrorPods), kubelet_pods.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from kubeletx.api import (
+    AlreadyExists,
+    Clock,
+    Conflict,
+    EventSink,
+    KubeletxError,
+    NotFound,
+    ObjectRef,
+    TimedOut,
+    Unavailable,
+)
+from kubeletx.api.names import Event
+from kubeletx.kube.client import KubeClient
+from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.resources import PODS
+from kubeletx.kube.core import Pod
+from kubeletx.kube.node import Node
+from kubeletx.pods.facts import DesiredPod
+
+from .mirror_form import Create, Delete, Key, Step, mirror_of, plan_mirrors
+from .pods import ApiPods, is_mirror
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 10.0
+"""What no event told (a pod that its source claimed again, say) is seen after so long."""
+FIRST_SECONDS, CAP_SECONDS = 0.5, 60.0
+
+StaticPods = Callable[[], tuple[dict[Key, DesiredPod], set[Key]]]
+"""Every static pod that is here, by name, and the names of those that no source has claimed yet."""
+
+
+class Mirrors:
+    """`run` is its one task; `wake` is called at news."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        pods: ApiPods,
+        static_pods: StaticPods,
+        *,
+        all_seen: Callable[[], bool],
+        events: EventSink,
+        clock: Clock,
+    ) -> None:
+        """`all_seen`: whether every source of static pods has said what it has."""
+        self._client = client
+        self._pods = pods
+        self._static_pods = static_pods
+        self._all_seen = all_seen
+        self._events = events
+        self._clock = clock
+        self._node: Node | None = None
+        self._news = asyncio.Event()
+        self._waits: dict[Key, tuple[Backoff, float]] = {}
+        self._told: dict[Key, str] = {}
+        pods.subscribe(self._api_changed)
+
+    # --- ears ---
+
+    def wake(self, *_: object) -> None:
+        """Something may have changed: a pod, a source."""
+        self._news.set()
+
+    def node_changed(self, node: Node | None) -> None:
+        """A listener of `ApiNode`; None: there is no Node that could own anything."""
+        before, self._node = self._node, node
+        if (before.metadata.uid if before else None) != (node.metadata.uid if node else None):
+            self._news.set()
+
+    def _api_changed(self, pod: Pod, is_there: bool) -> None:
+        if is_mirror(pod):
+            self._news.set()
+
+    # --- life ---
+
+    async def run(self) -> None:
+        """Keep mirrors as they should be until cancelled. To be started once pods are listed."""
+        while True:
+            cancel = self._clock.call_at(self._clock.monotonic() + self._seconds(), self._news.set)
+            await self._news.wait()
+            cancel()
+            self._news.clear()
+            for step in self._steps():
+                if not await self._try(step):
+                    break
+
+    def _seconds(self) -> float:
+        now = self._clock.monotonic()
+        due = min((at for _, at in self._waits.values()), default=now + LOOK_SECONDS)
+        return max(0.0, min(LOOK_SECONDS, due - now))
+
+    def _steps(self) -> list[Step]:
+        if self._node is None:
+            return []
+        statics, unsure = self._static_pods()
+        mirrors = dict(self._pods.mirrors)
+        planned = {
+            _key(step): step
+            for step in plan_mirrors(statics, mirrors, unsure=unsure, all_seen=self._all_seen())
+        }
+        for table in (self._waits, self._told):
+            for key in table.keys() - planned.keys():
+                del table[key]
+        now = self._clock.monotonic()
+        due = [key for key in planned if key not in self._waits]
+        due += [key for key, (_, at) in self._waits.items() if now >= at]  # last, so that they hold up nobody
+        return [planned[key] for key in due]
+
+    async def _try(self, step: Step) -> bool:
+        """False: the server does not answer, so the rest is not tried now."""
+        key = _key(step)
+        try:
+            if isinstance(step, Delete):
+                await self._delete(step)
+            else:
+                await self._create(step.static)
+        except KubeletxError as error:
+            backoff = self._waits.get(key, (Backoff(first=FIRST_SECONDS, cap=CAP_SECONDS), 0.0))[0]
+            now = self._clock.monotonic()
+            self._waits[key] = (backoff, now + backoff.next(now))
+            self._tell(step, error)
+            return not isinstance(error, Unavailable | TimedOut)
+        self._waits.pop(key, None)
+        self._told.pop(key, None)
+        self._news.set()  # what was deleted may have to be made again
+        return True
+
+    async def _delete(self, step: Delete) -> None:
+        mirror = step.mirror
+        try:
+            await self._client.delete(
+                PODS.path(mirror.namespace, mirror.name), uid=mirror.uid, grace_seconds=0
+            )
+        except (NotFound, Conflict):  # it is gone, perhaps with another in its place that the watch brings
+            pass
+        self._pods.drop(mirror)
+        log.info("Deleted mirror pod", pod=mirror.ref, reason=step.why)
+
+    async def _create(self, static: DesiredPod) -> None:
+        node = self._node
+        if node is None:
+            return
+        wanted = mirror_of(static, node_name=node.metadata.name, node_uid=node.metadata.uid)
+        try:
+            made = await self._client.create(PODS.path(wanted.namespace), wanted, Pod)
+        except AlreadyExists:
+            made = await self._client.get(PODS.path(wanted.namespace, wanted.name), Pod)
+            if not is_mirror(made):
+                raise Conflict(f"another pod in the API server is called {wanted.ref}") from None
+        else:
+            log.info("Created mirror pod", pod=made.ref, pod_uid=static.uid)
+        self._pods.put(made)
+
+    def _tell(self, step: Step, error: KubeletxError) -> None:
+        """Once for each text; a server that is away is somebody else's news."""
+        key, text = _key(step), str(error)
+        if isinstance(error, Unavailable | TimedOut) or self._told.get(key) == text:
+            return
+        self._told[key] = text
+        log.warning("Failed to bring a mirror pod up to date", pod="/".join(key), err=text)
+        if isinstance(step, Create):
+            pod = step.static.pod
+            self._events.record(
+                ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=step.static.uid),
+                type="Warning",
+                reason=Event.FAILED_MIRROR,
+                message=f"Error creating the mirror pod: {text}",
+            )
+
+
+def _key(step: Step) -> Key:
+    pod = step.mirror if isinstance(step, Delete) else step.static.pod
+    return pod.namespace, pod.name
