@@ -77,8 +77,10 @@ from .file_threads import FileThreads
 from .files import make_directory
 from .guard import Ours, check, collisions, find_kubelets, is_port_free
 from .identity import ensure_agent_id, lock_root
+from .kubelet_api import kubelet_server, review_client
 from .plugins import load_plugins, log_plugins
 from .pod_cgroups import check_cgroup_version, make_pod_cgroups, may_make_cgroups
+from .ports import listens
 from .pulse import Pulse
 from .rooms import (
     admission_node,
@@ -341,6 +343,12 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             runtimes=RuntimeBackend(registry, manager, plugins.kinds),
             images=images,
         )
+        reviews = review_client(config, clock)
+        if reviews is not None:
+            stack.push_async_callback(reviews.close)
+        kubelet_api = kubelet_server(
+            config, backend, reviews, node_name=reporter.name, addresses=reporter.ips, clock=clock
+        )
         yield Assembly(
             config=config,
             clock=clock,
@@ -352,7 +360,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             cluster=cluster,
             cgroups=cgroups,
             allocatable=reporter.allocatable,
-            servers=_servers(config, backend),
+            servers=(*_servers(config, backend), *([kubelet_api] if kubelet_api is not None else [])),
             background={
                 "clean-up": clean_up.run,
                 "drop-ins": drop_ins.run,
@@ -380,10 +388,7 @@ def _guard(config: AgentConfig, trees: CgroupTrees, *, sockets: tuple[str, ...])
         logs_dir=config.logs.pod_logs_dir,
         cgroup_root=config.cgroups.root if may_make_cgroups(config.cgroups, trees) else None,
         sockets=sockets,
-        ports=(
-            (config.server.healthz_bind_address, config.server.healthz_port),
-            (config.server.address, config.server.read_only_port),
-        ),
+        ports=listens(config),
     )
     found = collisions(ours, find_kubelets(), is_port_free)
     for problem in check(found, share_runtime=config.runtimes.share_runtime):

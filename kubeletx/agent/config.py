@@ -204,7 +204,39 @@ class ServerSettings(Section, frozen=True, kw_only=True):
     read_only_port: int = 0
     """0: off."""
     address: str = "0.0.0.0"
-    """Where the read-only port listens."""
+    """Where the kubelet's API and the read-only port listen."""
+    enabled: bool = True
+    """False: the kubelet's API is not served."""
+    port: int = 10250
+    """Of the kubelet's API; served when there is a kubeconfig, or when the port was set. 0: off."""
+    cert_dir: Path | None = None
+    """Where certificates are made; None: ``pki`` below the root directory."""
+    tls_cert_file: Path | None = None
+    """None: a pair that is made in `cert_dir`."""
+    tls_key_file: Path | None = None
+    tls_cipher_suites: tuple[str, ...] = ()
+    """IANA names, for TLS 1.2; empty: OpenSSL's choice of strong ones."""
+    tls_min_version: str = "VersionTLS12"
+    debugging_handlers: bool = True
+    """False: no logs, commands, port-forward and running pods over the kubelet's API."""
+    stream_idle_seconds: float = 4 * 3600.0
+    """A stream that is handed through and over which nothing goes for so long is closed (kubelet: 4h)."""
+
+
+class AuthSettings(Section, frozen=True, kw_only=True):
+    """Who may use the kubelet's API."""
+
+    client_ca_file: Path | None = None
+    """None: client certificates let nobody in."""
+    webhook: bool = True
+    """Tokens are reviewed by the API server."""
+    webhook_cache_seconds: float = 120.0
+    anonymous: bool = False
+    """True: who shows no credentials is system:anonymous."""
+    mode: str = "Webhook"
+    """Webhook: the API server decides about each request. AlwaysAllow: whoever is known may do everything."""
+    allow_cache_seconds: float = 300.0
+    deny_cache_seconds: float = 30.0
 
 
 class IgnoredField(Section, frozen=True, kw_only=True):
@@ -229,6 +261,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     cgroups: CgroupSettings = CgroupSettings()
     eviction: EvictionSettings = EvictionSettings()
     server: ServerSettings = ServerSettings()
+    auth: AuthSettings = AuthSettings()
     origins: dict[str, str] = {}
     """Path of a field in this tree (``node.max_pods``) to where its value came from; absent: default."""
     ignored: tuple[IgnoredField, ...] = ()

@@ -10,9 +10,11 @@ from typing import Final
 from kubeletx.api import InvalidConfig
 from kubeletx.kube import quantity
 from kubeletx.node.pressure import SIGNALS
+from kubeletx.server.ciphers import CIPHERS, TLS13_CIPHERS
 
 from .config import AgentConfig
 from .config_settings import BY_PATH
+from .ports import kubelet_port
 
 _RESERVABLE: Final = ("cpu", "memory", "ephemeral-storage", "pid")
 _LABEL_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
@@ -29,7 +31,7 @@ def check(config: AgentConfig) -> Iterator[InvalidConfig]:
 def _error(config: AgentConfig, path: str, problem: str, fix: str) -> InvalidConfig:
     setting = BY_PATH[path]
     origin = config.origins.get(path, "default")
-    if origin.startswith("flag"):
+    if _is_flag(config, path):
         return InvalidConfig(field=f"--{setting.flag}", problem=problem, fix=fix)
     return InvalidConfig(obj=origin, field=setting.key, problem=problem, fix=fix)
 
@@ -122,8 +124,35 @@ def _server(config: AgentConfig) -> Iterator[InvalidConfig]:
         ("server.address", server.address),
     ):
         yield from _addresses(config, path, (address,))
-    if server.healthz_port and server.healthz_port == server.read_only_port:
+    ports = {"server.healthz_port": server.healthz_port, "server.read_only_port": server.read_only_port}
+    if ports["server.healthz_port"] and ports["server.healthz_port"] == ports["server.read_only_port"]:
         yield _error(config, "server.read_only_port", "is the health endpoint's port", "choose another one")
+    if kubelet_port(config) in ports.values():
+        yield _error(config, "server.port", "is the port of another endpoint", "choose another one")
+    if (server.tls_cert_file is None) != (server.tls_key_file is None):
+        yield _error(
+            config, "server.tls_cert_file", "and its key belong together", "give both of them or none"
+        )
+    known = CIPHERS.keys() | TLS13_CIPHERS
+    for name in server.tls_cipher_suites:
+        if name not in known:
+            fix = f"use some of {', '.join(sorted(CIPHERS))}"
+            yield _error(config, "server.tls_cipher_suites", f"{name!r} is not a known cipher", fix)
+
+
+def _auth(config: AgentConfig) -> Iterator[InvalidConfig]:
+    server = config.server
+    if config.cluster.kubeconfig is not None or not (server.enabled and server.port):
+        return
+    if config.auth.mode == "Webhook" and _is_flag(config, "server.port"):
+        fix = "give a --kubeconfig, or set --authorization-mode=AlwaysAllow and a --client-ca-file"
+        yield _error(config, "server.port", "needs an API server that is asked who may do what", fix)
+    if config.auth.webhook and _is_flag(config, "auth.webhook"):
+        yield _error(config, "auth.webhook", "needs an API server to ask", "give a --kubeconfig, or false")
+
+
+def _is_flag(config: AgentConfig, path: str) -> bool:
+    return config.origins.get(path, "").startswith("flag")
 
 
 def _addresses(config: AgentConfig, path: str, texts: tuple[str, ...]) -> Iterator[InvalidConfig]:
@@ -162,4 +191,5 @@ _RULES: Final[tuple[Callable[[AgentConfig], Iterator[InvalidConfig]], ...]] = (
     _cgroups,
     _eviction,
     _server,
+    _auth,
 )

@@ -16,10 +16,9 @@ def _words(text: str) -> list[str]:
 
 IGNORED_FIELDS: Final = frozenset(
     _words("""
-    enableServer port tlsCertFile tlsPrivateKeyFile tlsCipherSuites tlsCurvePreferences tlsMinVersion
-    rotateCertificates serverTLSBootstrap authentication authorization imagePullCredentialsVerificationPolicy
-    preloadedImagesVerificationAllowlist enableDebuggingHandlers enableContentionProfiling oomScoreAdj
-    streamingConnectionIdleTimeout volumeStatsAggPeriod kubeletCgroups systemCgroups
+    tlsCurvePreferences rotateCertificates serverTLSBootstrap imagePullCredentialsVerificationPolicy
+    preloadedImagesVerificationAllowlist enableContentionProfiling oomScoreAdj
+    volumeStatsAggPeriod kubeletCgroups systemCgroups
     cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod draManagerReconcilePeriod
     memoryManagerPolicy topologyManagerPolicy topologyManagerScope topologyManagerPolicyOptions qosReserved
     hairpinMode podCIDR runOnce nodeStatusMaxImages maxOpenFiles contentType
@@ -38,27 +37,17 @@ IGNORED_FIELDS: Final = frozenset(
 """Fields of KubeletConfiguration that are read and change nothing."""
 
 _NO_API: Final = "kubeletx talks to no API server yet; give it manifests with --pod-manifest-path"
-_NO_SERVER: Final = "kubeletx serves its admin socket, --healthz-port and --read-only-port only"
 _NO_MANAGER: Final = "kubeletx pins no CPUs, memory or devices"
 _DROPPED: Final = "it has no effect in present kubelets either; leave it out"
 
 REFUSED_FLAGS: Final[dict[str, str]] = {
     **dict.fromkeys(
         _words(
-            "bootstrap-kubeconfig kube-api-content-type register-schedulable node-lease-duration-seconds cert-dir rotate-certificates "
+            "bootstrap-kubeconfig kube-api-content-type register-schedulable node-lease-duration-seconds rotate-certificates "
             "rotate-server-certificates configmap-and-secret-change-detection-strategy "
             "enable-controller-attach-detach pod-cidr"
         ),
         _NO_API,
-    ),
-    **dict.fromkeys(
-        _words(
-            "port enable-server tls-cert-file tls-private-key-file tls-cipher-suites tls-min-version anonymous-auth "
-            "authentication-token-webhook authentication-token-webhook-cache-ttl authorization-mode "
-            "authorization-webhook-cache-authorized-ttl authorization-webhook-cache-unauthorized-ttl "
-            "client-ca-file enable-debugging-handlers contention-profiling streaming-connection-idle-timeout"
-        ),
-        _NO_SERVER,
     ),
     **dict.fromkeys(
         _words(
@@ -89,6 +78,7 @@ REFUSED_FLAGS: Final[dict[str, str]] = {
         ),
         "kubeletx does not evict pods; --eviction-hard lowers what is allocatable",
     ),
+    "contention-profiling": "Python has no such profile; use py-spy",
     "enforce-node-allocatable": "the cgroup of all pods has no limit of its own",
     "event-qps": "events are kept on the node, without a limit by time",
     "event-burst": "events are kept on the node, without a limit by time",

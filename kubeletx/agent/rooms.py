@@ -18,6 +18,7 @@ from kubeletx.runtimes.images.settings import CollectionSettings, PullSettings
 from kubeletx.runtimes.limits import Limits
 
 from .config import AgentConfig
+from .ports import kubelet_port
 
 
 def call_limits(config: AgentConfig) -> Limits:
@@ -89,6 +90,7 @@ def node_plan(config: AgentConfig) -> NodePlan:
         system_reserved=node.system_reserved,
         hard_eviction=config.eviction.hard,
         policy=Policy(node.readiness_policy),
+        port=kubelet_port(config),
     )
 
 

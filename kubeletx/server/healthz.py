@@ -1,7 +1,8 @@
 """Health over HTTP: ``/healthz`` for the whole agent and ``/healthz/<part>`` for one part of it.
 
-200 and ``ok`` when well, 500 and the reasons when not. ``ping`` only says that the agent's loop turns;
-the other parts (``syncloop`` and those the agent adds) come from the backend. ``?verbose`` lists all parts.
+200 and ``ok`` when well, 500 and the reasons when not. ``ping`` and ``log`` (which is never buffered) only say that
+the agent's loop turns; the other parts (``syncloop`` and those the agent adds) come from the backend. ``?verbose``
+lists all parts.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ def health_routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
     return (
         web.get("/healthz", whole),
         web.get("/healthz/ping", ping),
+        web.get("/healthz/log", ping),
         web.get("/healthz/{part}", part),
     )
 

@@ -87,7 +87,7 @@ async def stream_lines(
     """
     response = web.StreamResponse(headers={"Content-Type": LINES})
     await response.prepare(request)
-    async with aclosing(_closable(items)) as source:
+    async with aclosing(closable(items)) as source:
         try:
             async for item in source:
                 await response.write(msgspec.json.encode(_line(item, kind)) + b"\n")
@@ -105,7 +105,7 @@ def _line(item: Any, kind: Callable[[Any], str] | str | None) -> Any:
     return {"type": kind if isinstance(kind, str) else kind(item), "object": item}
 
 
-async def _closable(items: AsyncIterator[T]) -> AsyncGenerator[T, None]:
+async def closable(items: AsyncIterator[T]) -> AsyncGenerator[T, None]:
     """`items` with an `aclose` that reaches the inner generator, if it is one."""
     try:
         async for item in items:

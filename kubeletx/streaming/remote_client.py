@@ -135,8 +135,11 @@ class SpdySession:
     async def close(self) -> None:
         """Close the connection and end the reading task."""
         self._reader.cancel()
-        await asyncio.wait([self._reader])
-        await self._connection.close()
+        try:
+            await asyncio.wait([self._reader])
+            await self._connection.close()
+        finally:  # also when the closing is cancelled
+            self._connection.abort()
 
     def _stdin(self) -> SpdyStream:
         try:

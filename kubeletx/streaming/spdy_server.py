@@ -238,11 +238,13 @@ async def _forward(error: SpdyStream, data: SpdyStream, connect: ConnectPort) ->
             await error.write(str(failure).encode())
     finally:
         sending.cancel()
-        await asyncio.gather(sending, return_exceptions=True)
-        with contextlib.suppress(Unavailable):
-            await error.close_write()
-            await data.close_write()
-        await session.close()
+        try:
+            await asyncio.gather(sending, return_exceptions=True)
+            with contextlib.suppress(Unavailable):
+                await error.close_write()
+                await data.close_write()
+        finally:  # a server that stops cancels a second time
+            await session.close()
 
 
 async def _run(connection: SpdyConnection) -> None:

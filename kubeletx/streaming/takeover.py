@@ -27,7 +27,8 @@ from ..api import Internal, Unavailable
 from .proxy import Copied, Pipe, splice
 
 BUFFER_BYTES = 1 << 16
-HOP_HEADERS = frozenset({"content-length", "transfer-encoding", "host", "expect"})
+HOP_HEADERS = frozenset({"content-length", "transfer-encoding", "host", "expect", "authorization", "cookie"})
+"""Not handed on: what is of this connection alone, and what the client showed to us to be let in."""
 
 
 class TakenOver(web.StreamResponse):
@@ -74,12 +75,17 @@ def take_over(request: web.BaseRequest) -> Pipe:
 
 
 async def pass_through(
-    request: web.BaseRequest, url: str, *, tls: ssl.SSLContext | None = None, seconds: float = 10.0
+    request: web.BaseRequest,
+    url: str,
+    *,
+    tls: ssl.SSLContext | None = None,
+    seconds: float = 10.0,
+    idle_seconds: float | None = None,
 ) -> Copied:
     """Hand an upgrade request to a streaming URL and copy bytes both ways, whatever it answers.
 
-    The request goes on with its method and headers, the client's Host included; path and query are the
-    URL's. `seconds`: for connecting. Raises Unavailable before anything was taken over, when the URL's
+    The request goes on with its method and headers, the client's Host included and its credentials not; path and query are the
+    URL's. `seconds`: for connecting. `idle_seconds`: see `splice`. Raises Unavailable before anything was taken over, when the URL's
     server cannot be reached.
     """
     parts = urlsplit(url)
@@ -101,7 +107,7 @@ async def pass_through(
         writer.close()
         raise
     writer.write(_head(request.method, target, request.headers, default_host=parts.netloc))
-    return await splice(client, Pipe(reader, writer))
+    return await splice(client, Pipe(reader, writer), idle_seconds=idle_seconds)
 
 
 def _head(method: str, target: str, headers: Mapping[str, Any], *, default_host: str) -> bytes:

@@ -141,7 +141,7 @@ class SpdyConnection:
         except SpdyError:
             self._answer(GoAway(last_stream_id=self._last_peer_id, status=1))
             raise
-        except ConnectionError:
+        except OSError:  # TLS has more words for a lost connection than ConnectionError
             pass
         finally:
             for stream in self._streams.values():
@@ -178,7 +178,7 @@ class SpdyConnection:
         self._writer.write(self._encoder.encode(frame))
         try:
             await self._writer.drain()
-        except ConnectionError as error:
+        except OSError as error:
             raise Unavailable(f"the connection was lost: {error}") from error
 
     async def close(self) -> None:
@@ -188,7 +188,7 @@ class SpdyConnection:
         try:
             async with asyncio.timeout(5):
                 await self._writer.wait_closed()
-        except (ConnectionError, TimeoutError, OSError):
+        except OSError:
             pass
 
     def abort(self) -> None:

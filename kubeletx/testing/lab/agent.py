@@ -78,6 +78,7 @@ class PrivateAgent:
             f"--cni-bin-dir={self.lab.network.bin_dir}",
             f"--cgroup-root=/{self.cgroup_root}",
             "--healthz-port=0",
+            "--port=0",
         ]
         if self.manifest_dir is not None:
             arguments.append(f"--pod-manifest-path={self.manifest_dir}")

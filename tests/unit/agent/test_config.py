@@ -107,12 +107,12 @@ def test_fields_of_the_kubelet_that_mean_nothing_here_are_named(tmp_path: Path) 
     file = write(
         tmp_path / "config.yaml",
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-        "cpuManagerPolicy: static\nauthentication: {webhook: {enabled: true}}\nlogging: {flushFrequency: 5s}\n",
+        "cpuManagerPolicy: static\nfeatureGates: {A: true}\nlogging: {flushFrequency: 5s}\n",
     )
     config = load_config(config_file=file)
     assert [item.key for item in config.ignored] == [
         "cpuManagerPolicy",
-        "authentication",
+        "featureGates",
         "logging.flushFrequency",
     ]
 

@@ -1,0 +1,95 @@
+"""The kubelet's API: what is built when its port is wanted."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import kubeletx
+from kubeletx.api import Clock
+from kubeletx.kube.client import KubeClient, load_kubeconfig
+from kubeletx.server import kubelet_logs, kubelet_metrics, kubelet_pods, kubelet_streams
+from kubeletx.server.authentication import Authenticator, TokenReviews
+from kubeletx.server.authorization import AccessReviews, AlwaysAllow, Authorizer
+from kubeletx.server.backend import AdminBackend
+from kubeletx.server.kubelet_route import KubeletRoute
+from kubeletx.server.kubelet_server import KubeletServer, Listen
+from kubeletx.server.self_signed import Pair, ensure_pair
+from kubeletx.server.tls import ServerTls, TlsPlan
+
+from .config import AgentConfig
+from .ports import kubelet_port
+
+
+def review_client(config: AgentConfig, clock: Clock) -> KubeClient | None:
+    """A client of its own, so that strangers who are reviewed never hold up what the node itself has to say."""
+    if kubelet_port(config) is None or config.cluster.kubeconfig is None:
+        return None
+    return KubeClient(
+        load_kubeconfig(config.cluster.kubeconfig),
+        clock=clock,
+        user_agent=f"kubeletx/{kubeletx.__version__} reviews",
+    )
+
+
+def kubelet_server(
+    config: AgentConfig,
+    backend: AdminBackend,
+    reviews: KubeClient | None,
+    *,
+    node_name: str,
+    addresses: tuple[str, ...],
+    clock: Clock,
+) -> KubeletServer | None:
+    """None: it is not wanted. Raises InvalidConfig for certificates that cannot be used."""
+    port = kubelet_port(config)
+    if port is None:
+        return None
+    server = config.server
+    plan = TlsPlan(
+        min_version=server.tls_min_version,
+        ciphers=server.tls_cipher_suites,
+        client_ca=config.auth.client_ca_file,
+    )
+    return KubeletServer(
+        Listen(address=server.address, port=port, debugging_handlers=server.debugging_handlers),
+        tls=ServerTls(plan, partial(_pair, config, node_name, addresses, clock), clock),
+        authenticator=_authenticator(config, reviews, clock),
+        authorizer=_authorizer(config, reviews, node_name, clock),
+        routes=_routes(config, backend),
+    )
+
+
+def _pair(config: AgentConfig, node_name: str, addresses: tuple[str, ...], clock: Clock) -> Pair:
+    certificate, key = config.server.tls_cert_file, config.server.tls_key_file
+    if certificate is not None and key is not None:
+        return Pair(certificate, key)
+    return ensure_pair(config.server.cert_dir or config.root_dir / "pki", node_name, addresses, clock.now())
+
+
+def _authenticator(config: AgentConfig, reviews: KubeClient | None, clock: Clock) -> Authenticator:
+    tokens = None
+    if reviews is not None and config.auth.webhook:
+        tokens = TokenReviews(reviews, clock=clock, keep_seconds=config.auth.webhook_cache_seconds)
+    return Authenticator(tokens=tokens, anonymous=config.auth.anonymous)
+
+
+def _authorizer(config: AgentConfig, reviews: KubeClient | None, node_name: str, clock: Clock) -> Authorizer:
+    if config.auth.mode == "AlwaysAllow":
+        return AlwaysAllow()
+    assert reviews is not None  # the check of the configuration wants a kubeconfig for Webhook
+    return AccessReviews(
+        reviews,
+        node_name=node_name,
+        clock=clock,
+        allow_seconds=config.auth.allow_cache_seconds,
+        deny_seconds=config.auth.deny_cache_seconds,
+    )
+
+
+def _routes(config: AgentConfig, backend: AdminBackend) -> tuple[KubeletRoute, ...]:
+    return (
+        *kubelet_pods.routes(backend),
+        *kubelet_metrics.routes(backend),
+        *kubelet_logs.routes(backend),
+        *kubelet_streams.routes(backend, idle_seconds=config.server.stream_idle_seconds),
+    )

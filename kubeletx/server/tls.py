@@ -1,0 +1,124 @@
+"""TLS of the kubelet's API: `ServerTls.context`, whose files are read again as they change.
+
+Each handshake begins with the context that asyncio was given and goes on with the one made last (`sni_callback`,
+which OpenSSL calls whether or not the client names a server). So a new certificate or authority counts for the next
+connection; those that are open go on. Files that are half written are left alone until they fit together.
+
+Client certificates are asked for when there is an authority file, and then must be of it: a handshake with another
+one fails. Sessions are never resumed, since a resumed one would keep an authority that is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from kubeletx.api import Clock, InvalidConfig
+
+from .ciphers import openssl_ciphers
+from .self_signed import Pair
+
+log = structlog.get_logger(__name__)
+
+LOOK_AGAIN_SECONDS = 10.0
+_VERSIONS = {"VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.TLSVersion.TLSv1_3}
+
+_Stamp = tuple[int, int, int] | None
+
+
+class TlsPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """`min_version` and `ciphers` in the kubelet's spelling. `client_ca` None: no client certificates."""
+
+    min_version: str = "VersionTLS12"
+    ciphers: tuple[str, ...] = ()
+    client_ca: Path | None = None
+
+
+class ServerTls:
+    """`pair` is asked at each look: it may renew what it names, and raise InvalidConfig."""
+
+    def __init__(self, plan: TlsPlan, pair: Callable[[], Pair], clock: Clock) -> None:
+        """Loads at once. Raises InvalidConfig for what cannot be used."""
+        self._plan = plan
+        self._pair = pair
+        self._clock = clock
+        self._stamps: tuple[_Stamp, ...] = ()
+        self._failed = False
+        self._current = self._load()
+        self._looked_at = clock.monotonic()
+        self.context = self._current
+        self.context.sni_callback = self._choose
+
+    def _choose(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        now = self._clock.monotonic()
+        if now - self._looked_at >= LOOK_AGAIN_SECONDS:
+            self._looked_at = now
+            self._look()
+        connection.context = self._current
+
+    def _look(self) -> None:
+        try:
+            if self._stamps != _stamps(self._files()):
+                self._current = self._load()
+                log.info("Loaded new certificates of the server")
+            self._failed = False
+        except InvalidConfig as error:
+            if not self._failed:
+                log.warning("Keeps the server's certificates; the new ones cannot be used", err=str(error))
+            self._failed = True
+
+    def _files(self) -> tuple[Path, ...]:
+        pair, authority = self._pair(), self._plan.client_ca
+        return (*pair, authority) if authority is not None else tuple(pair)
+
+    def _load(self) -> ssl.SSLContext:
+        stamps = _stamps(self._files())
+        context = make_context(self._plan, self._pair())
+        self._stamps = stamps
+        return context
+
+
+def make_context(plan: TlsPlan, pair: Pair) -> ssl.SSLContext:
+    """Raises InvalidConfig, naming the flag of the file that cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _VERSIONS[plan.min_version]
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    context.set_alpn_protocols(["http/1.1"])
+    ciphers = openssl_ciphers(plan.ciphers)
+    if ciphers:
+        context.set_ciphers(ciphers)
+    try:
+        context.load_cert_chain(pair.certificate, pair.key)
+    except (OSError, ssl.SSLError) as error:
+        raise _bad("--tls-cert-file", f"{pair.certificate} and {pair.key}", error) from error
+    if plan.client_ca is not None:
+        context.verify_mode = ssl.CERT_OPTIONAL
+        try:
+            context.load_verify_locations(cafile=plan.client_ca)
+        except (OSError, ssl.SSLError) as error:
+            raise _bad("--client-ca-file", str(plan.client_ca), error) from error
+    return context
+
+
+def _bad(field: str, what: str, error: OSError) -> InvalidConfig:
+    return InvalidConfig(
+        field=field, problem=f"{what}: {error.strerror or error}", fix="correct the file or its path"
+    )
+
+
+def _stamps(files: tuple[Path, ...]) -> tuple[_Stamp, ...]:
+    return tuple(_stamp(path) for path in files)
+
+
+def _stamp(path: Path) -> _Stamp:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

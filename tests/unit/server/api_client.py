@@ -1,0 +1,141 @@
+"""A kubelet's API in front of a fake agent, and clients of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from kubeletx.kube.client import ClusterAccess, KubeClient
+from kubeletx.kube.container import Container
+from kubeletx.kube.core import ObjectMeta, Pod, PodSpec
+from kubeletx.server import kubelet_logs, kubelet_metrics, kubelet_pods, kubelet_streams
+from kubeletx.server.authentication import Authenticator
+from kubeletx.server.authorization import AlwaysAllow, Authorizer
+from kubeletx.server.kubelet_route import KubeletRoute
+from kubeletx.server.kubelet_server import KubeletServer, Listen
+from kubeletx.server.self_signed import ensure_pair
+from kubeletx.server.tls import ServerTls, TlsPlan
+from kubeletx.testing import FakeClock
+from kubeletx.testing.apiserver import CertificateAuthority, Pair
+from kubeletx.testing.fake_admin import FakeAdminBackend
+
+
+class Api:
+    """One server, the authority of its clients, and a client that may do everything."""
+
+    def __init__(
+        self, server: KubeletServer, backend: FakeAdminBackend, authority: CertificateAuthority
+    ) -> None:
+        self.server, self.backend, self.authority = server, backend, authority
+        self.admin = authority.client("admin", ["system:masters"])
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.server.port}"
+
+    def tls(self, certificate: Pair | None) -> ssl.SSLContext:
+        """As API servers without a kubelet authority have it: any server is taken."""
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        if certificate is not None:
+            context.load_cert_chain(certificate.cert_file, certificate.key_file)
+        return context
+
+    @asynccontextmanager
+    async def client(self, certificate: Pair | None) -> AsyncIterator[aiohttp.ClientSession]:
+        connector = aiohttp.TCPConnector(ssl=self.tls(certificate))
+        async with aiohttp.ClientSession(self.url, connector=connector) as session:
+            yield session
+
+    async def ask(self, method: str, path: str, *, certificate: Pair | None, **more: Any) -> tuple[int, str]:
+        async with (
+            asyncio.timeout(60),
+            self.client(certificate) as session,
+            session.request(method, path, **more) as answer,
+        ):
+            return answer.status, await answer.text()
+
+    async def get(self, path: str, **more: Any) -> tuple[int, str]:
+        """As the admin."""
+        return await self.ask("GET", path, certificate=self.admin, **more)
+
+
+def pod(name: str = "web", *containers: str) -> Pod:
+    return Pod(
+        metadata=ObjectMeta(name=name, namespace="default", uid="u1"),
+        spec=PodSpec(containers=tuple(Container(name=one, image="i") for one in containers or ("main",))),
+    )
+
+
+@asynccontextmanager
+async def serving(
+    directory: Path,
+    *,
+    authorizer: Authorizer | None = None,
+    authenticator: Authenticator | None = None,
+    debugging_handlers: bool = True,
+    more: Sequence[KubeletRoute] = (),
+) -> AsyncIterator[Api]:
+    authority = CertificateAuthority(directory)
+    backend = FakeAdminBackend()
+    backend.put(pod())
+    clock = FakeClock()
+    server = KubeletServer(
+        Listen(address="127.0.0.1", port=0, debugging_handlers=debugging_handlers),
+        tls=ServerTls(
+            TlsPlan(client_ca=authority.ca_file),
+            lambda: ensure_pair(directory / "pki", "node-1", ("127.0.0.1",), clock.now()),
+            clock,
+        ),
+        authenticator=authenticator or Authenticator(tokens=None, anonymous=False),
+        authorizer=authorizer or AlwaysAllow(),
+        routes=(
+            *kubelet_pods.routes(backend),
+            *kubelet_metrics.routes(backend),
+            *kubelet_logs.routes(backend),
+            *kubelet_streams.routes(backend, idle_seconds=3600),
+            *more,
+        ),
+    )
+    await server.start()
+    try:
+        yield Api(server, backend, authority)
+    finally:
+        await server.stop()
+
+
+class ReviewServer:
+    """Answers reviews as `answer` says; remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.answer: dict[str, Any] = {}
+        self.code = 201
+
+    @asynccontextmanager
+    async def client(self, clock: FakeClock) -> AsyncIterator[KubeClient]:
+        async def review(request: web.Request) -> web.Response:
+            self.asked.append(json.loads(await request.read()))
+            return web.json_response({"status": self.answer}, status=self.code)
+
+        app = web.Application()
+        app.router.add_post("/apis/{group}/v1/{plural}", review)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        client = KubeClient(ClusterAccess(server=f"http://127.0.0.1:{runner.addresses[0][1]}"), clock=clock)
+        try:
+            yield client
+        finally:
+            await client.close()
+            await runner.cleanup()

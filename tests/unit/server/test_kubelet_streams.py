@@ -1,0 +1,266 @@
+"""Streams of the kubelet's API: our own SPDY and WebSocket servers, and what is handed through."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+from api_client import Api, serving
+
+from kubeletx.api import Channel, Internal, NotFound, PermissionDenied, StreamRequest, StreamUrl, Unsupported
+from kubeletx.streaming import encode_exit, open_port_forward, open_session
+from kubeletx.streaming.spdy_server import accept_upgrade, serve_port_forward, serve_remote_command
+from kubeletx.streaming.takeover import TakenOver, take_over
+from kubeletx.testing import FakeSession
+from kubeletx.testing.fake_admin import FakeAdminBackend
+
+CAT = StreamRequest(command=("cat",), stdin=True, stderr=False)
+CAT_PATH = "/exec/default/web/main?command=cat&input=1&output=1"
+DATA = bytes(range(256)) * 4096
+SPDY = {"Connection": "Upgrade", "Upgrade": "SPDY/3.1"}
+
+
+async def spdy_cat(api: Api, path: str = CAT_PATH, data: bytes = DATA) -> bytes:
+    session = await open_session(api.url + path, CAT, tls=api.tls(api.admin))
+
+    async def send() -> None:
+        await session.write(data)
+        await session.close_stdin()
+
+    sending = asyncio.create_task(send())
+    output = b"".join([chunk async for channel, chunk in session.output() if channel is Channel.STDOUT])
+    await sending
+    assert await session.wait() == 0
+    await session.close()
+    return output
+
+
+@asynccontextmanager
+async def runtime() -> AsyncIterator[tuple[str, list[web.Request]]]:
+    """A runtime's own streaming server, with SPDY only: cat at every path, and what it was asked."""
+    asked: list[web.Request] = []
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        asked.append(request)
+        if request.path == "/gone":
+            raise web.HTTPNotFound(text="the token is used up")
+
+        async def connect(port: int = 0) -> FakeSession:
+            return FakeSession(echo=True)
+
+        pipe = take_over(request)
+        if request.path == "/forward":
+            pipe.writer.write(accept_upgrade("portforward.k8s.io"))
+            await serve_port_forward(pipe.reader, pipe.writer, connect)
+        else:
+            pipe.writer.write(accept_upgrade("v4.channel.k8s.io"))
+            await serve_remote_command(pipe.reader, pipe.writer, CAT, "v4.channel.k8s.io", connect)
+        return TakenOver()
+
+    app = web.Application()
+    app.router.add_route("*", "/{tail:.*}", serve)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        async with asyncio.timeout(60):
+            yield f"http://127.0.0.1:{runner.addresses[0][1]}", asked
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_session_is_served_over_spdy(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, asyncio.timeout(60):
+        for path in (CAT_PATH, CAT_PATH.replace("/main", "/u1/main")):
+            session = FakeSession(echo=True)
+            api.backend.sessions = [session]
+            assert await spdy_cat(api, path) == DATA
+            assert session.closed
+        assert api.backend.calls[-1] == ("exec", "default/web", "main", CAT)
+
+
+async def test_a_url_is_handed_through_without_the_clients_credentials(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, runtime() as (url, asked):
+        api.backend.sessions = [StreamUrl(f"{url}/exec/t0ken")]
+        assert await spdy_cat(api) == DATA
+        assert [request.path for request in asked] == ["/exec/t0ken"]
+        api.backend.sessions = [StreamUrl(f"{url}/gone")]
+        reader, writer = await asyncio.open_connection("127.0.0.1", api.server.port, ssl=api.tls(api.admin))
+        lines = [
+            f"POST {CAT_PATH} HTTP/1.1",
+            "Host: node",
+            *(f"{name}: {value}" for name, value in SPDY.items()),
+            "Authorization: Bearer s3cret",
+            "Cookie: s3cret",
+            "X-Stream-Protocol-Version: v4.channel.k8s.io",
+        ]
+        writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
+        assert (await reader.readline()).startswith(b"HTTP/1.1 404 ")
+        await reader.readuntil(b"used up")
+        writer.close()
+        await writer.wait_closed()
+        assert "s3cret" not in repr(dict(asked[-1].headers))
+        assert "Upgrade" in asked[-1].headers
+
+
+async def test_a_refusal_of_the_runtime_reaches_the_client(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, runtime() as (url, _):
+        api.backend.sessions = [StreamUrl(f"{url}/gone")]
+        with pytest.raises(NotFound, match="the token is used up"):
+            await spdy_cat(api)
+
+
+async def test_a_refusal_of_the_agent_is_the_answer_to_the_upgrade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(self: FakeAdminBackend, *_: object) -> FakeSession:
+        raise Unsupported("commands in machine default/web have no terminal; leave -t out")
+
+    monkeypatch.setattr(FakeAdminBackend, "exec", refuse)
+    async with serving(tmp_path) as api, asyncio.timeout(60):
+        with pytest.raises(Internal, match="answered 405: commands in machine default/web have no terminal"):
+            await spdy_cat(api)
+        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+            async with api.client(api.admin) as client:
+                await client.ws_connect(CAT_PATH, protocols=("v4.channel.k8s.io",))
+        assert caught.value.status == 405
+
+
+async def test_clients_that_offer_too_new_protocols_get_the_best_that_is_spoken(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, asyncio.timeout(60), api.client(api.admin) as client:
+        repeated = [
+            ("X-Stream-Protocol-Version", word) for word in ("v5.channel.k8s.io", "v4.channel.k8s.io")
+        ]
+        joined = [("X-Stream-Protocol-Version", "v5.channel.k8s.io, v4.channel.k8s.io,channel.k8s.io")]
+        for offered in (repeated, joined):
+            api.backend.sessions = [FakeSession(echo=True)]
+            async with client.post(CAT_PATH, headers=[*SPDY.items(), *offered]) as answer:
+                assert answer.status == 101
+                assert answer.headers["X-Stream-Protocol-Version"] == "v4.channel.k8s.io"
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        (SPDY, 400),
+        ({**SPDY, "X-Stream-Protocol-Version": "v9.channel.k8s.io"}, 403),
+        ({"Upgrade": "SPDY/3.1", "X-Stream-Protocol-Version": "v4.channel.k8s.io"}, 400),
+        ({"Connection": "Upgrade", "Upgrade": "h2c"}, 400),
+    ],
+)
+async def test_an_upgrade_that_nobody_understands_runs_no_command(
+    tmp_path: Path, headers: dict[str, str], code: int
+) -> None:
+    async with serving(tmp_path) as api:
+        answer = await api.ask("POST", CAT_PATH, certificate=api.admin, headers=headers)
+        assert answer[0] == code
+        assert api.backend.calls == []
+
+
+async def test_websocket_subprotocols_that_nobody_speaks_are_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, asyncio.timeout(60), api.client(api.admin) as client:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+            await client.ws_connect(CAT_PATH, protocols=("v9.channel.k8s.io",))
+        assert caught.value.status == 403
+        assert api.backend.calls == []
+
+
+@pytest.mark.parametrize(
+    "protocol", ["", "channel.k8s.io", "base64.channel.k8s.io", "v4.channel.k8s.io", "v5.channel.k8s.io"]
+)
+async def test_a_session_is_served_over_every_websocket_subprotocol(tmp_path: Path, protocol: str) -> None:
+    is_text = protocol.startswith("base64")
+    async with serving(tmp_path) as api, asyncio.timeout(60), api.client(api.admin) as client:
+        session = FakeSession()
+        api.backend.sessions = [session]
+        async with client.ws_connect(CAT_PATH, protocols=(protocol,) if protocol else ()) as ws:
+            assert ws.protocol == (protocol or None)
+            first = await ws.receive()
+            assert first.data == ("1" if is_text else b"\x01")
+            await ws.send_str("0" + base64.b64encode(b"in").decode()) if is_text else await ws.send_bytes(
+                b"\x00in"
+            )
+            assert await session.read_stdin() == b"in"
+            session.send(Channel.STDOUT, b"out")
+            got = (await ws.receive()).data
+            assert got == ("1" + base64.b64encode(b"out").decode() if is_text else b"\x01out")
+            session.finish(3)
+            report = (await ws.receive()).data
+            if protocol[:2] in ("v4", "v5"):
+                assert report == b"\x03" + encode_exit(3)
+            else:
+                text = base64.b64decode(report[1:]) if is_text else report[1:]
+                assert text == b"command terminated with exit code 3"
+
+
+async def test_websocket_v5_is_spoken_in_front_of_a_runtime_that_knows_only_spdy(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, runtime() as (url, _), api.client(api.admin) as client:
+        api.backend.sessions = [StreamUrl(f"{url}/exec/t0ken")]
+        async with client.ws_connect(CAT_PATH, protocols=("v5.channel.k8s.io",)) as ws:
+            await ws.receive()
+            await ws.send_bytes(b"\x00hello")
+            assert (await ws.receive()).data == b"\x01hello"
+            await ws.send_bytes(b"\xff\x00")
+            status = (await ws.receive()).data
+            assert json.loads(status[1:])["status"] == "Success"
+
+
+async def test_ports_are_forwarded_over_spdy_to_sessions_and_to_urls(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, runtime() as (url, _):
+        for found in (FakeSession(echo=True), StreamUrl(f"{url}/forward")):
+            api.backend.sessions = [found]
+            session = await open_port_forward(
+                f"{api.url}/portForward/default/web", 8080, tls=api.tls(api.admin)
+            )
+            await session.write(b"hello")
+            async for _, data in session.output():
+                assert data == b"hello"
+                break
+            await session.close()
+            assert api.backend.calls[-1] == ("port-forward", "default/web", 8080)
+
+
+async def test_ports_are_forwarded_over_the_older_websocket_form(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, asyncio.timeout(60), api.client(api.admin) as client:
+        api.backend.sessions = [FakeSession(echo=True), FakeSession(echo=True)]
+        path = "/portForward/default/web?port=80,8080"
+        async with client.ws_connect(path, protocols=("v4.channel.k8s.io",)) as ws:
+            heads = [(await ws.receive()).data for _ in range(4)]
+            assert heads == [b"\x00P\x00", b"\x01P\x00", b"\x02\x90\x1f", b"\x03\x90\x1f"]
+            await ws.send_bytes(b"\x02hello")
+            assert (await ws.receive()).data == b"\x02hello"
+
+
+@pytest.mark.parametrize("query", ["", "?port=", "?port=0", "?port=x", "?port=80,65536"])
+async def test_the_older_form_wants_ports(tmp_path: Path, query: str) -> None:
+    async with serving(tmp_path) as api, asyncio.timeout(60), api.client(api.admin) as client:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+            await client.ws_connect(f"/portForward/default/web{query}")
+        assert caught.value.status == 400
+
+
+async def test_a_command_is_run_to_its_end(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api:
+        session = FakeSession()
+        session.send(Channel.STDOUT, b"out")
+        session.send(Channel.STDERR, b"err")
+        session.finish(1)
+        api.backend.sessions = [session]
+        answer = await api.ask("POST", "/run/default/web/main?cmd=ls%20-l", certificate=api.admin)
+        assert answer == (200, "outerr")
+        assert api.backend.calls[-1] == ("exec", "default/web", "main", StreamRequest(command=("ls", "-l")))
+        assert (await api.ask("POST", "/run/default/web/main", certificate=api.admin))[0] == 400
+
+
+async def test_no_stream_without_a_right(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, asyncio.timeout(60):
+        with pytest.raises(PermissionDenied, match="Unauthorized"):
+            await open_session(api.url + CAT_PATH, CAT, tls=api.tls(None))
+        assert api.backend.calls == []
