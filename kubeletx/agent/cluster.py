@@ -48,7 +48,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         for name, run in (
             ("node", self.node.run),
             ("node-watch", self.node_reflector.run),
-            ("node-lease", self.lease.run),
+            ("node-lease", self._renew_lease),
             ("pods", self._follow_pods),
             ("pod-status", self.statuses.run),
             ("mirrors", self._mirror_pods),
@@ -58,6 +58,11 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         ):
             task = f"api-{name}"
             group.create_task(supervise(task, run, clock), name=task)
+
+    async def _renew_lease(self) -> None:
+        """A lease goes with its Node, so it is made after it."""
+        await self.node.registered.wait()
+        await self.lease.run()
 
     async def _follow_pods(self) -> None:
         """Pods are asked for once the node is known: its authorizer lets a node see its own pods only (S1)."""

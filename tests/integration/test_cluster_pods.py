@@ -1,0 +1,176 @@
+"""Pods that the API server binds to this node: they run, their status is told, and they leave nothing behind.
+
+Each test runs against the double and, where its binaries are, against a real kube-apiserver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from clusters import ApiServer, ClusterNode, cluster_agent, condition, main_status
+from survival import holds, until
+
+from kubeletx.testing.apiserver import ApiServerDouble
+from kubeletx.testing.lab import Lab, PrivateAgent
+from kubeletx.testing.lab.kube_apiserver import KubeApiServer, missing_binaries
+
+MakeAgent = Callable[..., PrivateAgent]
+
+
+@pytest.fixture(
+    scope="module", params=["double", pytest.param("kube-apiserver", marks=pytest.mark.apiserver)]
+)
+def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """An API server for all tests of this file."""
+    directory = tmp_path_factory.mktemp("api")
+    if request.param == "double":
+        with ApiServerDouble(directory) as double:
+            yield double
+        return
+    if why := missing_binaries():
+        pytest.skip(why)
+    with KubeApiServer(directory) as real:
+        yield real
+
+
+@pytest.fixture
+def node(api: ApiServer, make_agent: MakeAgent) -> ClusterNode:
+    """A node of its own for each test."""
+    return cluster_agent(api, make_agent, manifest_dir=None)
+
+
+def test_the_node_says_what_it_is(node: ClusterNode, lab: Lab) -> None:
+    found = node.wait_ready()
+    assert found["metadata"]["labels"]["kubernetes.io/hostname"] == node.name
+    for name in lab.containerds:
+        assert found["metadata"]["labels"][f"runtime.kubeletx.io/{name}"] == "ready"
+        assert found["metadata"]["annotations"][f"version.kubeletx.io/{name}"].startswith("containerd 1.")
+        assert condition(found, f"kubeletx.io/RuntimeReady-{name}")["status"] == "True"
+    assert condition(found, "RuntimesReady")["status"] == "True"
+    assert found["status"]["conditions"][-1]["type"] == "Ready"
+    assert {"cpu", "memory", "pods", "ephemeral-storage"} <= found["status"]["capacity"].keys()
+    assert {one["type"] for one in found["status"]["addresses"]} >= {"Hostname", "InternalIP"}
+    lease = node.admin.get("leases", node.name, namespace="kube-node-lease")
+    assert lease["spec"]["holderIdentity"] == node.name
+    assert [one["name"] for one in lease["metadata"]["ownerReferences"]] == [node.name]
+
+
+def test_a_bound_pod_runs_is_told_and_leaves_nothing(node: ClusterNode, lab: Lab) -> None:
+    taken = lab.network.list_addresses()
+    node.apply("web")
+    pod = node.wait_running("web")
+    assert main_status(pod)["containerID"].startswith("containerd://")
+    assert pod["status"]["podIP"] in lab.network.list_addresses()
+    assert pod["metadata"]["annotations"]["kubeletx.io/bound-runtime"] == "containerd-a"
+    until(lambda: {"RuntimeBound", "Created", "Started"} <= set(node.events("web")), "events of the start")
+    node.admin.delete("pods", "web", namespace="default")
+    node.wait_gone("web")
+    assert lab.network.list_addresses() == taken
+
+
+def test_a_pod_runs_to_its_end_and_stays_until_somebody_deletes_it(node: ClusterNode) -> None:
+    node.apply("job", container={"command": ["sh", "-c", "exit 3"]}, restartPolicy="Never")
+    pod = node.wait("job", lambda one: one["status"].get("phase") == "Failed", "Failed")
+    assert main_status(pod)["state"]["terminated"]["exitCode"] == 3
+    node.agent.restart()
+    node.wait_ready()
+    assert node.find("job") == pod or main_status(node.find("job") or {}) == main_status(pod)
+    node.admin.delete("pods", "job", namespace="default")
+    node.wait_gone("job")
+
+
+def test_what_happens_while_the_agent_is_dead_is_made_up_for(node: ClusterNode) -> None:
+    for name in ("stays", "deleted", "forced", "other"):
+        node.apply(name)
+    before = {name: node.wait_running(name) for name in ("stays", "deleted", "forced", "other")}
+    node.agent.kill()
+    node.admin.delete("pods", "deleted", namespace="default")
+    node.admin.delete("pods", "forced", namespace="default", gracePeriodSeconds=0)
+    node.apply("new")
+    node.agent.start()
+    node.wait_running("new")
+    node.wait_gone("deleted")
+    node.wait_gone("forced")
+    for name in ("stays", "other"):
+        assert main_status(node.wait_running(name)) == main_status(before[name])
+
+
+def test_what_others_say_of_a_pod_is_kept_and_heard(node: ClusterNode) -> None:
+    node.apply("gated", readinessGates=[{"conditionType": "example.com/gate"}])
+    pod = node.wait(
+        "gated", lambda one: condition(one, "ContainersReady").get("status") == "True", "containers"
+    )
+    assert condition(pod, "Ready")["reason"] == "ReadinessGatesNotReady"
+    for status in ("True", "False", "True"):
+        told = {"status": {"conditions": [{"type": "example.com/gate", "status": status}]}}
+        node.admin.patch(
+            "pods", "gated", told, namespace="default", subresource="status",
+            kind="application/strategic-merge-patch+json",
+        )  # fmt: skip
+        node.wait(
+            "gated",
+            lambda one, status=status: condition(one, "Ready").get("status") == status,
+            f"Ready {status} with its gate",
+        )
+        assert condition(node.find("gated") or {}, "example.com/gate")["status"] == status
+
+
+def test_a_container_is_resized_where_it_runs(node: ClusterNode) -> None:
+    small = {"limits": {"cpu": "200m", "memory": "64Mi"}, "requests": {"cpu": "100m", "memory": "32Mi"}}
+    large = {"limits": {"cpu": "400m", "memory": "128Mi"}, "requests": {"cpu": "100m", "memory": "32Mi"}}
+    node.apply("sized", container={"resources": small})
+    before = main_status(node.wait_running("sized"))
+    assert before["resources"] == small
+    node.admin.patch(
+        "pods", "sized", {"spec": {"containers": [{"name": "main", "resources": large}]}},
+        namespace="default", subresource="resize", kind="application/strategic-merge-patch+json",
+    )  # fmt: skip
+    pod = node.wait("sized", lambda one: main_status(one)["resources"] == large, "the new size")
+    assert main_status(pod)["containerID"] == before["containerID"]
+    until(lambda: "ResizeCompleted" in node.events("sized"), "the event of the resize")
+
+
+def test_a_debug_container_joins_a_running_pod(node: ClusterNode) -> None:
+    node.apply("debugged")
+    node.wait_running("debugged")
+    image = (node.find("debugged") or {})["spec"]["containers"][0]["image"]
+    debugger = {
+        "name": "debugger",
+        "image": image,
+        "command": ["sleep", "1000"],
+        "targetContainerName": "main",
+    }
+    node.admin.patch(
+        "pods", "debugged", {"spec": {"ephemeralContainers": [debugger]}},
+        namespace="default", subresource="ephemeralcontainers", kind="application/strategic-merge-patch+json",
+    )  # fmt: skip
+    node.wait(
+        "debugged",
+        lambda one: any("running" in c["state"] for c in one["status"].get("ephemeralContainerStatuses", [])),
+        "a running debug container",
+    )
+
+
+def test_a_node_that_was_deleted_registers_again(node: ClusterNode) -> None:
+    before = node.wait_ready()["metadata"]["uid"]
+    node.admin.delete("nodes", node.name)
+    until(lambda: (node.node() or {"metadata": {"uid": before}})["metadata"]["uid"] != before, "a new Node")
+    node.wait_ready()
+
+
+def test_an_api_server_that_is_away_disturbs_nothing_and_is_told_all_later(node: ClusterNode) -> None:
+    node.apply("lasting")
+    node.apply(
+        "restarts", container={"command": ["sh", "-c", "test -e /x && exec sleep 10000; sleep 6; exit 1"]}
+    )
+    before = node.wait_running("lasting")
+    node.wait_running("restarts")
+    node.api.stop()
+    node.agent.wait_for("restarts", lambda pod: pod.status.container_statuses[0].restart_count >= 1)
+    holds(lambda: node.agent.pod("lasting") is not None, "the pod runs without its API server", seconds=1)
+    node.api.start()
+    node.wait("restarts", lambda one: main_status(one)["restartCount"] >= 1, "the restart is told")
+    assert main_status(node.wait_running("lasting")) == main_status(before)
+    node.apply("after")
+    node.wait_running("after")
