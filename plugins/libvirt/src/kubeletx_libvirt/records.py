@@ -50,7 +50,7 @@ class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a machine, from a start to an end.
 
-    `is_starting`: the start was begun and not confirmed. `hint`: what the guest did before it ended
+    `is_starting`: the start was begun at `since_ns` and not confirmed. `hint`: what the guest did before it ended
     (Watchdog, GuestPanicked), from an event. `reboot_at_ns`: a reboot that is still to come; 0: none.
     """
 

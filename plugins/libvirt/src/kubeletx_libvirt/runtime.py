@@ -402,7 +402,8 @@ class LibvirtRuntime:
         """Records that were lost come back from the domains; what belongs to no domain or pod any more goes."""
         all_found = await self.looks.all()
         self.fatal_holds.see(all_found)
-        for found in all_found.values():
+        for unit_id, found in all_found.items():
+            await self.looks.confirm(unit_id, found)
             identity = found.identity
             if identity.sandbox_id not in self.records.sandboxes:
                 link = await self.links.find(identity.uid)

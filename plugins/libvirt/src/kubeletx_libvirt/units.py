@@ -35,7 +35,7 @@ from .config import GIB, Settings
 from .disks import Base, disk_serial, make_overlay, overlay_path, pod_directory, volume_disks
 from .domain.metadata import Identity, domain_name, domain_uuid, identity_of, metadata_element
 from .domain.sizing import Size, size_of
-from .domain.states import fatal_hold
+from .domain.states import fatal_hold, is_half_made
 from .domain.xml import Disk, Plan, domain_xml
 from .errors import code_of
 from .guest_parts import Guests
@@ -160,7 +160,9 @@ class Units:
                 if record is not None:
                     await self._guests.renew(unit_id, record.spec)
                 if state is not UnitState.PARKED:
-                    await self._records.save_run(unit_id, Run(is_starting=True, restarts=old.restarts))
+                    await self._records.save_run(
+                        unit_id, Run(is_starting=True, since_ns=now_ns(self._host), restarts=old.restarts)
+                    )
                 await self._connection.use(_create, unit_id, paused)
                 if state is UnitState.PARKED:
                     # One saved while it was paused comes back paused, with a reason that says it is still arriving.
@@ -187,6 +189,9 @@ class Units:
         """Ask the guest to shut down, wait, then power off. Works from every state."""
         async with self.alone(unit_id):
             found = await self._looks.find(unit_id)
+            if found is not None and is_half_made(found.state, found.reason):  # of a call that was given up
+                await self._connection.use(destroy_domain, unit_id)
+                found = await self._looks.find(unit_id)
             if found is None:
                 return
             state = self._looks.state(unit_id, found)
