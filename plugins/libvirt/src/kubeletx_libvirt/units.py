@@ -118,6 +118,10 @@ class Units:
                 sandbox_id=sandbox_id,
                 now_ns=now_ns(self._host),
             )
+            # Before anything is made: should this be broken off, the sandbox's removal knows what to take away.
+            await self._records.save_unit(
+                unit_id, UnitRecord(spec=spec, resources=granted(size)), is_new=True
+            )
             disks = await self._make_disks(unit_id, spec, machine, sandbox)
             parts = await self._guests.prepare(unit_id, spec, machine, sandbox)
             plan = Plan(
@@ -133,9 +137,6 @@ class Units:
                 log_path=identity.log_path,
                 firmware=machine.firmware,
                 watchdog=self._settings.watchdog,
-            )
-            await self._records.save_unit(
-                unit_id, UnitRecord(spec=spec, resources=granted(size)), is_new=True
             )
             await self._connection.use(_define, domain_xml(plan))
             self._looks.learn(unit_id, identity)
