@@ -1,15 +1,18 @@
-"""Machines whose domain was taken away while the agent was dead: one domain per pod, and no old files."""
+"""The agent is killed while it makes and removes machines: one domain per pod, and nothing left at the end."""
 
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from machines import emulators, machine_agent, machine_manifest
+from kubeletx_libvirt.network.names import guest_device, outer_device
+from machines import emulators, files_below, machine_agent, machine_manifest
 from survival import until
 
 from kubeletx.kube.core import Pod
@@ -31,6 +34,9 @@ class Node:
         (root,) = [part.partition("root=")[2] for part in agent.argv() if "root=" in part and "embed" in part]
         self.libvirt_root = Path(root)
         self.state = agent.root_dir / "runtimes" / "libvirt-qemu"
+        self.uids: set[str] = set()
+        self.others = set(lab.network.list_addresses())
+        """Of earlier tests in the same lab, whose pods were never deleted."""
 
     def apply(self) -> list[Path]:
         """One pod after another."""
@@ -40,17 +46,48 @@ class Node:
             for name in PODS
         ]
 
+    def kill_when(self, is_so: Callable[[], bool], *, latest_seconds: float = 60) -> None:
+        """Kill the agent at this moment, or when it is too late for it; then start it again."""
+        deadline = time.monotonic() + latest_seconds
+        while not is_so() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        self.agent.kill()
+        self.agent.start()
+
     def wait_running(self) -> None:
         """Every pod has one machine, and one only."""
         pods = [self.agent.wait_for(name, _runs, timeout_seconds=90) for name in PODS]
+        self.uids |= {str(pod.metadata.uid) for pod in pods}
         ids = {(pod.status.container_statuses[0].container_id or "").rpartition("/")[2] for pod in pods}
         until(lambda: self.domains() == {f"kx-{one[:8]}" for one in ids}, "one domain per pod")
         until(lambda: len(emulators(self.agent)) == len(PODS), "one emulator per pod")
         until(lambda: set(self.units()) == ids, "the files of these units only")
 
+    def wait_nothing(self) -> None:
+        """No trace of any pod."""
+        for name in PODS:
+            self.agent.wait_gone(name, timeout_seconds=90)
+        until(lambda: not self.leftovers(), "nothing that is left")
+
+    def leftovers(self) -> list[str]:
+        """Whatever of machines is there."""
+        devices = {name(uid) for uid in self.uids for name in (guest_device, outer_device)}
+        kept = ("units", "disks", "sandboxes", "links")
+        return [
+            *map(str, emulators(self.agent)),
+            *self.domains(),
+            *(name for name in files_below(self.state) if name.startswith(kept)),
+            *(devices & set(os.listdir("/sys/class/net"))),
+            *(set(self.lab.network.list_addresses()) - self.others),
+        ]
+
     def domains(self) -> set[str]:
         """Names of all that are defined."""
         return {path.stem for path in (self.libvirt_root / "etc" / "qemu").glob("kx-*.xml")}
+
+    def begun(self) -> list[Path]:
+        """What libvirt wrote about machines that it started or is about to start."""
+        return list((self.libvirt_root / "run" / "qemu").glob("kx-*.xml"))
 
     def units(self) -> list[str]:
         """Of which there are files."""
@@ -64,6 +101,28 @@ def node(lab: Lab, make_agent: MakeAgent, manifests: Path, tmp_path: Path) -> No
     agent = machine_agent(lab, make_agent, imageDirectories=[str(tmp_path)])
     agent.start()
     return Node(agent, lab, manifests, image)
+
+
+def test_a_kill_at_any_moment_leaves_one_domain_per_pod_and_nothing_after_deletion(node: Node) -> None:
+    seed = random.randrange(1 << 16)
+    print(f"random seed {seed}")
+    chance = random.Random(seed)
+    manifests = node.apply()
+    node.kill_when(lambda: bool(node.units()))  # before a domain is defined
+    node.kill_when(lambda: bool(node.domains()))  # before it is started
+    node.kill_when(lambda: bool(node.begun()))  # before libvirt has made the emulator
+    node.kill_when(lambda: bool(emulators(node.agent)))  # before the start is confirmed
+    node.wait_running()
+    running = emulators(node.agent).keys()
+    _kill_after(node, chance.uniform(0, 2))
+    node.wait_running()
+    assert emulators(node.agent).keys() == running
+    for path in manifests:
+        path.unlink()
+    node.kill_when(lambda: len(emulators(node.agent)) < len(PODS))  # before the domain is undefined
+    node.kill_when(lambda: len(node.domains()) < len(PODS), latest_seconds=5)  # before its files are gone
+    _kill_after(node, chance.uniform(0, 2))
+    node.wait_nothing()
 
 
 def test_files_of_machines_whose_domain_was_taken_away_are_swept(node: Node) -> None:
@@ -80,6 +139,11 @@ def test_files_of_machines_whose_domain_was_taken_away_are_swept(node: Node) -> 
     node.agent.start()
     until(lambda: not before & set(node.units()), "the end of the old files")
     node.wait_running()
+
+
+def _kill_after(node: Node, seconds: float) -> None:
+    until_time = time.monotonic() + seconds
+    node.kill_when(lambda: time.monotonic() > until_time)
 
 
 def _runs(pod: Pod) -> bool:
