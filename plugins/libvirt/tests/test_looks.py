@@ -1,12 +1,14 @@
-"""What looks tell of machines whose start nobody saw the end of, on libvirt's own test driver."""
+"""What looks tell of machines, whatever happens beside them, on libvirt's own test driver."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import libvirt
 import msgspec
+import pytest
 import pytest_asyncio
 from kubeletx_libvirt.client import Connection
 from kubeletx_libvirt.domain.metadata import Identity, domain_name, metadata_element
@@ -29,13 +31,8 @@ class Machine:
         self.connection = Connection("test:///default", host)
         self.records = Records(host)
         self.looks = Looks(self.connection, self.records, host, "libvirt-test")
-
-    async def open(self) -> None:
-        """Connect and define it."""
-        await self.connection.open()
-        await self.records.load()
-        identity = Identity(
-            agent_id=self.host.agent_id,
+        self.identity = Identity(
+            agent_id=host.agent_id,
             runtime="libvirt-test",
             sandbox_id=SandboxId("s-0"),
             uid=PodUid("u"),
@@ -48,10 +45,15 @@ class Machine:
             image_ref="sha256:1",
             created_at_ns=1,
         )
+
+    async def open(self) -> None:
+        """Connect and define it."""
+        await self.connection.open()
+        await self.records.load()
         await self.connection.use(
             libvirt.virConnect.defineXML,
             f"<domain type='test'><name>{domain_name(UNIT)}</name><uuid>{UNIT}</uuid><memory>1024</memory>"
-            f"<metadata>{metadata_element(identity)}</metadata><os><type>hvm</type></os></domain>",
+            f"<metadata>{metadata_element(self.identity)}</metadata><os><type>hvm</type></os></domain>",
         )
 
     async def boot(self) -> None:
@@ -105,3 +107,20 @@ async def test_one_that_is_off_after_its_start_was_broken_off_never_ran(machine:
     status = await machine.look()
     assert (status.summary.state, status.reason) == (UnitState.EXITED, names.START_CUT_OFF)
     assert (status.exit_code, status.started_at_ns) == (None, 0)
+
+
+async def test_a_look_that_began_before_a_machine_was_defined_does_not_forget_it(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, use = UnitId("00000000-0000-0000-0000-00000000000a"), machine.connection.use
+
+    async def define_meanwhile(*args: Any) -> Any:
+        answer = await use(*args)
+        machine.looks.learn(new, machine.identity)
+        return answer
+
+    monkeypatch.setattr(machine.connection, "use", define_meanwhile)
+    for look in (machine.looks.all(), machine.looks.find(new)):
+        await look
+        assert machine.looks.identity(new) == machine.identity
+        machine.looks.forget(new)

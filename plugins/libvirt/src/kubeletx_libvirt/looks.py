@@ -66,10 +66,14 @@ class Looks:
         )
 
     async def all(self) -> dict[UnitId, Found]:
-        """Every domain of ours."""
-        states, read = await self._connection.use(_read_all, frozenset(self._known))
+        """Every domain of ours.
+
+        What was learned while libvirt was asked is kept: two looks at once must not hide a domain from each other.
+        """
+        known = frozenset(self._known)
+        states, read = await self._connection.use(_read_all, known)
         self._known.update(read)
-        for gone in self._known.keys() - states.keys():
+        for gone in known - states.keys():
             self._known.pop(gone, None)
         found: dict[UnitId, Found] = {}
         for uuid, (state, reason) in states.items():
@@ -80,14 +84,16 @@ class Looks:
 
     async def find(self, unit_id: UnitId) -> Found | None:
         """One domain of ours, or None."""
-        answer = await self._connection.use(_read_one, unit_id, unit_id in self._known)
+        is_known = unit_id in self._known
+        answer = await self._connection.use(_read_one, unit_id, is_known)
         if answer is None:
-            self._known.pop(unit_id, None)
+            if is_known:
+                self._known.pop(unit_id, None)
             return None
         state, reason, read = answer
-        if unit_id not in self._known:
+        if not is_known:
             self._known[unit_id] = read
-        identity = self._known[unit_id]
+        identity = self._known.get(unit_id)
         return Found(identity, state, reason) if identity is not None and self.is_ours(identity) else None
 
     async def get(self, unit_id: UnitId) -> Found:
