@@ -101,11 +101,6 @@ class Connection:
         """The driver runs in this process."""
         return urlsplit(self.url).path == "/embed"
 
-    @property
-    def is_local(self) -> bool:
-        """The machines run on this node."""
-        return not urlsplit(self.url).netloc
-
     async def open(self) -> None:
         """Connect unless that was done and the connection is alive. Raises Unavailable."""
         if self._handle is not None and not self._lost:

@@ -204,7 +204,6 @@ class LibvirtRuntime:
         return Traits(
             details=("machine",),
             log_mode=LogMode.RAW_FILE,
-            remote=not self.connection.is_local,
             brings_pod_network=False,
             refuses=tuple(sorted(refuses)),
             memory_overhead_bytes=self.settings.memory_overhead_bytes,
@@ -447,7 +446,7 @@ class LibvirtRuntime:
 
     async def _let_emulators_in(self) -> int | None:
         gid = None
-        if self.connection.is_local and not self.connection.is_embedded:
+        if not self.connection.is_embedded:
             gid = emulator_gid(await self.connection.use(_capabilities))
         await self.images.share(gid)
         if gid is not None:
