@@ -30,6 +30,8 @@ namespaces = []
 """
 """`user`: whom machines run as. `handler`: who writes consoles, `file` or `logd`."""
 _KVM = "/dev/kvm"
+_UNIX_SOCKETS = Path("/proc/net/unix")
+_CONNECTED = "03"
 _LONGEST_ROOT = 32
 """Characters of the embedded driver's root: with more, the names of guests' sockets below it are too long."""
 _SYSTEM_DIRECTORIES = (
@@ -66,17 +68,21 @@ class PrivateLibvirtd:
         user: str = "root",
         virtlogd: int = 0,
         tcp_port: int = 0,
+        patience_seconds: int = 30,
     ) -> None:
         """`base_dir`: the lab's, so that a sweep finds what is left. `user`: whom machines run as.
 
         `virtlogd`: consoles are written by a virtlogd, as usual with a libvirtd of the system, which rotates their
         files at so many bytes; 0: by the emulators themselves. `tcp_port`: it listens there too, on 127.0.0.1, and
         trusts everybody; 0: on its socket alone.
+
+        `patience_seconds`: how long a client may be silent before its connection is closed, by steps of 6.
         """
         self.name = name
         self.user = user
         self._virtlogd = virtlogd
         self._tcp_port = tcp_port
+        self._patience_seconds = patience_seconds
         self.directory = base_dir / name
         self.daemon: Daemon | None = None
 
@@ -116,6 +122,7 @@ class PrivateLibvirtd:
             'auth_unix_rw = "none"\nunix_sock_rw_perms = "0700"\nlog_outputs = "3:stderr"\n'
             f'listen_tls = 0\nlisten_tcp = 1\nlisten_addr = "127.0.0.1"\ntcp_port = "{self._tcp_port}"\n'
             'auth_tcp = "none"\n'
+            f"keepalive_interval = {max(1, self._patience_seconds // 6)}\nkeepalive_count = 5\n"
         )
         _share_cache(self.directory / "d3" / "qemu" / "capabilities")
         binds = " && ".join(
@@ -179,6 +186,14 @@ class PrivateLibvirtd:
         """It goes on."""
         if self.daemon is not None:
             self.daemon.resume()
+
+    def count_connections(self) -> int:
+        """How many clients are connected now."""
+        return sum(
+            path == str(self.socket_path) and state == _CONNECTED
+            for *_, state, _inode, path in (line.split() for line in _UNIX_SOCKETS.read_text().splitlines())
+            if path.startswith("/")
+        )
 
     def emulators(self) -> list[int]:
         """Process ids of the machines; their command lines name libvirt's usual directories, not ours."""
