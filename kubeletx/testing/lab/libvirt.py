@@ -110,9 +110,8 @@ class PrivateLibvirtd:
         """Start it and wait for its socket."""
         for number, _ in enumerate(_SYSTEM_DIRECTORIES):
             (self.directory / f"d{number}").mkdir(parents=True, exist_ok=True)
-        (self.directory / "d2" / "dnsmasq").mkdir(
-            exist_ok=True
-        )  # Debian's package makes it, libvirt does not
+        # For its networks; Debian's package makes it, libvirt does not.
+        (self.directory / "d2" / "dnsmasq").mkdir(exist_ok=True)
         (self.directory / "sock").mkdir(exist_ok=True)
         qemu_conf = QEMU_CONF.format(user=self.user, handler="logd" if self._virtlogd else "file")
         (self.directory / "d1" / "qemu.conf").write_text(qemu_conf)

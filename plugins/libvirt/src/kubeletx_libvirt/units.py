@@ -159,7 +159,9 @@ class Units:
             try:
                 await self._host.blocking(_make_log_directory, found.identity.log_path)
                 if record is not None:
-                    await self._guests.renew(unit_id, record.spec)
+                    sandbox = self._records.sandboxes.get(found.identity.sandbox_id)
+                    is_told = sandbox is not None and state is not UnitState.PARKED
+                    await self._guests.renew(unit_id, record, sandbox.spec if is_told else None)
                 if state is not UnitState.PARKED:
                     await self._records.save_run(
                         unit_id, Run(is_starting=True, since_ns=now_ns(self._host), restarts=old.restarts)
@@ -182,6 +184,8 @@ class Units:
             except KubeletxError as error:
                 if not isinstance(error, TimedOut):
                     await self._records.save_run(unit_id, old)
+                if record is not None and (told := await self._guests.explain(unit_id, record.spec, error)):
+                    raise told from error
                 raise
             finally:
                 self._looks.starting.discard(unit_id)
