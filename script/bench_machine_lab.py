@@ -15,17 +15,21 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import libvirt
 import msgspec
-from bench_lab import NODE, BenchLab, wait_until
+from bench_lab import BenchLab, wait_until
+from bench_orphans import emulators_reaped
 from kubeletx_libvirt.client import start_event_thread
 from kubeletx_libvirt.domain.metadata import NAMESPACE
 
+from kubeletx.cli.client import AgentClient, pod_path
+from kubeletx.kube.core import Pod
+from kubeletx.server.views import ApplyReport, DeleteOptions
 from kubeletx.testing.lab import PrivateAgent
 from kubeletx.testing.lab.cni import key_of
 from kubeletx.testing.lab.libvirt import PrivateLibvirtd
@@ -34,6 +38,8 @@ from kubeletx.testing.lab.tiny_machine import UP, make_tiny_machine_image
 
 RUNTIME = "libvirtd"
 MEMORY = "32Mi"
+REQUESTED_CPU = "10m"
+"""Far less than the limit: the node has place for all machines of a benchmark, however few processors it has."""
 STARTED, STOPPED, UNDEFINED = (
     libvirt.VIR_DOMAIN_EVENT_STARTED,
     libvirt.VIR_DOMAIN_EVENT_STOPPED,
@@ -151,28 +157,38 @@ class MachineLab(msgspec.Struct, kw_only=True):
                 "virtualMachine": {
                     "name": name,
                     "image": str(image or self.image),
-                    "resources": {"limits": {"cpu": "1", "memory": MEMORY}},
+                    "resources": {
+                        "requests": {"cpu": REQUESTED_CPU, "memory": MEMORY},
+                        "limits": {"cpu": "1", "memory": MEMORY},
+                    },
                 },
             },
         }
 
-    def remove(self, name: str) -> int:
-        """Take a manifest away; wall-clock nanoseconds of that."""
-        (self.bench.manifests / f"{name}.json").unlink()
-        return time.time_ns()
+    def apply(self, agent: PrivateAgent, name: str) -> int:
+        """As ``kubeletx apply``; wall-clock nanoseconds before it."""
+        body = msgspec.json.encode(self.manifest(name))
+        at_ns = time.time_ns()
+        (result,) = AgentClient(agent.socket_path).call("POST", "/v1/pods", ApplyReport, body=body).items
+        if result.error is not None:
+            raise LabError(f"pod {name} was not applied: {result.error.message}")
+        return at_ns
+
+    def delete(self, agent: PrivateAgent, name: str) -> int:
+        """As ``kubeletx delete pod``; wall-clock nanoseconds before it."""
+        body = msgspec.json.encode(DeleteOptions())
+        at_ns = time.time_ns()
+        AgentClient(agent.socket_path).call("DELETE", pod_path("default", name), Pod, body=body)
+        return at_ns
 
     def wait_up(self, agent: PrivateAgent, name: str) -> None:
         """Return once the pod's guest looks for the power button."""
-        logs = agent.logs_dir / f"default_{name}-{NODE}_{self.uid(agent, name)}"
+        pod = agent.pod(name)
+        if pod is None:
+            raise LabError(f"pod {name} is not there")
+        logs = agent.logs_dir / f"default_{pod.metadata.name}_{pod.uid}"
         wait_until(lambda: any(UP in _text(path) for path in logs.rglob("*")), f"guest of {name}")
         time.sleep(LISTENS_SECONDS)
-
-    def uid(self, agent: PrivateAgent, name: str) -> str:
-        """Of a pod that is there."""
-        pod = agent.pod(name)
-        if pod is None or pod.metadata.uid is None:
-            raise LabError(f"pod {name} is not there")
-        return pod.metadata.uid
 
     def take_pattern(self) -> Pattern:
         """Of the first machine that is there."""
@@ -266,15 +282,12 @@ def machine_lab(bench: BenchLab) -> Iterator[MachineLab]:
     directory.mkdir(exist_ok=True)
     make_tiny_machine_image(directory)
     libvirtd = PrivateLibvirtd(bench.lab.base_dir, name=RUNTIME)
-    libvirtd.start()
-    try:
+    with emulators_reaped(), ExitStack() as stack:
+        stack.callback(libvirtd.end)
+        libvirtd.start()
         listener = Listener(libvirtd.url)
-        try:
-            yield MachineLab(bench=bench, libvirtd=libvirtd, listener=listener, directory=directory)
-        finally:
-            listener.close()
-    finally:
-        libvirtd.end()
+        stack.callback(listener.close)
+        yield MachineLab(bench=bench, libvirtd=libvirtd, listener=listener, directory=directory)
 
 
 def _seed_of(root: ElementTree.Element) -> ElementTree.Element:

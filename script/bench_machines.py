@@ -53,7 +53,10 @@ class _Times(msgspec.Struct):
 
 
 def machine(bench: BenchLab, sizes: Sizes) -> Result:
-    """One machine on an agent at rest: from its manifest to running, and from the manifest's end to no domain."""
+    """One machine on an agent at rest: from its manifest to running, and from its deletion to no domain.
+
+    Through the admin socket, as the command line does it: a file that went away is believed only 0.2 s later.
+    """
     bare, ours = _Times(), _Times()
     with machine_lab(bench) as lab, lab.agent() as agent:
         wait_ready(agent)
@@ -279,12 +282,12 @@ def _warm_up(lab: MachineLab, agent: PrivateAgent) -> Pattern:
 
 def _one(lab: MachineLab, agent: PrivateAgent, name: str, times: _Times) -> None:
     """A pod from its manifest to its end."""
-    began_ns = lab.put([name])
+    began_ns = lab.apply(agent, name)
     (moment,) = lab.listener.wait(STARTED, 1, began_ns)
     times.starts.append((moment.at_ns - began_ns) / 1e6)
     wait_until(lambda: _is_running(agent, name), f"status of {name}")
     lab.wait_up(agent, name)
-    began_ns = lab.remove(name)
+    began_ns = lab.delete(agent, name)
     (ended,) = lab.listener.wait(STOPPED, 1, began_ns)
     (moment,) = lab.listener.wait(UNDEFINED, 1, began_ns)
     times.ends.append((moment.at_ns - began_ns) / 1e6)

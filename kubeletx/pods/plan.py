@@ -225,7 +225,10 @@ def _plan_delete(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
     if facts.runtime is not None and not (facts.outage is not None and _is_forced(desired)):
         if not _may_act(facts, draft):
             return draft.plan("looks before stopping")
-        if not plan_stop_units(desired, facts, draft) or not plan_removal(facts, draft):
+        has_stopped = plan_stop_units(
+            desired, facts, draft, leave_sandboxes=facts.is_machine and facts.can_power
+        )
+        if not has_stopped or not plan_removal(facts, draft):
             return draft.plan("stops and removes")
     if facts.runtime is None and draft.is_busy("bind"):
         return draft.plan("waits for the binding in flight")

@@ -3,6 +3,9 @@
     regular (all at once) ─► last sidecar ─► ... ─► first sidecar ─► sandbox ─► [removal] ─► a look that
     shows nothing left (T5)
 
+The sandbox of a machine that its runtime switches itself is removed without a stop before: the domain need not wait
+for the end of the pod's network, which takes programs. A CRI runtime is always asked to stop it first.
+
 The grace counts from the deletion request and may only shrink (T4). A stop in flight with more time than is
 left now is overtaken by a shorter one, as the kubelet does: the only case of two calls for one unit.
 """
@@ -24,8 +27,10 @@ MINIMUM_GRACE_SECONDS = 1
 OVERTAKE_SECONDS = 1
 
 
-def plan_stop_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> bool:
-    """Plan the next stops; True once no unit lives and every sandbox is stopped."""
+def plan_stop_units(
+    desired: DesiredPod, facts: PodFacts, draft: Draft, *, leave_sandboxes: bool = False
+) -> bool:
+    """Plan the next stops; True once no unit lives and, unless they are left, every sandbox is stopped."""
     assert facts.snapshot is not None
     if draft.is_busy("sandbox"):
         return False
@@ -36,6 +41,8 @@ def plan_stop_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> bool:
         _stop(unit, grace, desired, facts, draft)
     if living or _is_starting(facts):
         return False
+    if leave_sandboxes:
+        return True
     stopped = True
     for sandbox in facts.snapshot.sandboxes:
         if sandbox.state is SandboxState.READY:

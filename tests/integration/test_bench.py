@@ -11,13 +11,15 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "script"
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
-def test_every_benchmark_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["WITH_DAEMONS", "MACHINES"])
+def test_every_benchmark_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.syspath_prepend(str(SCRIPTS))
     import bench_lab
     import bench_main
     from bench_model import TINY, rows
 
     monkeypatch.setattr(bench_lab, "BASE", tmp_path / "lab")
-    results = bench_main.run(list(bench_main.WITH_DAEMONS), TINY)
-    assert list(results) == list(bench_main.WITH_DAEMONS)
+    names = list(getattr(bench_main, kind))
+    results = bench_main.run(names, TINY)
+    assert list(results) == names
     assert len(rows(results)) > len(results)

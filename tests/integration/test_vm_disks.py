@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from bench import Bench, restarts
-from machines import machine_manifest, wait_console
+from machines import emulators, machine_manifest, wait_console
 from vm_pods import make_machines
 
 from kubeletx.testing.lab import Lab, put_manifest
@@ -72,6 +72,23 @@ def put(bench: Bench, name: str, image: Path, device: LoopDevice | None = None, 
 def previous(bench: Bench, name: str) -> str:
     """What the run before the present one printed."""
     return bench.agent.cli("logs", f"{name}-lab", "--previous").stdout
+
+
+def test_a_restart_in_place_keeps_the_disk_and_a_new_pod_gets_a_fresh_one(bench: Bench, images: Path) -> None:
+    image = make_counting_machine_image(images, starts=2)
+    for restarts_agent in (True, False):
+        put(bench, "keeps", image)
+        wait_console(bench.agent, "keeps-lab", "boots 2", timeout_seconds=RUN_SECONDS)
+        assert "boots 1" in previous(bench, "keeps")
+        bench.until("keeps", lambda pod: pod.status.phase == "Running" and restarts(pod, "keeps") == 1)
+        if restarts_agent:
+            before = emulators(bench.agent)
+            bench.agent.stop()
+            bench.agent.start()
+            bench.until("keeps", lambda pod: pod.status.phase == "Running")
+            assert emulators(bench.agent) == before
+        bench.remove("keeps")
+    assert image.read_bytes()[512] == 0
 
 
 def test_shutdown_behaviour_terminate_removes_the_disk_with_each_run(bench: Bench, images: Path) -> None:

@@ -1,8 +1,8 @@
 """How guests end by themselves, told apart and followed by restartPolicy, through the agent on real QEMU.
 
 Most of it is done by machines that need no boot and do at a key press what a guest does by itself (`Does`), each
-against QEMU's real devices: power management, reset, panic device, i6300esb watchdog. One guest with a kernel of
-its own shows that Linux uses the same ones; that one shuts itself down is in test_vm_console.
+against QEMU's real devices: power management, reset, panic device, i6300esb watchdog. Two guests with a kernel of
+their own show that Linux uses the same ones; that one shuts itself down is in test_vm_console.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from survival import until
 from kubeletx.kube.core import Pod
 from kubeletx.kube.status import ContainerStateTerminated, ContainerStatus
 from kubeletx.testing.lab import Lab, PrivateAgent, put_manifest
-from kubeletx.testing.lab.machines import UP
+from kubeletx.testing.lab.machines import UP, Kernel, load_machine_image
 from kubeletx.testing.lab.tiny_machine import UP as TINY_UP
 from kubeletx.testing.lab.tiny_machine import Does, make_tiny_machine_image
 
@@ -169,6 +169,20 @@ def test_a_guest_with_a_kernel_reboots_and_panics_and_is_told_apart(
     assert _main(panicked).container_id != machine_id
     assert _ended(_main(panicked).last_state.terminated) == PANICKED
     assert agent.cli("logs", "--previous", pod).stdout.count(UP) == 2
+
+
+def test_a_guest_whose_kernel_is_not_told_that_all_is_well_ends_by_its_watchdog(
+    make_agent: MakeAgent, manifests: Path, lab: Lab
+) -> None:
+    agent = machine_agent(lab, make_agent, watchdog=True)
+    agent.start()
+    image = str(load_machine_image(kernel=Kernel.GENERIC))  # the cloud kernel has no driver for it
+    put_manifest(manifests, machine_manifest("linux", image=image, spec={"restartPolicy": "Never"}))
+    pod = agent.wait_for("linux", lambda pod: _runs(pod, 0), timeout_seconds=60).metadata.name
+    wait_console(agent, pod, UP, timeout_seconds=120)
+    _run_in_guest(agent, pod, "watchdog -F -T 2 -t 600 /dev/watchdog")
+    failed = agent.wait_for("linux", lambda pod: pod.status.phase == "Failed", timeout_seconds=60)
+    assert _ended(_main(failed).state.terminated) == WATCHDOG
 
 
 def _run_in_guest(agent: PrivateAgent, pod: str, command: str) -> None:

@@ -14,6 +14,7 @@ from kubeletx_libvirt.runtime import LibvirtRuntime
 from kubeletx.api import (
     ImageSpec,
     Machine,
+    PodUid,
     Resources,
     Runtime,
     RuntimeEvent,
@@ -151,3 +152,21 @@ async def test_the_event_stream_ends_with_the_connection(
     async with asyncio.timeout(20):
         with pytest.raises(Unavailable):
             await collector
+
+
+async def test_a_network_that_cannot_be_given_back_keeps_the_sandbox_and_not_its_machine(
+    libvirtd: PrivateLibvirtd, runtime: LibvirtRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(uid: PodUid) -> None:
+        raise Unavailable(f"no way to give back the addresses of {uid}")
+
+    sandbox_id, _ = await start_machine(runtime, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime.links, "release", refuse)
+        with pytest.raises(Unavailable):
+            await runtime.remove_sandbox(sandbox_id)
+    assert libvirtd.emulators() == []
+    assert list(await runtime.list_units({})) == []
+    assert [one.id for one in await runtime.list_sandboxes({})] == [sandbox_id]
+    await runtime.remove_sandbox(sandbox_id)
+    assert list(await runtime.list_sandboxes({})) == []

@@ -2,7 +2,8 @@
 
 The embedded driver (`embedded_endpoint`) runs inside whoever opens it; a process can open only one root in its
 life. `PrivateLibvirtd` starts a libvirtd that believes to be the system's, in a mount namespace where
-libvirt's directories are private ones; it can be stopped, paused and killed while machines run.
+libvirt's directories are private ones; it can be stopped, paused and killed while machines run. What is mounted after
+its start it sees only below a shared mount, as a node's root usually is (`mounts.make_shared`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ namespaces = []
 """
 """`user`: whom machines run as. `handler`: who writes consoles, `file` or `logd`."""
 _KVM = "/dev/kvm"
+_UNIX_SOCKETS = Path("/proc/net/unix")
+_CONNECTED = "03"
 _LONGEST_ROOT = 32
 """Characters of the embedded driver's root: with more, the names of guests' sockets below it are too long."""
 _SYSTEM_DIRECTORIES = (
@@ -58,16 +61,28 @@ class PrivateLibvirtd:
     """One libvirtd with directories of its own below ``BASE/<name>``."""
 
     def __init__(
-        self, base_dir: Path, *, name: str = "libvirtd", user: str = "root", virtlogd: int = 0
+        self,
+        base_dir: Path,
+        *,
+        name: str = "libvirtd",
+        user: str = "root",
+        virtlogd: int = 0,
+        tcp_port: int = 0,
+        patience_seconds: int = 30,
     ) -> None:
         """`base_dir`: the lab's, so that a sweep finds what is left. `user`: whom machines run as.
 
         `virtlogd`: consoles are written by a virtlogd, as usual with a libvirtd of the system, which rotates their
-        files at so many bytes; 0: by the emulators themselves.
+        files at so many bytes; 0: by the emulators themselves. `tcp_port`: it listens there too, on 127.0.0.1, and
+        trusts everybody; 0: on its socket alone.
+
+        `patience_seconds`: how long a client may be silent before its connection is closed, by steps of 6.
         """
         self.name = name
         self.user = user
         self._virtlogd = virtlogd
+        self._tcp_port = tcp_port
+        self._patience_seconds = patience_seconds
         self.directory = base_dir / name
         self.daemon: Daemon | None = None
 
@@ -82,6 +97,11 @@ class PrivateLibvirtd:
         return f"qemu+unix:///system?socket={self.socket_path}"
 
     @property
+    def tcp_url(self) -> str:
+        """The URI by its TCP port."""
+        return f"qemu+tcp://127.0.0.1:{self._tcp_port}/system"
+
+    @property
     def endpoint(self) -> str:
         """Value for --container-runtime-endpoint."""
         return f"vm:{self.name}:{self.url}"
@@ -90,6 +110,8 @@ class PrivateLibvirtd:
         """Start it and wait for its socket."""
         for number, _ in enumerate(_SYSTEM_DIRECTORIES):
             (self.directory / f"d{number}").mkdir(parents=True, exist_ok=True)
+        # For its networks; Debian's package makes it, libvirt does not.
+        (self.directory / "d2" / "dnsmasq").mkdir(exist_ok=True)
         (self.directory / "sock").mkdir(exist_ok=True)
         qemu_conf = QEMU_CONF.format(user=self.user, handler="logd" if self._virtlogd else "file")
         (self.directory / "d1" / "qemu.conf").write_text(qemu_conf)
@@ -97,6 +119,9 @@ class PrivateLibvirtd:
         config.write_text(
             f'unix_sock_dir = "{self.directory}/sock"\n'
             'auth_unix_rw = "none"\nunix_sock_rw_perms = "0700"\nlog_outputs = "3:stderr"\n'
+            f'listen_tls = 0\nlisten_tcp = 1\nlisten_addr = "127.0.0.1"\ntcp_port = "{self._tcp_port}"\n'
+            'auth_tcp = "none"\n'
+            f"keepalive_interval = {max(1, self._patience_seconds // 6)}\nkeepalive_count = 5\n"
         )
         _share_cache(self.directory / "d3" / "qemu" / "capabilities")
         binds = " && ".join(
@@ -107,10 +132,11 @@ class PrivateLibvirtd:
         start = f"{self._start_virtlogd()}exec {get_tool('libvirtd')}"
         place = shlex.quote(str(self.directory))
         script = f"{binds} && {start} --config {shlex.quote(str(config))} --pid-file {place}/pid"
+        script += " --listen" if self._tcp_port else ""
         self.socket_path.unlink(missing_ok=True)
         self.daemon = Daemon(
             name=self.name,
-            argv=[get_tool("unshare"), "--mount", "--propagation", "private", "sh", "-c", script],
+            argv=[get_tool("unshare"), "--mount", "--propagation", "slave", "sh", "-c", script],
             directory=self.directory.parent,
             env=daemon_environment(),
         )
@@ -159,6 +185,14 @@ class PrivateLibvirtd:
         """It goes on."""
         if self.daemon is not None:
             self.daemon.resume()
+
+    def count_connections(self) -> int:
+        """How many clients are connected now."""
+        return sum(
+            path == str(self.socket_path) and state == _CONNECTED
+            for *_, state, _inode, path in (line.split() for line in _UNIX_SOCKETS.read_text().splitlines())
+            if path.startswith("/")
+        )
 
     def emulators(self) -> list[int]:
         """Process ids of the machines; their command lines name libvirt's usual directories, not ours."""

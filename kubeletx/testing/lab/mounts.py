@@ -1,10 +1,13 @@
-"""Mounts below a directory: finding and undoing them."""
+"""Mounts below a directory: finding and undoing them, and letting others see them."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
 from pathlib import Path
+
+from .tools import get_tool
 
 _MNT_DETACH = 2
 _UMOUNT_NOFOLLOW = 8
@@ -30,6 +33,13 @@ def unmount_below(base_dir: Path) -> None:
             return
         for point in points:
             libc.umount2(os.fsencode(point), _MNT_DETACH | _UMOUNT_NOFOLLOW)
+
+
+def make_shared(directory: Path) -> None:
+    """Mount a directory on itself so that later mounts below it are seen in mount namespaces made from now on."""
+    for option in ("--bind", "--make-shared"):
+        targets = [str(directory)] * (2 if option == "--bind" else 1)
+        subprocess.run([get_tool("mount"), option, *targets], check=True)
 
 
 def _unescape(text: str) -> str:

@@ -122,3 +122,14 @@ async def test_an_embedded_driver_wants_a_short_directory(tmp_path: Path) -> Non
     ):
         with pytest.raises(InvalidConfig, match=problem):
             await Connection(url, FakeHost(tmp_path)).open()
+
+
+def test_machines_of_which_no_emulator_was_made_are_off_for_an_embedded_driver(tmp_path: Path) -> None:
+    """libvirt 9 would keep them on for ever: it looks only after those that have a process."""
+    unborn, born = tmp_path / "kx-1.xml", tmp_path / "kx-2.xml"
+    unborn.write_text("<!--\n-->\n\n<domstatus state='paused' reason='starting up' pid='0'>\n</domstatus>")
+    born.write_text(
+        "<domstatus state='running' reason='booted' pid='10'>\n<vcpu id='0' pid='0'/>\n</domstatus>"
+    )
+    client.forget_unborn(tmp_path)
+    assert list(tmp_path.iterdir()) == [born]

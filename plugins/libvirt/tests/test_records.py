@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
+import pytest
 from kubeletx_libvirt.records import Records, Run, SandboxRecord, UnitRecord
 
-from kubeletx.api import SandboxId, UnitId
+from kubeletx.api import SandboxId, Unavailable, UnitId
 from kubeletx.testing import FakeHost, sandbox_spec, unit_spec
 
 UNIT, SANDBOX = UnitId("unit"), SandboxId("sandbox")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class BusyHost(FakeHost):
+    """All of its threads may be taken."""
+
+    is_busy = False
+
+    async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """As with the real one."""
+        if self.is_busy:
+            raise Unavailable("no thread for this call")
+        return await super().blocking(function, *args, **kwargs)
 
 
 async def test_records_come_back_after_a_restart(tmp_path: Path) -> None:
@@ -55,6 +72,20 @@ async def test_a_look_that_ends_after_the_removal_does_not_bring_the_files_back(
     await records.save_run(UNIT, Run(started_at_ns=2))
     assert records.run_of(UNIT).started_at_ns == 2
     assert records.unit_directory(UNIT).is_dir()
+
+
+async def test_a_removal_that_found_no_thread_can_be_repeated(tmp_path: Path) -> None:
+    host = BusyHost(tmp_path)
+    records = Records(host)
+    await records.save_unit(UNIT, UnitRecord(spec=unit_spec()))
+    host.is_busy = True
+    with pytest.raises(Unavailable):
+        await records.forget_unit(UNIT)
+    assert UNIT in records.units
+    host.is_busy = False
+    await records.forget_unit(UNIT)
+    assert UNIT not in records.units
+    assert not records.unit_directory(UNIT).exists()
 
 
 async def test_half_written_records_are_passed_over(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from xml.etree import ElementTree as ET
 
 from kubeletx_libvirt.shares import (
     ShareKind,
+    closed_share,
     guest_mounts,
     memory_backing_xml,
     plan_shares,
@@ -67,3 +68,21 @@ def test_the_guest_mounts_each_share_as_it_is() -> None:
     assert "trans=virtio" in config.options
     assert hosts.bind == "my hosts"
     assert guest_mounts(plan())[0].options == ""
+
+
+def test_with_9p_an_emulator_that_is_not_root_finds_every_share_below_the_machines_own_directory() -> None:
+    for kind, are_prepared in ((ShareKind.NINE_P, True), (ShareKind.VIRTIOFS, False)):
+        data, *_ = plan_shares(MOUNTS, directory=Path("/machine/shares"), kind=kind, is_root=False)
+        assert data.is_prepared is are_prepared
+        assert ET.fromstring(share_xml(data)).get("accessmode") == (
+            "squash" if are_prepared else "passthrough"
+        )
+
+
+def test_a_directory_that_an_emulator_could_not_open_is_found_in_libvirts_words() -> None:
+    shares = plan(ShareKind.NINE_P)
+    config = shares[2]
+    words = f"cannot initialize fsdev 'fs0': failed to open '{config.directory}': Permission denied"
+    assert closed_share(shares, words) == config
+    assert closed_share(shares, words.replace("Permission denied", "No such file or directory")) is None
+    assert closed_share(shares, "failed to open '/dev/kvm': Permission denied") is None

@@ -172,6 +172,22 @@ async def test_deletion_and_the_deadline_work_in_every_state(node: Node, power: 
         assert node.runtimes["one"].backend.sandboxes == {}
 
 
+@pytest.mark.parametrize("can_power", [True, False])
+async def test_only_a_runtime_without_power_is_asked_to_stop_a_machines_sandbox_before_its_removal(
+    node: Node, can_power: bool
+) -> None:
+    async with node.running() as manager:
+        if not can_power:
+            node.runtimes["one"].capabilities.discard(SupportsMachine)
+        await node.start(a_machine())
+        manager.remove("file", a_machine().uid)
+        await node.until(lambda: not manager.workers)
+        assert count(node, "stop_unit") == 1
+        assert count(node, "stop_sandbox") == (0 if can_power else 1)
+        assert count(node, "remove_sandbox") == 1
+        assert node.runtimes["one"].backend.sandboxes == {}
+
+
 async def test_a_runtime_without_power_refuses_with_one_event_and_the_machine_goes_on(node: Node) -> None:
     async with node.running() as manager:
         worker = await node.start(a_machine())

@@ -12,9 +12,11 @@ import asyncio
 import contextlib
 import functools
 import os
+import re
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
@@ -34,6 +36,7 @@ _FAILED_EVENTS_SECONDS = 0.1
 _KEEPALIVE_SECONDS = 5
 _KEEPALIVE_COUNT = 3
 _LONGEST_ROOT = 107 - len("/lib/qemu/channel/target/domain-1000000-kx-01234567/org.qemu.guest_agent.0")
+_UNBORN = re.compile(rb"<domstatus\b[^>]*\bpid='0'")
 _QEMU_CONF = """\
 # Written by kubeletx for its embedded driver; edit as you like, it is only written when it is missing.
 user = "root"
@@ -90,17 +93,13 @@ class Connection:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._slots = asyncio.Semaphore(_CONCURRENT_CALLS)
         self._lost = ""
+        self._was_prepared = False
         self._rebooted: dict[str, float] = {}
 
     @property
     def is_embedded(self) -> bool:
         """The driver runs in this process."""
         return urlsplit(self.url).path == "/embed"
-
-    @property
-    def is_local(self) -> bool:
-        """The machines run on this node."""
-        return not urlsplit(self.url).netloc
 
     async def open(self) -> None:
         """Connect unless that was done and the connection is alive. Raises Unavailable."""
@@ -174,8 +173,9 @@ class Connection:
     # --- on the host's threads ---
 
     def _connect(self, attempt: _Attempt) -> None:
-        if self.is_embedded:
+        if self.is_embedded and not self._was_prepared:
             _prepare_embedded(self.url)
+            self._was_prepared = True
         handle: libvirt.virConnect | None = None
         callbacks: list[int] = []
         try:
@@ -317,6 +317,7 @@ def _prepare_embedded(url: str) -> None:
             problem=f"the directory's path has {len(root)} characters; sockets below it would have too long names",
             fix=f"use one of at most {_LONGEST_ROOT} characters",
         )
+    forget_unborn(Path(root) / "run" / "qemu")
     path = os.path.join(root, "etc", "qemu.conf")
     if not os.path.exists(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -324,3 +325,16 @@ def _prepare_embedded(url: str) -> None:
         with open(temporary, "w", encoding="utf-8") as file:
             file.write(_QEMU_CONF)
         os.replace(temporary, path)
+
+
+def forget_unborn(directory: Path) -> None:
+    """Let machines be off of which libvirt was killed just before it made the emulator.
+
+    libvirt 9 writes down that it starts one, with process id 0, and then the id. At its own start it passes over
+    those that have none: such a machine would be on for it for ever, with nothing that runs, and each change of it
+    would time out. Nothing else is in these files. The driver that wrote them was in a process of ours that ended.
+    """
+    for path in directory.glob("*.xml"):
+        with contextlib.suppress(FileNotFoundError):
+            if _UNBORN.search(path.read_bytes()):
+                path.unlink()

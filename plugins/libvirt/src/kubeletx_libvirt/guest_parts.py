@@ -1,7 +1,8 @@
 """What a machine has besides its disks: network interfaces, shared directories, and the seed that tells it of both.
 
 prepare   make them, and say what the domain's XML has to hold; nothing of it is kept in memory
-renew     before each start: bind mounts and seed again, should the node have restarted
+renew     before each start: bind mounts again, should the node have restarted, and the seed, should interfaces have
+          come or gone
 release   when the machine goes
 """
 
@@ -12,16 +13,26 @@ from pathlib import Path
 
 import msgspec
 
-from kubeletx.api import Host, Machine, ObjectRef, SandboxSpec, UnitId, UnitSpec
+from kubeletx.api import (
+    Host,
+    KubeletxError,
+    Machine,
+    ObjectRef,
+    PermissionDenied,
+    SandboxSpec,
+    UnitId,
+    UnitSpec,
+)
 
 from .cloudinit import build_seed, check_settings, instance_id, write_seed
 from .config import Settings
 from .domain.xml import Disk
 from .network import GuestLink, PodLinks, interface_xml, resolve_nics
-from .records import Records
+from .records import Records, UnitRecord
 from .shares import (
     Share,
     ShareKind,
+    closed_share,
     find_files,
     find_virtiofsd,
     guest_mounts,
@@ -70,6 +81,49 @@ class Guests:
         links = await self._resolve(machine, sandbox)
         shares = await self._plan_shares(unit_id, spec)
         await self._host.blocking(prepare_shares, shares)
+        path = await self._write_seed(unit_id, machine, sandbox, links, shares)
+        backing = memory_backing_xml(shares)
+        return GuestParts(
+            devices=(*map(interface_xml, links), *map(share_xml, shares)),
+            elements=(backing,) if backing else (),
+            seed=Disk(path=str(path), format="raw", read_only=True, serial=SEED_SERIAL),
+        )
+
+    async def renew(self, unit_id: UnitId, record: UnitRecord, sandbox: SandboxSpec | None) -> None:
+        """Bring back what does not survive a restart of the node, and tell the guest of interfaces that came or went.
+
+        `sandbox` None: the machine goes on where it was saved, and is told nothing.
+        """
+        shares = await self._plan_shares(unit_id, record.spec)
+        await self._host.blocking(prepare_shares, shares)
+        if record.nics is not None and sandbox is not None and isinstance(record.spec.detail, Machine):
+            machine = msgspec.structs.replace(record.spec.detail, nics=record.nics)
+            links = await self._resolve(machine, sandbox)
+            await self._write_seed(unit_id, machine, sandbox, links, shares)
+
+    async def release(self, unit_id: UnitId) -> None:
+        """Take the shares away; succeeds if there are none."""
+        await self._host.blocking(release_shares, self._share_directory(unit_id))
+
+    async def explain(self, unit_id: UnitId, spec: UnitSpec, error: KubeletxError) -> KubeletxError | None:
+        """Why the machine did not start, where libvirt's words name a directory of ours and not the pod's."""
+        closed = closed_share(await self._plan_shares(unit_id, spec), str(error))
+        if closed is None:
+            return None
+        gid = await self._emulator_gid()
+        return PermissionDenied(
+            f"volume at {closed.target}: emulators may not open {closed.origin}; "
+            f"run: setfacl -m g:{gid}:rx {closed.origin}, or install virtiofsd, which reads as root"
+        )
+
+    async def _write_seed(
+        self,
+        unit_id: UnitId,
+        machine: Machine,
+        sandbox: SandboxSpec,
+        links: tuple[GuestLink, ...],
+        shares: tuple[Share, ...],
+    ) -> Path:
         seed = build_seed(
             machine,
             instance=instance_id(sandbox.uid),
@@ -82,24 +136,7 @@ class Guests:
         )
         path = self._records.unit_directory(unit_id) / "seed.iso"
         await self._host.blocking(write_seed, path, seed, await self._emulator_gid())
-        backing = memory_backing_xml(shares)
-        return GuestParts(
-            devices=(*map(interface_xml, links), *map(share_xml, shares)),
-            elements=(backing,) if backing else (),
-            seed=Disk(path=str(path), format="raw", read_only=True, serial=SEED_SERIAL),
-        )
-
-    async def renew(self, unit_id: UnitId, spec: UnitSpec) -> None:
-        """Bring back what does not survive a restart of the node."""
-        await self._host.blocking(prepare_shares, await self._plan_shares(unit_id, spec))
-
-    async def release(self, unit_id: UnitId) -> None:
-        """Take the shares away; succeeds if there are none."""
-        await self._host.blocking(release_shares, self._share_directory(unit_id))
-
-    async def shares(self, unit_id: UnitId, spec: UnitSpec) -> tuple[Share, ...]:
-        """The machine's shares."""
-        return await self._plan_shares(unit_id, spec)
+        return path
 
     async def _resolve(self, machine: Machine, sandbox: SandboxSpec) -> tuple[GuestLink, ...]:
         if self._host.pod_network is None:
@@ -118,9 +155,14 @@ class Guests:
         return resolved.links
 
     async def _plan_shares(self, unit_id: UnitId, spec: UnitSpec) -> tuple[Share, ...]:
-        files = await self._host.blocking(find_files, spec.mounts)
+        if not spec.mounts:
+            return ()
         return plan_shares(
-            spec.mounts, directory=self._share_directory(unit_id), kind=self._share_kind(), files=files
+            spec.mounts,
+            directory=self._share_directory(unit_id),
+            kind=self._share_kind(),
+            files=await self._host.blocking(find_files, spec.mounts),
+            is_root=await self._emulator_gid() is None,
         )
 
     def _share_directory(self, unit_id: UnitId) -> Path:

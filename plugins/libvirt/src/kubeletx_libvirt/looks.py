@@ -15,6 +15,7 @@ import libvirt
 import msgspec
 
 from kubeletx.api import Host, NotFound, UnitId, UnitState, UnitStatus, UnitSummary
+from kubeletx.api.names import START_CUT_OFF
 
 from .client import Connection, DomainEvent
 from .domain.metadata import NAMESPACE, Identity, read_metadata
@@ -65,10 +66,14 @@ class Looks:
         )
 
     async def all(self) -> dict[UnitId, Found]:
-        """Every domain of ours."""
-        states, read = await self._connection.use(_read_all, frozenset(self._known))
+        """Every domain of ours.
+
+        What was learned while libvirt was asked is kept: two looks at once must not hide a domain from each other.
+        """
+        known = frozenset(self._known)
+        states, read = await self._connection.use(_read_all, known)
         self._known.update(read)
-        for gone in self._known.keys() - states.keys():
+        for gone in known - states.keys():
             self._known.pop(gone, None)
         found: dict[UnitId, Found] = {}
         for uuid, (state, reason) in states.items():
@@ -79,14 +84,16 @@ class Looks:
 
     async def find(self, unit_id: UnitId) -> Found | None:
         """One domain of ours, or None."""
-        answer = await self._connection.use(_read_one, unit_id, unit_id in self._known)
+        is_known = unit_id in self._known
+        answer = await self._connection.use(_read_one, unit_id, is_known)
         if answer is None:
-            self._known.pop(unit_id, None)
+            if is_known:
+                self._known.pop(unit_id, None)
             return None
         state, reason, read = answer
-        if unit_id not in self._known:
+        if not is_known:
             self._known[unit_id] = read
-        identity = self._known[unit_id]
+        identity = self._known.get(unit_id)
         return Found(identity, state, reason) if identity is not None and self.is_ours(identity) else None
 
     async def get(self, unit_id: UnitId) -> Found:
@@ -108,8 +115,9 @@ class Looks:
     def state(self, unit_id: UnitId, found: Found) -> UnitState:
         """The unit's state, from libvirt's and from whether we started it."""
         run = self._records.run_of(unit_id)
-        was_started = run.started_at_ns > 0 or (run.is_starting and unit_id not in self.starting)
-        return unit_state(found.state, found.reason, was_started=was_started)
+        has_run = run.started_at_ns > 0
+        was_started = has_run or (run.is_starting and unit_id not in self.starting)
+        return unit_state(found.state, found.reason, was_started=was_started, has_run=has_run)
 
     def summary(self, unit_id: UnitId, found: Found) -> UnitSummary:
         """One entry of a list."""
@@ -140,7 +148,7 @@ class Looks:
         """Everything about one unit; how it ended is written down at the first look after the end."""
         found = await self.get(unit_id)
         summary = self.summary(unit_id, found)
-        run = self._records.run_of(unit_id)
+        run = await self.confirm(unit_id, found)
         if summary.state is UnitState.EXITED:
             run = await self.settle(unit_id, found)
         info = {"libvirtState": f"{found.state}/{found.reason}"}
@@ -164,6 +172,17 @@ class Looks:
             info=info,
         )
 
+    async def confirm(self, unit_id: UnitId, found: Found) -> Run:
+        """The unit's run; a start that nobody saw the end of is written down as made once the machine is on."""
+        run = self._records.run_of(unit_id)
+        is_on = self.state(unit_id, found) in (UnitState.RUNNING, UnitState.HELD)
+        if is_on and run.is_starting and unit_id not in self.starting:
+            run = msgspec.structs.replace(
+                run, is_starting=False, started_at_ns=run.since_ns or now_ns(self._host)
+            )
+            await self._records.save_run(unit_id, run)
+        return run
+
     async def settle(self, unit_id: UnitId, found: Found) -> Run:
         """The run of a machine that ended, with its end written down (once)."""
         run = self._records.run_of(unit_id)
@@ -172,12 +191,15 @@ class Looks:
         cut_off = run.is_starting and run.started_at_ns == 0
         end = end_of(found.reason, cut_off=cut_off, hint=run.hint)
         now = now_ns(self._host)
+        never_ran = end.reason == START_CUT_OFF
+        started_at_ns = 0 if never_ran else run.started_at_ns or run.since_ns
         run = msgspec.structs.replace(
             run,
             is_starting=False,
-            finished_at_ns=max(now, run.started_at_ns),
+            started_at_ns=started_at_ns,
+            finished_at_ns=max(now, started_at_ns),
             since_ns=now,
-            exit_code=None if run.started_at_ns == 0 else end.exit_code,
+            exit_code=None if never_ran else end.exit_code,
             reason=end.reason,
             message=end.message,
         )

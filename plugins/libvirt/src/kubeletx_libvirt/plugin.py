@@ -5,6 +5,7 @@ from __future__ import annotations
 from kubeletx.api import VM, Endpoint, Host, RegisterRuntime, Runtime, hookimpl
 
 from .config import Settings
+from .location import refuse_remote
 
 KIND = "libvirt"
 SCHEMES = ("qemu", "qemu+unix", "qemu+tcp", "qemu+tls", "qemu+ssh", "test")
@@ -14,7 +15,7 @@ PARAMETERS = ("root", "socket", "mode", "keyfile", "no_verify", "no_tty", "known
 
 @hookimpl
 def kubeletx_register_runtimes(register: RegisterRuntime) -> None:
-    """Machines of any libvirt URI."""
+    """Machines of any libvirt URI of this machine."""
     register(
         KIND,
         make_runtime,
@@ -27,7 +28,8 @@ def kubeletx_register_runtimes(register: RegisterRuntime) -> None:
 
 
 def make_runtime(endpoint: Endpoint, settings: Settings | None, host: Host) -> Runtime:
-    """The runtime of one endpoint; does not connect."""
+    """The runtime of one endpoint; does not connect. Raises InvalidConfig for a libvirt of another machine."""
+    refuse_remote(endpoint)
     from .runtime import LibvirtRuntime
 
     return LibvirtRuntime(endpoint, settings or Settings(), host)

@@ -50,7 +50,7 @@ class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a machine, from a start to an end.
 
-    `is_starting`: the start was begun and not confirmed. `hint`: what the guest did before it ended
+    `is_starting`: the start was begun at `since_ns` and not confirmed. `hint`: what the guest did before it ended
     (Watchdog, GuestPanicked), from an event. `reboot_at_ns`: a reboot that is still to come; 0: none.
     """
 
@@ -111,10 +111,10 @@ class Records:
         """Write, then remember. What concerns a unit that was forgotten meanwhile is passed over, unless it `is_new`."""
         if is_new:
             self._gone.pop(unit_id, None)
-        elif unit_id in self._gone:
-            return
-        await self._host.blocking(_write, self.unit_directory(unit_id) / "record.json", record)
-        self.units[unit_id] = record
+        async with self._writing:
+            if unit_id not in self._gone:
+                await self._host.blocking(_write, self.unit_directory(unit_id) / "record.json", record)
+                self.units[unit_id] = record
 
     async def save_run(self, unit_id: UnitId, run: Run) -> None:
         """Remember, then write: a look in between already sees it.
@@ -136,14 +136,14 @@ class Records:
         self.sandboxes.pop(sandbox_id, None)
 
     async def forget_unit(self, unit_id: UnitId) -> None:
-        """Remove its files, the seed included."""
+        """Remove its files, the seed included. It is known until they are gone, so that this can be repeated."""
         self._gone[unit_id] = None
         if len(self._gone) > _REMEMBERED:
             del self._gone[next(iter(self._gone))]
-        self.units.pop(unit_id, None)
-        self.runs.pop(unit_id, None)
         async with self._writing:
             await self._host.blocking(_remove_tree, self.unit_directory(unit_id))
+            self.units.pop(unit_id, None)
+            self.runs.pop(unit_id, None)
 
     def _load(self) -> None:
         for directory, record in _read_all(self.directory / "sandboxes", "record.json", SandboxRecord):

@@ -204,7 +204,6 @@ class LibvirtRuntime:
         return Traits(
             details=("machine",),
             log_mode=LogMode.RAW_FILE,
-            remote=not self.connection.is_local,
             brings_pod_network=False,
             refuses=tuple(sorted(refuses)),
             memory_overhead_bytes=self.settings.memory_overhead_bytes,
@@ -255,22 +254,12 @@ class LibvirtRuntime:
 
     async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
         """Power off what runs in it; give its addresses and ports back."""
-        record = self.records.sandboxes.get(sandbox_id)
-        for unit_id in await self._units_of(sandbox_id):
-            await self.power.forget_reboot(unit_id)
-            await self.units.stop(unit_id, 0)
-        if record is not None and not record.is_stopped:
-            if not any(
-                other.spec.uid == record.spec.uid and not other.is_stopped
-                for other_id, other in self.records.sandboxes.items()
-                if other_id != sandbox_id
-            ):
-                await self.links.release(record.spec.uid)
-            await self.records.save_sandbox(sandbox_id, msgspec.structs.replace(record, is_stopped=True))
+        await self._power_off(sandbox_id)
+        await self._release(sandbox_id)
 
     async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Its machine, its record, and with the pod's last sandbox the pod's disks."""
-        await self.stop_sandbox(sandbox_id)
+        """Its machine, its network, its record, and with the pod's last sandbox the pod's disks."""
+        await self._power_off(sandbox_id)
         uid = None
         if (record := self.records.sandboxes.get(sandbox_id)) is not None:
             uid = record.spec.uid
@@ -280,6 +269,7 @@ class LibvirtRuntime:
             await self.units.remove(unit_id)
         for unit_id in self._recorded_units_of(sandbox_id):  # their domains were taken away by somebody else
             await self.units.remove(unit_id)
+        await self._release(sandbox_id)
         others = [s for i, s in self.records.sandboxes.items() if i != sandbox_id and s.spec.uid == uid]
         if uid is not None and not others:
             await self.host.blocking(remove_disks, pod_directory(self.host.state_directory, uid))
@@ -394,6 +384,24 @@ class LibvirtRuntime:
 
     # --- private ---
 
+    async def _power_off(self, sandbox_id: SandboxId) -> None:
+        for unit_id in await self._units_of(sandbox_id):
+            await self.power.forget_reboot(unit_id)
+            await self.units.stop(unit_id, 0)
+
+    async def _release(self, sandbox_id: SandboxId) -> None:
+        """The network of the sandbox's pod, unless another one of the pod still needs it."""
+        record = self.records.sandboxes.get(sandbox_id)
+        if record is None or record.is_stopped:
+            return
+        if not any(
+            other.spec.uid == record.spec.uid and not other.is_stopped
+            for other_id, other in self.records.sandboxes.items()
+            if other_id != sandbox_id
+        ):
+            await self.links.release(record.spec.uid)
+        await self.records.save_sandbox(sandbox_id, msgspec.structs.replace(record, is_stopped=True))
+
     def _is_linked(self, record: SandboxRecord) -> bool:
         """Whether the pod's place in the network is still there, if it was ever given one."""
         return not record.ips or record.is_stopped or self.links.is_there(record.spec.uid)
@@ -402,7 +410,8 @@ class LibvirtRuntime:
         """Records that were lost come back from the domains; what belongs to no domain or pod any more goes."""
         all_found = await self.looks.all()
         self.fatal_holds.see(all_found)
-        for found in all_found.values():
+        for unit_id, found in all_found.items():
+            await self.looks.confirm(unit_id, found)
             identity = found.identity
             if identity.sandbox_id not in self.records.sandboxes:
                 link = await self.links.find(identity.uid)
@@ -446,7 +455,7 @@ class LibvirtRuntime:
 
     async def _let_emulators_in(self) -> int | None:
         gid = None
-        if self.connection.is_local and not self.connection.is_embedded:
+        if not self.connection.is_embedded:
             gid = emulator_gid(await self.connection.use(_capabilities))
         await self.images.share(gid)
         if gid is not None:

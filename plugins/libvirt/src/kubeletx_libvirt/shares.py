@@ -3,7 +3,9 @@
     plan_shares      mounts of kind DIRECTORY → `Share`s (pure)
     prepare_shares   what cannot be shared as it stands gets a directory of its own below the machine's: a single
                      file, since both file systems share directories only, and a read-only mount, since virtiofsd
-                     cannot refuse writing. Both are bind mounts; the read-only one is enforced by the node's kernel
+                     cannot refuse writing. Both are bind mounts; the read-only one is enforced by the node's kernel.
+                     With 9p and an emulator that is not root every mount gets one: it may not pass the directories
+                     above a volume, which are root's
     share_xml        the domain's ``<filesystem>``; virtiofs needs `memory_backing_xml` besides
     guest_mounts     what the guest mounts, for the seed's boot hook
     release_shares   takes every bind mount away again; found by looking at the mount table
@@ -44,7 +46,8 @@ class ShareKind(enum.Enum):
 class Share(Spec, frozen=True, kw_only=True):
     """`origin`: the mount's source. `directory`: what is shared, `origin` itself or a prepared one.
 
-    `file`: the name in `directory` of a single file.
+    `file`: the name in `directory` of a single file. `squash`: files get the emulator's user, whoever made them in
+    the guest, since only root can give them away.
     """
 
     tag: str
@@ -54,6 +57,7 @@ class Share(Spec, frozen=True, kw_only=True):
     target: str
     read_only: bool = False
     file: str = ""
+    squash: bool = False
 
     @property
     def is_prepared(self) -> bool:
@@ -67,18 +71,25 @@ def find_virtiofsd() -> str | None:
 
 
 def plan_shares(
-    mounts: Sequence[Mount], *, directory: Path, kind: ShareKind, files: frozenset[str] = frozenset()
+    mounts: Sequence[Mount],
+    *,
+    directory: Path,
+    kind: ShareKind,
+    files: frozenset[str] = frozenset(),
+    is_root: bool = True,
 ) -> tuple[Share, ...]:
     """One share for each mount of a directory or file, outer targets first.
 
     `directory`: the machine's own, for prepared ones. `files`: those sources that are single files.
+    `is_root`: the emulator is.
     """
     wanted = [mount for mount in mounts if mount.kind is SourceKind.DIRECTORY and mount.source]
     shares = []
     for mount in sorted(wanted, key=lambda one: one.target.rstrip("/").split("/")):
         tag = "kx" + hashlib.sha256(mount.target.encode()).hexdigest()[:12]
         is_file = mount.source in files
-        prepared = is_file or mount.read_only
+        squash = kind is ShareKind.NINE_P and not is_root
+        prepared = is_file or mount.read_only or squash
         shares.append(
             Share(
                 tag=tag,
@@ -88,6 +99,7 @@ def plan_shares(
                 target=mount.target,
                 read_only=mount.read_only,
                 file=os.path.basename(mount.target) if is_file else "",
+                squash=squash,
             )
         )
     return tuple(shares)
@@ -139,9 +151,16 @@ def release_shares(directory: Path) -> None:
     directory.rmdir()
 
 
+def closed_share(shares: Sequence[Share], problem: str) -> Share | None:
+    """The one that an emulator could not open, when libvirt's words for a failed start say so."""
+    if "Permission denied" not in problem:
+        return None
+    return next((share for share in shares if f"'{share.directory}'" in problem), None)
+
+
 def share_xml(share: Share) -> str:
     """The ``<filesystem>`` element."""
-    root = ET.Element("filesystem", type="mount", accessmode="passthrough")
+    root = ET.Element("filesystem", type="mount", accessmode="squash" if share.squash else "passthrough")
     is_virtiofs = share.kind is ShareKind.VIRTIOFS
     ET.SubElement(root, "driver", type="virtiofs" if is_virtiofs else "path")
     ET.SubElement(root, "source", dir=share.directory)

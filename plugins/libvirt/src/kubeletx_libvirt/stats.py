@@ -97,7 +97,7 @@ class Stats:
     # --- on the host's threads ---
 
     def _measure(self, handle: libvirt.virConnect, disks: Mapping[str, Path]) -> dict[str, Figures]:
-        costs = self._emulators.costs(disks) if self._connection.is_local else {}
+        costs = self._emulators.costs(disks)
         others = _read_costs(handle, disks.keys() - costs.keys())
         return {
             uuid: Figures(

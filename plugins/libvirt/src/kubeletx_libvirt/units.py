@@ -35,7 +35,7 @@ from .config import GIB, Settings
 from .disks import Base, disk_serial, make_overlay, overlay_path, pod_directory, volume_disks
 from .domain.metadata import Identity, domain_name, domain_uuid, identity_of, metadata_element
 from .domain.sizing import Size, size_of
-from .domain.states import fatal_hold
+from .domain.states import fatal_hold, is_half_made
 from .domain.xml import Disk, Plan, domain_xml
 from .errors import code_of
 from .guest_parts import Guests
@@ -118,6 +118,10 @@ class Units:
                 sandbox_id=sandbox_id,
                 now_ns=now_ns(self._host),
             )
+            # Before anything is made: should this be broken off, the sandbox's removal knows what to take away.
+            await self._records.save_unit(
+                unit_id, UnitRecord(spec=spec, resources=granted(size)), is_new=True
+            )
             disks = await self._make_disks(unit_id, spec, machine, sandbox)
             parts = await self._guests.prepare(unit_id, spec, machine, sandbox)
             plan = Plan(
@@ -133,9 +137,6 @@ class Units:
                 log_path=identity.log_path,
                 firmware=machine.firmware,
                 watchdog=self._settings.watchdog,
-            )
-            await self._records.save_unit(
-                unit_id, UnitRecord(spec=spec, resources=granted(size)), is_new=True
             )
             await self._connection.use(_define, domain_xml(plan))
             self._looks.learn(unit_id, identity)
@@ -158,9 +159,13 @@ class Units:
             try:
                 await self._host.blocking(_make_log_directory, found.identity.log_path)
                 if record is not None:
-                    await self._guests.renew(unit_id, record.spec)
+                    sandbox = self._records.sandboxes.get(found.identity.sandbox_id)
+                    is_told = sandbox is not None and state is not UnitState.PARKED
+                    await self._guests.renew(unit_id, record, sandbox.spec if is_told else None)
                 if state is not UnitState.PARKED:
-                    await self._records.save_run(unit_id, Run(is_starting=True, restarts=old.restarts))
+                    await self._records.save_run(
+                        unit_id, Run(is_starting=True, since_ns=now_ns(self._host), restarts=old.restarts)
+                    )
                 await self._connection.use(_create, unit_id, paused)
                 if state is UnitState.PARKED:
                     # One saved while it was paused comes back paused, with a reason that says it is still arriving.
@@ -179,6 +184,8 @@ class Units:
             except KubeletxError as error:
                 if not isinstance(error, TimedOut):
                     await self._records.save_run(unit_id, old)
+                if record is not None and (told := await self._guests.explain(unit_id, record.spec, error)):
+                    raise told from error
                 raise
             finally:
                 self._looks.starting.discard(unit_id)
@@ -187,6 +194,9 @@ class Units:
         """Ask the guest to shut down, wait, then power off. Works from every state."""
         async with self.alone(unit_id):
             found = await self._looks.find(unit_id)
+            if found is not None and is_half_made(found.state, found.reason):  # of a call that was given up
+                await self._connection.use(destroy_domain, unit_id)
+                found = await self._looks.find(unit_id)
             if found is None:
                 return
             state = self._looks.state(unit_id, found)

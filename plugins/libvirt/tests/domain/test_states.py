@@ -42,6 +42,12 @@ def test_a_domain_that_was_never_started_is_created() -> None:
     assert unit_state(libvirt.VIR_DOMAIN_SHUTOFF, 0, was_started=False) is UnitState.CREATED
 
 
+def test_a_machine_that_is_half_made_does_not_run_yet() -> None:
+    half_made = (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_STARTING_UP)
+    assert unit_state(*half_made, was_started=True) is UnitState.CREATED
+    assert unit_state(*half_made, was_started=True, has_run=True) is UnitState.PARKED
+
+
 @pytest.mark.parametrize(
     ("reason", "code", "word"),
     [
@@ -57,9 +63,26 @@ def test_ends_are_told_apart(reason: int, code: int, word: str) -> None:
     assert (end.exit_code, end.reason) == (code, word)
 
 
-def test_a_watchdog_and_a_start_that_was_broken_off_are_told_apart_too() -> None:
+def test_a_watchdog_is_told_apart_from_a_shutdown() -> None:
     assert end_of(libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN, hint=WATCHDOG).reason == "Watchdog"
-    assert end_of(libvirt.VIR_DOMAIN_SHUTOFF_UNKNOWN, cut_off=True).reason == names.START_CUT_OFF
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        libvirt.VIR_DOMAIN_SHUTOFF_UNKNOWN,
+        libvirt.VIR_DOMAIN_SHUTOFF_DAEMON,
+        libvirt.VIR_DOMAIN_SHUTOFF_CRASHED,
+        libvirt.VIR_DOMAIN_SHUTOFF_FAILED,
+    ],
+)
+def test_an_emulator_that_was_half_made_when_libvirt_ended_never_ran(reason: int) -> None:
+    assert end_of(reason, cut_off=True).reason == names.START_CUT_OFF
+
+
+def test_a_guest_that_ended_itself_did_run_though_nobody_saw_its_start() -> None:
+    end = end_of(libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN, cut_off=True)
+    assert (end.exit_code, end.reason) == (0, "Completed")
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,16 @@ def test_a_crash_ends_the_machine_and_a_reboot_does_not() -> None:
     assert found == ["destroy", "restart", "destroy"]
 
 
+def test_uefi_is_left_to_libvirt_to_find_and_has_no_secure_boot() -> None:
+    assert parse(PLAN).find("os").get("firmware") is None  # type: ignore[union-attr]
+    system = parse(msgspec.structs.replace(PLAN, firmware="uefi")).find("os")
+    assert system is not None
+    assert system.get("firmware") == "efi"
+    feature = system.find("firmware/feature")
+    assert feature is not None
+    assert (feature.get("name"), feature.get("enabled")) == ("secure-boot", "no")
+
+
 def test_disks_are_named_beyond_the_alphabet() -> None:
     assert [disk_target(index) for index in (0, 25, 26, 27, 701, 702)] == [
         "vda",

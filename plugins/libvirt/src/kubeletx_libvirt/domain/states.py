@@ -3,7 +3,8 @@
 | libvirt | ours |
 |---|---|
 | running, blocked, in shutdown | running |
-| paused: starting up, saving, snapshot, migration | running (it goes on by itself) |
+| paused: saving, snapshot, migration | running (it goes on by itself) |
+| paused: starting up | created, or parked if it ran before: libvirt ends it should it be restarted now |
 | paused by somebody or by an I/O error; asleep | held |
 | crashed, or paused by a panic or the watchdog: the emulator stands still and waits for us to end it | held |
 | shut off, saved | parked |
@@ -25,7 +26,6 @@ UNKNOWN_END = 255
 
 _PASSING = frozenset(
     {
-        libvirt.VIR_DOMAIN_PAUSED_STARTING_UP,
         libvirt.VIR_DOMAIN_PAUSED_MIGRATION,
         libvirt.VIR_DOMAIN_PAUSED_SAVE,
         libvirt.VIR_DOMAIN_PAUSED_DUMP,
@@ -56,8 +56,16 @@ class End(NamedTuple):
     message: str = ""
 
 
-def unit_state(state: int, reason: int, *, was_started: bool) -> UnitState:
-    """The unit's state. `was_started`: we (or a start that was cut off) began to start it."""
+_CUT_OFF = End(KILLED, names.START_CUT_OFF, "its start was broken off")
+
+
+def unit_state(state: int, reason: int, *, was_started: bool, has_run: bool = False) -> UnitState:
+    """The unit's state. `was_started`: we (or a start that was cut off) began to start it.
+
+    `has_run`: it ran in this start already; libvirt brings it back from its saved memory.
+    """
+    if is_half_made(state, reason):
+        return UnitState.PARKED if has_run else UnitState.CREATED
     match state:
         case libvirt.VIR_DOMAIN_RUNNING | libvirt.VIR_DOMAIN_BLOCKED | libvirt.VIR_DOMAIN_SHUTDOWN:
             return UnitState.RUNNING
@@ -71,6 +79,11 @@ def unit_state(state: int, reason: int, *, was_started: bool) -> UnitState:
             return UnitState.EXITED if was_started else UnitState.CREATED
         case _:
             return UnitState.UNKNOWN
+
+
+def is_half_made(state: int, reason: int) -> bool:
+    """Whether libvirt is just making the emulator. Only one that got further survives the process of libvirt."""
+    return state == libvirt.VIR_DOMAIN_PAUSED and reason == libvirt.VIR_DOMAIN_PAUSED_STARTING_UP
 
 
 def fatal_hold(state: int, reason: int) -> str:
@@ -95,12 +108,15 @@ def held_reason(state: int, reason: int) -> str:
 def end_of(reason: int, *, cut_off: bool = False, hint: str = "") -> End:
     """How a shut off machine ended.
 
-    `cut_off`: its start was begun and never confirmed. `hint`: what the guest did before (Watchdog,
+    `cut_off`: its start was begun and never confirmed; an emulator that failed then is one that was half made
+    when libvirt ended. `hint`: what the guest did before (Watchdog,
     GuestPanicked); what came after that, however the emulator went, is not how the guest ended.
     """
     if hint:
         return End(FAILED, hint, _FATAL_MESSAGES.get(hint, ""))
     match reason:
+        case libvirt.VIR_DOMAIN_SHUTOFF_CRASHED | libvirt.VIR_DOMAIN_SHUTOFF_FAILED if cut_off:
+            return _CUT_OFF
         case libvirt.VIR_DOMAIN_SHUTOFF_CRASHED:
             return End(FAILED, CRASHED, "the guest crashed or its emulator ended unexpectedly")
         case libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN:
@@ -110,6 +126,6 @@ def end_of(reason: int, *, cut_off: bool = False, hint: str = "") -> End:
         case libvirt.VIR_DOMAIN_SHUTOFF_FAILED:
             return End(FAILED, "Error", "the emulator failed")
         case _ if cut_off:
-            return End(KILLED, names.START_CUT_OFF, "its start was broken off")
+            return _CUT_OFF
         case _:
             return End(UNKNOWN_END, "Unknown", "it ended while nobody was looking")

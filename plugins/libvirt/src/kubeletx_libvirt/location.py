@@ -1,0 +1,34 @@
+"""Which libvirts a runtime may use: those of this machine, however they are reached. Pure but for the host's name.
+
+Disks, console logs, shared directories and the pod network's devices are this node's, and the domain's definition names
+them by path: a libvirt elsewhere would look for them on its own machine.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from urllib.parse import urlsplit
+
+from kubeletx.api import Endpoint, InvalidConfig
+
+
+def refuse_remote(endpoint: Endpoint) -> None:
+    """Raises InvalidConfig for a URI that names another machine."""
+    host = urlsplit(endpoint.url).hostname
+    if not host or is_this_machine(host, socket.gethostname()):
+        return
+    raise InvalidConfig(
+        field=f"runtime {endpoint.name}",
+        problem=f"{endpoint.url} is a libvirt on another machine, {host}, which has neither the disks nor the console "
+        "logs, shared directories and pod network of this node",
+        fix="run an agent on that machine; if it is this one, write localhost or the host's name",
+    )
+
+
+def is_this_machine(host: str, own: str) -> bool:
+    """Loopback, or the machine's `own` name with or without its domain."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() in {"localhost", own.lower(), own.lower().partition(".")[0]}

@@ -1,0 +1,126 @@
+"""What looks tell of machines, whatever happens beside them, on libvirt's own test driver."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import libvirt
+import msgspec
+import pytest
+import pytest_asyncio
+from kubeletx_libvirt.client import Connection
+from kubeletx_libvirt.domain.metadata import Identity, domain_name, metadata_element
+from kubeletx_libvirt.looks import Looks
+from kubeletx_libvirt.records import Records, Run
+from kubeletx_libvirt.units import destroy_domain
+
+from kubeletx.api import PodUid, SandboxId, UnitId, UnitState, UnitStatus, names
+from kubeletx.testing import FakeHost
+
+UNIT = UnitId("00000000-0000-0000-0000-000000000009")
+BEGUN = Run(is_starting=True, since_ns=5, restarts=2)
+
+
+class Machine:
+    """One domain of ours, and what is written down about it."""
+
+    def __init__(self, host: FakeHost) -> None:
+        self.host = host
+        self.connection = Connection("test:///default", host)
+        self.records = Records(host)
+        self.looks = Looks(self.connection, self.records, host, "libvirt-test")
+        self.identity = Identity(
+            agent_id=host.agent_id,
+            runtime="libvirt-test",
+            sandbox_id=SandboxId("s-0"),
+            uid=PodUid("u"),
+            namespace="default",
+            pod="vm",
+            sandbox_attempt=0,
+            unit="main",
+            attempt=0,
+            image="image",
+            image_ref="sha256:1",
+            created_at_ns=1,
+        )
+
+    async def open(self) -> None:
+        """Connect and define it."""
+        await self.connection.open()
+        await self.records.load()
+        await self.connection.use(
+            libvirt.virConnect.defineXML,
+            f"<domain type='test'><name>{domain_name(UNIT)}</name><uuid>{UNIT}</uuid><memory>1024</memory>"
+            f"<metadata>{metadata_element(self.identity)}</metadata><os><type>hvm</type></os></domain>",
+        )
+
+    async def boot(self) -> None:
+        """As a call does whose caller is gone: nothing is written down."""
+        await self.connection.use(lambda handle: handle.lookupByUUIDString(UNIT).create())
+
+    async def look(self) -> UnitStatus:
+        """At a state of which nothing is remembered."""
+        return await self.looks.status(UNIT)
+
+
+@pytest_asyncio.fixture
+async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
+    one = Machine(FakeHost(tmp_path))
+    await one.open()
+    yield one
+    await one.connection.use(destroy_domain, UNIT)
+    await one.connection.use(lambda handle: handle.lookupByUUIDString(UNIT).undefine())
+    await one.connection.close()
+
+
+async def test_a_machine_that_is_on_was_started_when_its_start_began(machine: Machine) -> None:
+    await machine.records.save_run(UNIT, BEGUN)
+    await machine.boot()
+    status = await machine.look()
+    assert (status.summary.state, status.started_at_ns, status.restarts) == (UnitState.RUNNING, 5, 2)
+    again = Records(machine.host)
+    await again.load()
+    assert again.run_of(UNIT) == msgspec.structs.replace(BEGUN, is_starting=False, started_at_ns=5)
+
+
+async def test_a_start_that_is_under_way_here_is_not_confirmed_by_a_look(machine: Machine) -> None:
+    await machine.records.save_run(UNIT, BEGUN)
+    await machine.boot()
+    machine.looks.starting.add(UNIT)
+    await machine.look()
+    assert machine.records.run_of(UNIT) == BEGUN
+
+
+async def test_once_seen_running_its_end_is_an_end_and_not_a_start_that_was_cut_off(machine: Machine) -> None:
+    await machine.records.save_run(UNIT, BEGUN)
+    await machine.boot()
+    await machine.look()
+    await machine.connection.use(destroy_domain, UNIT)
+    status = await machine.look()
+    assert (status.summary.state, status.exit_code, status.started_at_ns) == (UnitState.EXITED, 137, 5)
+
+
+async def test_one_that_is_off_after_its_start_was_broken_off_never_ran(machine: Machine) -> None:
+    await machine.records.save_run(UNIT, BEGUN)
+    status = await machine.look()
+    assert (status.summary.state, status.reason) == (UnitState.EXITED, names.START_CUT_OFF)
+    assert (status.exit_code, status.started_at_ns) == (None, 0)
+
+
+async def test_a_look_that_began_before_a_machine_was_defined_does_not_forget_it(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, use = UnitId("00000000-0000-0000-0000-00000000000a"), machine.connection.use
+
+    async def define_meanwhile(*args: Any) -> Any:
+        answer = await use(*args)
+        machine.looks.learn(new, machine.identity)
+        return answer
+
+    monkeypatch.setattr(machine.connection, "use", define_meanwhile)
+    for look in (machine.looks.all(), machine.looks.find(new)):
+        await look
+        assert machine.looks.identity(new) == machine.identity
+        machine.looks.forget(new)
