@@ -227,6 +227,7 @@ class ApiServerDouble:
         runner, self._runner = self._runner, None
         self._order(Cut())
         await runner.cleanup()
+        await self._handler.abort_connections()
 
     def _tls(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import weakref
 from typing import Any, Final
 
 import msgspec
@@ -60,6 +61,7 @@ class Handler:
         log: RequestLog,
     ) -> None:
         self.watches: set[Watch] = set()
+        self._transports: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
         self._store = store
         self._registry = registry
         self._settings = settings
@@ -69,8 +71,17 @@ class Handler:
         self._faults = faults
         self._log = log
 
+    async def abort_connections(self) -> None:
+        """Close every connection that ever asked something, also those whose peer is slow to agree."""
+        for transport in list(self._transports):
+            transport.abort()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""
+        assert isinstance(request.transport, asyncio.Transport)
+        self._transports.add(request.transport)
         record = self._log.note(
             request.method, request.path, dict(request.query), request.headers.get("User-Agent", "")
         )
@@ -80,7 +91,6 @@ class Handler:
             await self._faults.meet(request.method, request.path, is_watch)
             response = await self._answer(request, record)
         except DropConnection:
-            assert request.transport is not None
             request.transport.abort()
             raise asyncio.CancelledError from None
         except StatusError as err:

@@ -53,6 +53,8 @@ def list_objects(asked: Asked, store: Store) -> bytes:
     """The list object as JSON. Raises StatusError."""
     matches = matcher_of(asked)
     limit = int(asked.query.get("limit") or 0)
+    if asked.query.get("resourceVersion") == "0":  # served from the watch cache, which knows no pages
+        limit = 0
     token = asked.query.get("continue", "")
     start, revision = _continued(token, asked, store) if token else ("", _revision(asked, store))
     found = _at(asked, store, revision, bool(token))
@@ -76,17 +78,18 @@ def list_objects(asked: Asked, store: Store) -> bytes:
 def _revision(asked: Asked, store: Store) -> int:
     version, match = version_of(asked), asked.query.get("resourceVersionMatch", "")
     if match and not asked.query.get("resourceVersion"):
-        raise StatusError(
-            422,
-            "Invalid",
-            'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is '
-            "forbidden unless resourceVersion is provided",
-            {"group": "meta.k8s.io", "kind": "ListOptions"},
-        )
+        raise _bad_match("resourceVersionMatch is forbidden unless resourceVersion is provided")
+    if match == "Exact" and not version:
+        raise _bad_match('resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
     if version > store.revision:
         raise too_large_version(version, store.revision)
     exact = match == "Exact" or (not match and version and asked.query.get("limit"))
     return version if exact else store.revision
+
+
+def _bad_match(problem: str) -> StatusError:
+    message = f'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: {problem}'
+    return StatusError(422, "Invalid", message, {"group": "meta.k8s.io", "kind": "ListOptions"})
 
 
 def _at(asked: Asked, store: Store, revision: int, continued: bool) -> list[Stored]:
@@ -115,7 +118,7 @@ def _continued(token: str, asked: Asked, store: Store) -> tuple[str, int]:
         content = json.loads(base64.urlsafe_b64decode(token))
         start, revision = str(content["start"]), int(content["rv"])
     except (ValueError, KeyError, TypeError) as err:
-        raise bad_request(f"continue key is not valid: {err}") from err
+        raise bad_request(f"invalid continue token: continue key is not valid: {err}") from err
     if revision > store.revision:
         raise continue_expired()
     return start, revision

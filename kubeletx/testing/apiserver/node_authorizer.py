@@ -8,9 +8,9 @@ graph}.go; plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go NodeRules.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
-from .errors import Json
+from .pod_references import claims, pod_references
 from .requests import Asked
 from .resources import resource
 from .selectors import field_terms
@@ -159,65 +159,11 @@ def references(store: Store, node: str) -> Iterator[tuple[str, str, str]]:
         if "kubernetes.io/config.mirror" in (pod["metadata"].get("annotations") or {}):
             continue
         yield from pod_references(pod, namespace)
-        for claim in _claims(pod):
+        for claim in claims(pod):
             yield from _behind_claim(store, namespace, claim)
     for stored in store.all(resource("volumeattachments")):
         if (stored.value.get("spec") or {}).get("nodeName") == node:
             yield "volumeattachments", "", stored.value["metadata"]["name"]
-
-
-def pod_references(pod: Json, namespace: str) -> Iterator[tuple[str, str, str]]:
-    """Secrets, config maps, claims and the service account that a pod names."""
-    spec = pod["spec"]
-    if spec.get("serviceAccountName"):
-        yield "serviceaccounts", namespace, spec["serviceAccountName"]
-    for secret in spec.get("imagePullSecrets", []):
-        yield "secrets", namespace, secret.get("name", "")
-    for container in _all_containers(spec):
-        for source in container.get("envFrom", []):
-            yield from _named(namespace, source, "secretRef", "configMapRef")
-        for variable in container.get("env", []):
-            yield from _named(namespace, variable.get("valueFrom") or {}, "secretKeyRef", "configMapKeyRef")
-    for volume in spec.get("volumes", []):
-        yield from _of_volume(namespace, volume)
-    for claim in _claims(pod):
-        yield "persistentvolumeclaims", namespace, claim
-
-
-def _all_containers(spec: Json) -> list[Json]:
-    return [
-        *spec.get("initContainers", []),
-        *spec.get("containers", []),
-        *spec.get("ephemeralContainers", []),
-    ]
-
-
-def _named(namespace: str, source: Json, secret: str, config_map: str) -> Iterator[tuple[str, str, str]]:
-    if found := source.get(secret):
-        yield "secrets", namespace, found.get("name", "")
-    if found := source.get(config_map):
-        yield "configmaps", namespace, found.get("name", "")
-
-
-def _of_volume(namespace: str, volume: Json) -> Iterator[tuple[str, str, str]]:
-    parts: list[Any] = [volume, *(volume.get("projected") or {}).get("sources", [])]
-    for part in parts:
-        if found := part.get("secret"):
-            yield "secrets", namespace, found.get("secretName") or found.get("name", "")
-        if found := part.get("configMap"):
-            yield "configmaps", namespace, found.get("name", "")
-    for kind in volume.values():
-        for field in ("secretRef", "nodePublishSecretRef"):
-            if isinstance(kind, dict) and kind.get(field):
-                yield "secrets", namespace, kind[field].get("name", "")
-
-
-def _claims(pod: Json) -> Iterator[str]:
-    for volume in pod["spec"].get("volumes", []):
-        if claim := volume.get("persistentVolumeClaim"):
-            yield claim.get("claimName", "")
-        elif "ephemeral" in volume:
-            yield f"{pod['metadata']['name']}-{volume['name']}"
 
 
 def _behind_claim(store: Store, namespace: str, claim: str) -> Iterator[tuple[str, str, str]]:

@@ -9,7 +9,7 @@ pkg/kubelet/client/kubelet_client.go.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import urlencode
 
@@ -17,6 +17,8 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
+from ...api import Unavailable
+from ...streaming.takeover import TakenOver, pass_through
 from .ca import Pair
 from .errors import Json, StatusError, bad_request, not_found
 from .requests import Asked
@@ -35,6 +37,9 @@ _LOG_QUERY: Final = (
     "timestamps",
 )
 _CHUNK: Final = 256 * 1024
+_STREAMS: Final = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}
+_TRUE: Final = ("true", "1")
+_TRANSLATED: Final = ("v5.channel.k8s.io", "SPDY/3.1+portforward.k8s.io")
 
 
 class NodeAddress(msgspec.Struct, frozen=True):
@@ -57,18 +62,20 @@ class NodeProxy:
     async def forward(self, request: web.Request, asked: Asked) -> web.StreamResponse:
         """Answer with what the node answers. Raises StatusError."""
         if asked.resource.plural == "nodes":
-            address = self._address(asked.name)
+            address = self._address(asked.name, asked)
             return await self._plain(request, address, f"/{asked.rest}", request.query_string)
         pod = self._pod(asked)
         container = _container(pod, asked)
         node = pod["spec"].get("nodeName")
+        if not node and asked.subresource == "log":
+            return web.Response(status=204)
         if not node:
             raise bad_request(f"pod {asked.name} does not have a host assigned")
         if asked.subresource != "log":
-            raise bad_request("Upgrade request required")
+            return await self._stream(request, asked, self._address(node, asked), container)
         query = {name: asked.query[name] for name in _LOG_QUERY if name in asked.query}
         path = f"/containerLogs/{asked.namespace}/{asked.name}/{container}"
-        return await self._plain(request, self._address(node), path, urlencode(query))
+        return await self._plain(request, self._address(node, asked), path, urlencode(query))
 
     def _pod(self, asked: Asked) -> Json:
         found = self._store.find(asked.resource, (asked.namespace, asked.name))
@@ -76,10 +83,10 @@ class NodeProxy:
             raise not_found(asked.resource, asked.name)
         return found.value
 
-    def _address(self, node: str) -> NodeAddress:
+    def _address(self, node: str, asked: Asked) -> NodeAddress:
         found = self._store.find(resource("nodes"), ("", node))
         if found is None:
-            raise not_found(resource("nodes"), node)
+            raise not_found(asked.resource, node)
         status = found.value.get("status") or {}
         port = (status.get("daemonEndpoints") or {}).get("kubeletEndpoint", {}).get("Port") or DEFAULT_PORT
         for kind in ("InternalIP", "ExternalIP"):
@@ -89,6 +96,29 @@ class NodeProxy:
         raise StatusError(
             500, "InternalError", f"no preferred addresses found; known addresses: [] of node {node}"
         )
+
+    async def _stream(
+        self, request: web.Request, asked: Asked, address: NodeAddress, container: str
+    ) -> web.StreamResponse:
+        """Copy bytes both ways. What a real server translates for an old node (WebSocket v5, tunnelled SPDY) is
+        refused here, upon which kubectl speaks SPDY itself."""
+        if request.headers.get("Upgrade") is None:
+            raise bad_request("Upgrade request required")
+        offered = ",".join(request.headers.getall("Sec-WebSocket-Protocol", []))
+        if any(one in offered for one in _TRANSLATED):
+            raise bad_request("the double does not translate this protocol")
+        if asked.subresource == "portforward":
+            path, query = f"/portForward/{asked.namespace}/{asked.name}", _pick(request, ("ports", "port"))
+        else:
+            path = f"/{asked.subresource}/{asked.namespace}/{asked.name}/{container}"
+            query = _stream_query(request)
+        kept = {name: value for name, value in request.headers.items() if name.lower() != "authorization"}
+        url = f"https://{address.host}:{address.port}{path}" + (f"?{urlencode(query)}" if query else "")
+        try:
+            await pass_through(request.clone(headers=kept), url, tls=self._tls)
+        except Unavailable as err:
+            raise StatusError(500, "InternalError", f"error dialing backend: {err}", {}) from err
+        return TakenOver()
 
     async def _plain(
         self, request: web.Request, address: NodeAddress, path: str, query: str
@@ -107,6 +137,18 @@ class NodeProxy:
         except aiohttp.ClientConnectionError as err:
             message = f"Get {url!r}: dial tcp {address.host}:{address.port}: {err}"
             raise StatusError(500, "", message, {}) from err
+
+
+def _pick(request: web.Request, names: Sequence[str]) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in request.query.items() if name in names]
+
+
+def _stream_query(request: web.Request) -> list[tuple[str, str]]:
+    """stdin, stdout and stderr are input, output and error for a node. Source: strategy.go streamParams."""
+    given = [
+        (_STREAMS[name], "1") for name, value in request.query.items() if name in _STREAMS and value in _TRUE
+    ]
+    return [*given, *_pick(request, ("command",))]
 
 
 async def _copy(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:

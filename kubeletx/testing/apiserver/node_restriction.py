@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from .errors import Json, StatusError, forbidden
-from .node_authorizer import LEASES, pod_references
+from .node_authorizer import LEASES
+from .pod_references import pod_references
 from .pods import MIRROR
 from .requests import Asked
 from .resources import resource
@@ -55,7 +56,7 @@ def _refused(asked: Asked, problem: str, name: str = "") -> StatusError:
 def _pod(asked: Asked, node: str, operation: str, old: Json | None, new: Json | None, store: Store) -> None:
     if asked.subresource == "eviction":
         if old is not None and old["spec"].get("nodeName") != node:
-            raise _refused(asked, f'node "{node}" can only evict pods with spec.nodeName set to itself')
+            raise _refused(asked, f"node {node} can only evict pods with spec.nodeName set to itself")
     elif asked.subresource == "status":
         _pod_status(asked, node, old, new)
     elif operation == "CREATE" and new is not None:
@@ -122,7 +123,7 @@ def _check_owner(asked: Asked, node: str, pod: Json, store: Store) -> None:
         raise _refused(asked, f'node "{node}" not found', name)
     if found.value["metadata"]["uid"] != owner.get("uid"):
         problem = (
-            f"node {node} UID mismatch: expected {found.value['metadata']['uid']} got {owner.get('uid')}"
+            f"node {node} UID mismatch: expected {owner.get('uid')} got {found.value['metadata']['uid']}"
         )
         raise _refused(asked, problem, name)
 
@@ -136,7 +137,9 @@ def _node(asked: Asked, node: str, operation: str, old: Json | None, new: Json |
     if operation == "CREATE":
         refused = _protected(new["metadata"].get("labels") or {}, {})
         if refused:
-            raise _refused(asked, f"is not allowed to set the following labels: {', '.join(refused)}", name)
+            raise _refused(
+                asked, f'node "{node}" is not allowed to set the following labels: {", ".join(refused)}', name
+            )
     elif old is not None:
         _changed_node(asked, node, old, new)
 

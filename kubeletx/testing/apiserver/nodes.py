@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from .errors import Json
+from .typed_fields import node_status
 
 NOT_READY: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
@@ -31,4 +32,4 @@ def change_node_status(old: Json, new: Json) -> Json:
 
 def _defaulted(status: Json) -> Json:
     allocatable = {**status.get("capacity", {}), **(status.get("allocatable") or {})}
-    return {**status, "allocatable": allocatable} if allocatable else status
+    return node_status({**status, "allocatable": allocatable} if allocatable else status)

@@ -83,7 +83,10 @@ def changed_object(resource: Resource, old: Json, new: Json, is_patch: bool) -> 
         raise conflict(resource, name)
     if not version and resource.plural in _NEEDS_VERSION:
         problem = "Invalid value: 0: must be specified for an update"
-        raise invalid(resource, name, [("metadata.resourceVersion", "FieldValueInvalid", problem)])
+        made = invalid(resource, name, [("metadata.resourceVersion", "FieldValueInvalid", problem)])
+        made.message = f'{resource.full_name} "{name}" is invalid: metadata.resourceVersion: {problem}'
+        made.details = {**(made.details or {}), "kind": resource.plural}
+        raise made
     _check_names(resource, before, metadata)
     for field in _KEPT:
         metadata.pop(field, None)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import copy
 from typing import Any, Final
 
-from .errors import Json, bad_request, invalid
-from .resources import Resource
+from .errors import Json, StatusError, bad_request
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -60,7 +59,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
     return merged
 
 
-def json_patch(resource: Resource, target: Json, operations: Any) -> Json:
+def json_patch(target: Json, operations: Any) -> Json:
     """RFC 6902. Raises StatusError 422 for an operation that cannot be done, 400 for nonsense."""
     if not isinstance(operations, list):
         raise bad_request(
@@ -71,10 +70,8 @@ def json_patch(resource: Resource, target: Json, operations: Any) -> Json:
         try:
             patched = _operate(patched, operation)
         except (KeyError, IndexError, ValueError, TypeError) as err:
-            name = target["metadata"]["name"]
-            raise invalid(
-                resource, name, [("", "FieldValueInvalid", f"the patch cannot be applied: {err}")]
-            ) from err
+            message = "the server rejected our request due to an error in our request"
+            raise StatusError(422, "Invalid", message, {}) from err
     return _object(patched)
 
 
@@ -157,21 +154,25 @@ def _merge(target: Any, patch: Json, around: str, name: str) -> Any:
         if key.startswith("$deleteFromPrimitiveList/"):
             field = key.partition("/")[2]
             merged[field] = [one for one in merged.get(field, []) if one not in part]
+        elif key.startswith("$setElementOrder/") and (field := key.partition("/")[2]) not in patch:
+            merged[field] = _ordered(merged.get(field) or [], merged.get(field) or [], part, name, field)
         elif not key.startswith("$"):
-            _merge_field(merged, key, part, name)
-    for key, order in patch.items():
-        if key.startswith("$setElementOrder/"):
-            _order(merged, key.partition("/")[2], order, name)
+            _merge_field(merged, key, part, name, patch.get(f"$setElementOrder/{key}"))
     return merged
 
 
-def _merge_field(merged: Json, field: str, part: Any, around: str) -> None:
+def _merge_field(merged: Json, field: str, part: Any, around: str, order: list[Any] | None) -> None:
     if part is None:
         merged.pop(field, None)
     elif isinstance(part, dict):
         merged[field] = _merge(merged.get(field), part, around, field)
     elif isinstance(part, list):
-        merged[field] = _merge_list(merged.get(field) or [], part, around, field)
+        before = merged.get(field) or []
+        after = _merge_list(before, part, around, field)
+        is_merged = _merge_key(around, field) is not None or (around, field) in _MERGED_PRIMITIVES
+        merged[field] = (
+            _ordered(before, after, part if order is None else order, around, field) if is_merged else after
+        )
     else:
         merged[field] = part
 
@@ -204,24 +205,26 @@ def _merge_list(target: list[Any], patch: list[Any], around: str, field: str) ->
     return merged
 
 
-def _order(merged: Json, field: str, order: list[Any], around: str) -> None:
-    """Listed items come in the given order; others keep their place before the listed item that follows."""
-    items = merged.get(field)
-    if not items:
-        return
+def _ordered(before: list[Any], after: list[Any], order: list[Any], around: str, field: str) -> list[Any]:
+    """The merged items: those of `order` in its order, others where they stood before among those.
+
+    Source: strategicpatch normalizeElementOrder and mergeSortedSlice.
+    """
     key = _merge_key(around, field)
-    wanted = [one.get(key) if isinstance(one, dict) else one for one in order]
-    ranks = {value: rank for rank, value in enumerate(wanted)}
 
     def value_of(item: Any) -> Any:
         return item.get(key) if isinstance(item, dict) else item
 
-    listed = sorted((one for one in items if value_of(one) in ranks), key=lambda one: ranks[value_of(one)])
+    ranks = {value_of(one): rank for rank, one in enumerate(order)}
+    places = {value_of(one): place for place, one in enumerate(before)}
+    left = sorted((one for one in after if value_of(one) in ranks), key=lambda one: ranks[value_of(one)])
+    right = [one for one in after if value_of(one) not in ranks]
     result: list[Any] = []
-    remaining = iter(listed)
-    for item in items:
-        result.append(next(remaining) if value_of(item) in ranks else item)
-    merged[field] = result
+    while left and right:
+        here, there = places.get(value_of(left[0])), places.get(value_of(right[0]))
+        comes_later = here is not None and there is not None and there < here
+        result.append((right if comes_later else left).pop(0))
+    return [*result, *left, *right]
 
 
 def _plain(value: Any) -> Any:

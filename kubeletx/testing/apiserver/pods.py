@@ -12,15 +12,18 @@ from typing import Any, Final
 
 import msgspec
 
+from ...api import InvalidPod
 from ...kube.core import Pod
 from ...kube.defaults import set_defaults
 from ...kube.qos import qos_class
 from ...kube.validation import validate_pod
 from .errors import Json, bad_request, forbidden, invalid
 from .objects import suffix
+from .pod_references import pod_references
 from .resources import resource
 from .settings import Settings, timestamp
 from .store import Store
+from .typed_fields import pod_status
 
 MIRROR: Final = "kubernetes.io/config.mirror"
 TOKEN_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -42,16 +45,17 @@ def admit_pod(pod: Json, store: Store, settings: Settings) -> Json:
     is_mirror = MIRROR in (metadata.get("annotations") or {})
     spec: Json = copy.deepcopy(pod.get("spec") or {})
     _set_account_fields(spec)
-    if settings.service_account_admission and not is_mirror:
+    if settings.service_account_admission and is_mirror:
+        _admit_mirror(metadata, spec)
+    elif settings.service_account_admission:
         _admit_service_account(metadata, spec, store)
+    _tolerate(spec)
     _admit_runtime_class(metadata, spec, store)
     _admit_priority(metadata, spec, store)
-    _tolerate(spec)
     made = {**pod, "spec": spec}
     typed = _typed(made)
     complete: Json = _with_missing(made, msgspec.to_builtins(set_defaults(typed)))
-    for container in _containers(complete["spec"]):
-        container.setdefault("resources", {})
+    _complete_containers(complete["spec"])
     complete["spec"].setdefault("securityContext", {})
     _validate(complete)
     complete["status"] = {"phase": "Pending", "qosClass": qos_class(_typed(complete).spec)}
@@ -72,10 +76,9 @@ def change_pod_status(old: Json, new: Json) -> Json:
     _keep(metadata, old["metadata"], "ownerReferences")
     status = {"qosClass": old.get("status", {}).get("qosClass"), **(new.get("status") or {})}
     made = {**new, "metadata": metadata, "spec": old["spec"], "status": status}
-    _set_primary_ips(status, "podIP", "podIPs")
-    _set_primary_ips(status, "hostIP", "hostIPs")
+    _set_primary_ip(status)
     _typed(made)
-    return made
+    return {**made, "status": pod_status(status)}
 
 
 def change_ephemeral_containers(old: Json, new: Json) -> Json:
@@ -85,23 +88,39 @@ def change_ephemeral_containers(old: Json, new: Json) -> Json:
     after = {one["name"]: one for one in spec.get("ephemeralContainers", [])}
     for name, container in before.items():
         if after.get(name) != container:
-            problem = f'Forbidden: existing ephemeral containers "{name}" may not be changed or removed'
+            word = "changed" if name in after else "removed"
+            problem = f'Forbidden: existing ephemeral containers "{name}" may not be {word}'
             cause = ("spec.ephemeralContainers", "FieldValueForbidden", problem)
             raise invalid(PODS, old["metadata"]["name"], [cause])
     kept = {**old["spec"], "ephemeralContainers": spec.get("ephemeralContainers", [])}
     return {**new, "spec": kept, "status": old.get("status", {})}
 
 
-def resize_pod(old: Json, new: Json) -> Json:
-    """A pod whose containers want other cpu and memory; nothing else changes. Source: ValidatePodResize."""
+def resize_pod(old: Json, new: Json, store: Store) -> Json:
+    """A pod whose containers want other cpu and memory; nothing else changes. Source: ValidatePodResize.
+
+    A pod that runs without resources in its container statuses is on a node that cannot resize. Source also:
+    plugin/pkg/admission/nodedeclaredfeatures, which looks for the node.
+    """
     wanted = {one["name"]: one.get("resources", {}) for one in _containers(_defaulted(new)["spec"])}
     spec = copy.deepcopy(old["spec"])
     for container in _containers(spec):
         container["resources"] = wanted.get(container["name"], container.get("resources", {}))
     made = {**new, "spec": spec, "status": old.get("status", {})}
-    if qos_class(_typed(made).spec) != old["status"].get("qosClass"):
-        problem = "Invalid value: the QOS class of the pod may not change because of a resize"
-        raise invalid(PODS, old["metadata"]["name"], [("metadata", "FieldValueInvalid", problem)])
+    causes = []
+    before = old["status"].get("qosClass")
+    if qos_class(_typed(made).spec) != before:
+        problem = f'Invalid value: "{before}": Pod QOS Class may not change as a result of resizing'
+        causes.append(("spec", "FieldValueInvalid", problem))
+    running = [one for one in old["status"].get("containerStatuses", []) if "running" in one["state"]]
+    if running and "resources" not in running[0]:
+        problem = "Forbidden: Pod running on node without support for resize"
+        causes.append(("spec", "FieldValueForbidden", problem))
+    if causes:
+        raise invalid(PODS, old["metadata"]["name"], causes)
+    node = spec.get("nodeName")
+    if node and store.find(resource("nodes"), ("", node)) is None:
+        raise forbidden(PODS, old["metadata"]["name"], f'node "{node}" not found')
     return made
 
 
@@ -117,7 +136,8 @@ def bind_pod(
     status = dict(pod.get("status", {}))
     others = [one for one in status.get("conditions", []) if one["type"] != "PodScheduled"]
     status["conditions"] = [*others, _scheduled(settings)]
-    return {**pod, "metadata": metadata, "spec": {**pod["spec"], "nodeName": node}, "status": status}
+    spec = {**pod["spec"], "nodeName": node}
+    return {**pod, "metadata": metadata, "spec": spec, "status": pod_status(status)}
 
 
 def _scheduled(settings: Settings) -> Json:
@@ -126,8 +146,7 @@ def _scheduled(settings: Settings) -> Json:
 
 def _defaulted(pod: Json) -> Json:
     complete: Json = _with_missing(pod, msgspec.to_builtins(set_defaults(_typed(pod))))
-    for container in _containers(complete["spec"]):
-        container.setdefault("resources", {})
+    _complete_containers(complete["spec"])
     _set_account_fields(complete["spec"])
     return complete
 
@@ -142,6 +161,8 @@ def _typed(pod: Json) -> Pod:
     try:
         return msgspec.convert(pod, Pod)
     except msgspec.ValidationError as err:
+        if "missing required field" in str(err):  # an empty value for a real server
+            return Pod()
         raise bad_request(f'Pod in version "v1" cannot be handled as a Pod: json: {err}') from err
 
 
@@ -149,8 +170,14 @@ def _validate(pod: Json) -> None:
     plain = {**pod, "metadata": {**pod["metadata"], "annotations": {}}}
     problems = validate_pod(_typed(plain), "")
     if problems:
-        causes = [(one.field or "", "FieldValueInvalid", f"Invalid value: {one.problem}") for one in problems]
-        raise invalid(PODS, pod["metadata"]["name"], causes)
+        raise invalid(PODS, pod["metadata"]["name"], [_cause(one) for one in problems])
+
+
+def _cause(problem: InvalidPod) -> tuple[str, str, str]:
+    field = problem.field or ""
+    if problem.problem == "is missing":
+        return field, "FieldValueRequired", "Required value"
+    return field, "FieldValueInvalid", f"Invalid value: {problem.problem}"
 
 
 def _with_missing(value: Any, defaults: Any) -> Any:
@@ -158,13 +185,18 @@ def _with_missing(value: Any, defaults: Any) -> Any:
     if isinstance(value, dict) and isinstance(defaults, dict):
         merged = {name: _with_missing(part, defaults.get(name)) for name, part in value.items()}
         return {**{name: part for name, part in defaults.items() if name not in value}, **merged}
-    if isinstance(value, list) and isinstance(defaults, list) and len(value) == len(defaults):
+    if isinstance(value, list) and isinstance(defaults, list | tuple) and len(value) == len(defaults):
         return [_with_missing(one, other) for one, other in zip(value, defaults, strict=True)]
     return copy.deepcopy(value)
 
 
 def _containers(spec: Json) -> list[Json]:
     return [*spec.get("initContainers", []), *spec.get("containers", [])]
+
+
+def _complete_containers(spec: Json) -> None:
+    for container in [*_containers(spec), *spec.get("ephemeralContainers", [])]:
+        container.setdefault("resources", {})
 
 
 def _set_account_fields(spec: Json) -> None:
@@ -186,6 +218,14 @@ def _admit_service_account(metadata: Json, spec: Json, store: Store) -> None:
     wanted = spec.get("automountServiceAccountToken", account.value.get("automountServiceAccountToken", True))
     if wanted:
         _mount_token(spec)
+
+
+def _admit_mirror(metadata: Json, spec: Json) -> None:
+    """Mirror pods are of the node and get nothing from the cluster. Source: serviceaccount/admission.go Validate."""
+    found = {plural for plural, _, _ in pod_references({"metadata": metadata, "spec": spec}, "")}
+    for plural, name in (("serviceaccounts", "service accounts"), ("secrets", "secrets")):
+        if plural in found:
+            raise forbidden(PODS, metadata["name"], f"a mirror pod may not reference {name}")
 
 
 def _mount_token(spec: Json) -> None:
@@ -270,9 +310,9 @@ def _same_but_for(old: Json, new: Json) -> bool:
     return bool(before == after)
 
 
-def _set_primary_ips(status: Json, one: str, several: str) -> None:
+def _set_primary_ip(status: Json) -> None:
     """podIP is the first of podIPs. Source: pkg/apis/core/v1/conversion.go Convert_v1_PodStatus."""
-    if status.get(several):
-        status[one] = status[several][0].get("ip")
-    elif status.get(one):
-        status[several] = [{"ip": status[one]}]
+    if status.get("podIPs"):
+        status["podIP"] = status["podIPs"][0].get("ip")
+    elif status.get("podIP"):
+        status["podIPs"] = [{"ip": status["podIP"]}]

@@ -24,9 +24,8 @@ def _parse(text: str) -> dict[str, dict[str, str]]:
 _TYPES: Final = _parse(FIELDS)
 
 
-def prune(value: Json) -> Json:
-    """A copy with only known fields and without nulls; managedFields are never kept."""
-    kind = value.get("kind", "")
+def prune(value: Json, kind: str) -> Json:
+    """A copy with only the fields of its kind and without nulls; managedFields are never kept."""
     kept: Json = _known(value, kind) if kind in ("Pod", "Node") else without_nulls(value)
     metadata = kept.get("metadata")
     if isinstance(metadata, dict):

@@ -22,6 +22,7 @@ from .errors import (
     already_exists,
     bad_request,
     conflict,
+    invalid,
     not_found,
 )
 from .objects import changed_object, new_object, next_generation
@@ -29,6 +30,7 @@ from .pruning import prune
 from .resources import Resource, resource
 from .settings import Settings
 from .store import Key, Store, Stored
+from .typed_fields import event
 
 Admit = Callable[[str, Json | None, Json | None], None]
 """Called with CREATE, UPDATE or DELETE, the old object and the new one."""
@@ -73,7 +75,7 @@ class Registry:
         """Store a new object. Raises StatusError."""
         of = target.resource
         self._check_namespace(target)
-        made = new_object(of, prune(_checked(of, body)), target.namespace, self.settings)
+        made = new_object(of, prune(_checked(of, body), of.kind), target.namespace, self.settings)
         if self.store.find(of, (target.namespace, made["metadata"]["name"])) is not None:
             admit("CREATE", None, made)
             raise already_exists(of, made["metadata"]["name"])
@@ -94,14 +96,14 @@ class Registry:
                 raise not_found(target.resource, target.name)
             return self.create(target, body, admit), True
         old = self.get(target)
-        new = prune(_checked(target.resource, body))
+        new = prune(_checked(target.resource, body), target.resource.kind)
         return self._change(target, old, new, admit, is_patch=False), False
 
     def patch(self, target: Target, body: Any, media_type: str, admit: Admit = allow_all) -> Stored:
         """Change parts of an object. Raises StatusError."""
         old = self.get(target)
         if media_type == patches.JSON_PATCH:
-            patched = patches.json_patch(target.resource, old.value, body)
+            patched = patches.json_patch(old.value, body)
         elif not isinstance(body, dict):
             raise bad_request("error decoding patch: the patch is not an object")
         elif media_type == patches.MERGE_PATCH:
@@ -110,7 +112,13 @@ class Registry:
             patched = patches.strategic_patch(old.value, body)
         else:
             raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
-        return self._change(target, old, prune(patched), admit, is_patch=True)
+        try:
+            return self._change(target, old, prune(patched, target.resource.kind), admit, is_patch=True)
+        except StatusError as err:
+            if err.code == 400 and media_type == patches.STRATEGIC_PATCH:
+                message = f' "" is invalid: patch: Invalid value: {err.message}'
+                raise StatusError(422, "Invalid", message, {}) from err
+            raise
 
     def delete(self, target: Target, options: Json, admit: Admit = allow_all) -> tuple[Stored, bool]:
         """Delete or mark an object; the second value says whether it is gone. Raises StatusError."""
@@ -178,11 +186,13 @@ class Registry:
             case "pods", "ephemeralcontainers":
                 return pods.change_ephemeral_containers(old, new)
             case "pods", "resize":
-                return pods.resize_pod(old, new)
+                return pods.resize_pod(old, new, self.store)
             case "nodes", "":
                 return nodes.change_node(old, new)
             case "nodes", "status":
                 return nodes.change_node_status(old, new)
+            case "events", "":
+                return event(new)
             case "certificatesigningrequests", "approval":
                 return approved_by(old, new, self.settings)
             case _, "status":
@@ -204,6 +214,8 @@ class Registry:
                 return strip_new_request(made, self.settings)
             case "secrets":
                 return _new_secret(made)
+            case "events":
+                return _new_event(made)
             case _ if of.status_subresource:
                 return {**made, "status": {}}
             case _:
@@ -259,6 +271,15 @@ def _new_namespace(made: Json) -> Json:
     labels = {**metadata.get("labels", {}), "kubernetes.io/metadata.name": metadata["name"]}
     spec = {"finalizers": ["kubernetes"]}
     return {**made, "metadata": {**metadata, "labels": labels}, "spec": spec, "status": {"phase": "Active"}}
+
+
+def _new_event(made: Json) -> Json:
+    about, namespace = made.get("involvedObject") or {}, made["metadata"]["namespace"]
+    if (about.get("namespace") or "default") != namespace:
+        problem = f'Invalid value: "{about.get("namespace", "")}": does not match event.namespace'
+        cause = ("involvedObject.namespace", "FieldValueInvalid", problem)
+        raise invalid(resource("events"), made["metadata"]["name"], [cause])
+    return event(made)
 
 
 def _new_secret(made: Json) -> Json:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import secrets
+import uuid
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
@@ -17,7 +18,7 @@ from typing import Final
 import msgspec
 
 from .authorization import Authorizer
-from .errors import Json, StatusError, conflict, not_found
+from .errors import Json, StatusError, bad_request, conflict, not_found
 from .registry import Target
 from .resources import resource
 from .settings import Settings, timestamp
@@ -102,6 +103,7 @@ class Tokens:
             "metadata": {
                 "name": target.name,
                 "namespace": target.namespace,
+                "uid": str(uuid.uuid4()),
                 "creationTimestamp": timestamp(self._settings.now()),
             },
             "spec": {**spec, "audiences": list(audiences), "expirationSeconds": seconds},
@@ -111,6 +113,8 @@ class Tokens:
     def review(self, body: Json) -> Json:
         """Answer a TokenReview."""
         spec = body.get("spec") or {}
+        if not spec.get("token"):
+            raise bad_request("token is required for TokenReview in authentication")
         issued = self.find(spec.get("token") or "")
         wanted = spec.get("audiences") or [AUDIENCE]
         if issued is None:
@@ -147,7 +151,9 @@ class Tokens:
                 f"the UID in the bound object reference ({reference['uid']}) does not match the UID in record. The "
                 "object might have been deleted and then recreated"
             )
-            raise conflict(of, name, problem)
+            refused = conflict(of, name, problem)
+            refused.message = refused.message.replace(f'{of.full_name} "', f'{of.kind} "')
+            raise refused
         return plural, namespace, name, uid
 
 

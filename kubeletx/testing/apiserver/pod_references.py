@@ -1,0 +1,67 @@
+"""What a pod refers to, as the Node authorizer and admission see it.
+
+Source: kubernetes, pkg/api/v1/pod/util.go VisitPodSecretNames and VisitPodConfigmapNames;
+plugin/pkg/auth/authorizer/node/graph.go AddPod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .errors import Json
+
+
+def pod_references(pod: Json, namespace: str) -> Iterator[tuple[str, str, str]]:
+    """Secrets, config maps, claims and the service account that a pod names."""
+    spec = pod["spec"]
+    if spec.get("serviceAccountName"):
+        yield "serviceaccounts", namespace, spec["serviceAccountName"]
+    for secret in spec.get("imagePullSecrets", []):
+        yield "secrets", namespace, secret.get("name", "")
+    for container in _all_containers(spec):
+        for source in container.get("envFrom", []):
+            yield from _named(namespace, source, "secretRef", "configMapRef")
+        for variable in container.get("env", []):
+            yield from _named(namespace, variable.get("valueFrom") or {}, "secretKeyRef", "configMapKeyRef")
+    for volume in spec.get("volumes", []):
+        yield from _of_volume(namespace, volume)
+    for claim in claims(pod):
+        yield "persistentvolumeclaims", namespace, claim
+
+
+def _all_containers(spec: Json) -> list[Json]:
+    return [
+        *spec.get("initContainers", []),
+        *spec.get("containers", []),
+        *spec.get("ephemeralContainers", []),
+    ]
+
+
+def _named(namespace: str, source: Json, secret: str, config_map: str) -> Iterator[tuple[str, str, str]]:
+    if found := source.get(secret):
+        yield "secrets", namespace, found.get("name", "")
+    if found := source.get(config_map):
+        yield "configmaps", namespace, found.get("name", "")
+
+
+def _of_volume(namespace: str, volume: Json) -> Iterator[tuple[str, str, str]]:
+    parts: list[Any] = [volume, *(volume.get("projected") or {}).get("sources", [])]
+    for part in parts:
+        if found := part.get("secret"):
+            yield "secrets", namespace, found.get("secretName") or found.get("name", "")
+        if found := part.get("configMap"):
+            yield "configmaps", namespace, found.get("name", "")
+    for kind in volume.values():
+        for field in ("secretRef", "nodePublishSecretRef"):
+            if isinstance(kind, dict) and kind.get(field):
+                yield "secrets", namespace, kind[field].get("name", "")
+
+
+def claims(pod: Json) -> Iterator[str]:
+    """Names of the volume claims of a pod, generic ephemeral ones included."""
+    for volume in pod["spec"].get("volumes", []):
+        if claim := volume.get("persistentVolumeClaim"):
+            yield claim.get("claimName", "")
+        elif "ephemeral" in volume:
+            yield f"{pod['metadata']['name']}-{volume['name']}"
