@@ -308,6 +308,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 config,
                 link,
                 node_name=reporter.name,
+                addresses=reporter.ips,
                 manager=manager,
                 board=services.board,
                 sources=sources.names,
@@ -343,7 +344,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             runtimes=RuntimeBackend(registry, manager, plugins.kinds),
             images=images,
         )
-        reviews = review_client(config, clock)
+        reviews = review_client(config, link.client.access if link is not None else None, clock)
         if reviews is not None:
             stack.push_async_callback(reviews.close)
         kubelet_api = kubelet_server(

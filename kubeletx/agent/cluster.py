@@ -9,11 +9,13 @@ import msgspec
 
 from kubeletx.api import Clock, EventSink, PodUid
 from kubeletx.apiserver.events import EventReporter
+from kubeletx.apiserver.key_pairs import Subject
 from kubeletx.apiserver.lease import NodeLease
 from kubeletx.apiserver.mirror import Mirrors
 from kubeletx.apiserver.mirror_form import Key
 from kubeletx.apiserver.node import ApiNode, NodePolicy
 from kubeletx.apiserver.pods import ApiPods
+from kubeletx.apiserver.rotation import CertificateRotation
 from kubeletx.apiserver.status import StatusReporter
 from kubeletx.kube.client import Reflector
 from kubeletx.kube.client.resources import NODES, PODS
@@ -25,6 +27,7 @@ from kubeletx.pods.facts import DesiredPod
 from kubeletx.pods.manager import PodManager
 from kubeletx.pods.sources import API
 
+from .cluster_access import server_rotation
 from .cluster_link import ClusterLink
 from .config import AgentConfig
 from .supervise import supervise
@@ -39,13 +42,28 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     lease: NodeLease
     statuses: StatusReporter
     mirrors: Mirrors
+    server_rotation: CertificateRotation | None
     events: EventReporter
     pod_reflector: Reflector[Pod]
     node_reflector: Reflector[Node]
 
     def start(self, group: asyncio.TaskGroup, clock: Clock) -> None:
+        """Once the node has an identity; static pods do not wait for that."""
+        group.create_task(self._join(group, clock), name="api-join")
+
+    async def _join(self, group: asyncio.TaskGroup, clock: Clock) -> None:
+        if self.link.found.bootstrap is not None:
+            await supervise("api-bootstrap", self.link.found.bootstrap.run, clock)
+        self._start(group, clock)
+
+    def _start(self, group: asyncio.TaskGroup, clock: Clock) -> None:
         """Each in a task of its own; one that fails with a bug starts again."""
+        rotations = {
+            "client-certificate": self.link.client_rotation,
+            "server-certificate": self.server_rotation,
+        }
         for name, run in (
+            *((name, rotation.run) for name, rotation in rotations.items() if rotation is not None),
             ("node", self.node.run),
             ("node-watch", self.node_reflector.run),
             ("node-lease", self._renew_lease),
@@ -81,6 +99,7 @@ def make_cluster(
     link: ClusterLink,
     *,
     node_name: str,
+    addresses: tuple[str, ...],
     manager: PodManager,
     board: StatusBoard,
     sources: Collection[str],
@@ -133,6 +152,9 @@ def make_cluster(
         lease=lease,
         statuses=statuses,
         mirrors=mirrors,
+        server_rotation=server_rotation(
+            config, client, Subject(node_name=node_name, dns_names=(node_name,), addresses=addresses), clock
+        ),
         events=EventReporter(client, watch_events, clock=clock),
         pod_reflector=Reflector(
             client, PODS, Pod, pods, clock=clock, field_selector=f"spec.nodeName={node_name}"

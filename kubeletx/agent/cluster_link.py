@@ -11,14 +11,16 @@ import kubeletx
 from kubeletx.api import Clock, PodUid
 from kubeletx.apiserver.node import ApiNode
 from kubeletx.apiserver.objects import ApiObjects
+from kubeletx.apiserver.rotation import CertificateRotation
 from kubeletx.apiserver.runtime_classes import RuntimeClasses
-from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
+from kubeletx.kube.client import KubeClient, Reflector
 from kubeletx.kube.client.resources import RUNTIME_CLASSES
 from kubeletx.kube.node import Node
 from kubeletx.kube.objects import RuntimeClass
 from kubeletx.pods.manager import PodManager
 from kubeletx.runtimes.images.limits import TokenBucket
 
+from .cluster_access import NodeAccess, client_rotation, node_access
 from .config import AgentConfig
 
 CLASSES_SECONDS = 5.0
@@ -28,6 +30,8 @@ class ClusterLink(msgspec.Struct, frozen=True, kw_only=True):
     """See the module's docstring."""
 
     client: KubeClient
+    found: NodeAccess
+    client_rotation: CertificateRotation | None
     objects: ApiObjects
     class_reflector: Reflector[RuntimeClass]
 
@@ -58,14 +62,17 @@ def make_link(
     settings = config.cluster
     if settings.kubeconfig is None:
         return None
+    found = node_access(config, settings.kubeconfig, node_name, clock)
     client = KubeClient(
-        load_kubeconfig(settings.kubeconfig),
+        found.access,
         clock=clock,
         user_agent=f"kubeletx/{kubeletx.__version__}",
         throttle=TokenBucket(clock, settings.qps, settings.burst).take,
     )
     return ClusterLink(
         client=client,
+        found=found,
+        client_rotation=client_rotation(config, found, client, node_name, clock),
         objects=ApiObjects(client, node_name, clock=clock),
         class_reflector=Reflector(client, RUNTIME_CLASSES, RuntimeClass, classes, clock=clock),
     )

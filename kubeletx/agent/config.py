@@ -71,6 +71,12 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
 
     kubeconfig: Path | None = None
     """None: the node belongs to no cluster."""
+    bootstrap_kubeconfig: Path | None = None
+    """Who asks for the node's first certificate while `kubeconfig` is not there or its certificate is over."""
+    rotate_certificates: bool = False
+    """The client certificate is asked for anew after 70 to 90 % of its life."""
+    server_tls_bootstrap: bool = False
+    """The certificate of the kubelet's API comes from the cluster too; somebody must approve it."""
     register_node: bool = True
     register_with_taints: tuple[Taint, ...] = ()
     """At registration only; a node may not change its taints later."""

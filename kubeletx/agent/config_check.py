@@ -47,6 +47,17 @@ def _sources(config: AgentConfig) -> Iterator[InvalidConfig]:
         yield _error(config, path, "is set without a URL", "set --manifest-url or leave it out")
 
 
+def _cluster(config: AgentConfig) -> Iterator[InvalidConfig]:
+    cluster = config.cluster
+    if cluster.bootstrap_kubeconfig is not None and cluster.kubeconfig is None:
+        yield _error(
+            config,
+            "cluster.bootstrap_kubeconfig",
+            "is set without a kubeconfig to write",
+            "set --kubeconfig too",
+        )
+
+
 def _node(config: AgentConfig) -> Iterator[InvalidConfig]:
     node = config.node
     name = node.hostname_override
@@ -185,6 +196,7 @@ def _is_percentage(text: str) -> bool:
 
 _RULES: Final[tuple[Callable[[AgentConfig], Iterator[InvalidConfig]], ...]] = (
     _sources,
+    _cluster,
     _node,
     _network,
     _images,

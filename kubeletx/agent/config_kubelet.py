@@ -16,7 +16,7 @@ def _words(text: str) -> list[str]:
 
 IGNORED_FIELDS: Final = frozenset(
     _words("""
-    tlsCurvePreferences rotateCertificates serverTLSBootstrap imagePullCredentialsVerificationPolicy
+    tlsCurvePreferences imagePullCredentialsVerificationPolicy
     preloadedImagesVerificationAllowlist enableContentionProfiling oomScoreAdj
     volumeStatsAggPeriod kubeletCgroups systemCgroups
     cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod draManagerReconcilePeriod
@@ -43,8 +43,8 @@ _DROPPED: Final = "it has no effect in present kubelets either; leave it out"
 REFUSED_FLAGS: Final[dict[str, str]] = {
     **dict.fromkeys(
         _words(
-            "bootstrap-kubeconfig kube-api-content-type register-schedulable node-lease-duration-seconds rotate-certificates "
-            "rotate-server-certificates configmap-and-secret-change-detection-strategy "
+            "kube-api-content-type register-schedulable node-lease-duration-seconds "
+            "configmap-and-secret-change-detection-strategy "
             "enable-controller-attach-detach pod-cidr"
         ),
         _NO_API,

@@ -80,6 +80,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     # cluster
     Setting("cluster.kubeconfig", "kubeletx.kubeconfig", "kubeconfig", PathKind(),
             "How to reach the API server, and who the node is there. Without it the node belongs to no cluster."),
+    Setting("cluster.bootstrap_kubeconfig", "kubeletx.bootstrapKubeconfig", "bootstrap-kubeconfig", PathKind(),
+            "Asks for the node's certificate while --kubeconfig is not there; that file is then written."),
+    Setting("cluster.rotate_certificates", "rotateCertificates", "rotate-certificates", Boolean(),
+            "Ask the cluster for a new client certificate before the present one ends."),
+    Setting("cluster.server_tls_bootstrap", "serverTLSBootstrap", "rotate-server-certificates", Boolean(),
+            "Ask the cluster for the certificate of --port and renew it; somebody must approve each request."),
     Setting("cluster.register_node", "registerNode", "register-node", Boolean(),
             "Make the Node object in the API server; false: somebody else does."),
     Setting("cluster.register_with_taints", "registerWithTaints", "register-with-taints", Taints(),

@@ -6,7 +6,8 @@ from functools import partial
 
 import kubeletx
 from kubeletx.api import Clock
-from kubeletx.kube.client import KubeClient, load_kubeconfig
+from kubeletx.apiserver.certificate_files import SERVER, CertificateFiles
+from kubeletx.kube.client import ClusterAccess, KubeClient
 from kubeletx.server import kubelet_logs, kubelet_metrics, kubelet_pods, kubelet_streams
 from kubeletx.server.authentication import Authenticator, TokenReviews
 from kubeletx.server.authorization import AccessReviews, AlwaysAllow, Authorizer
@@ -16,16 +17,17 @@ from kubeletx.server.kubelet_server import KubeletServer, Listen
 from kubeletx.server.self_signed import Pair, ensure_pair
 from kubeletx.server.tls import ServerTls, TlsPlan
 
+from .cluster_access import cert_directory
 from .config import AgentConfig
 from .ports import kubelet_port
 
 
-def review_client(config: AgentConfig, clock: Clock) -> KubeClient | None:
+def review_client(config: AgentConfig, access: ClusterAccess | None, clock: Clock) -> KubeClient | None:
     """A client of its own, so that strangers who are reviewed never hold up what the node itself has to say."""
-    if kubelet_port(config) is None or config.cluster.kubeconfig is None:
+    if kubelet_port(config) is None or access is None:
         return None
     return KubeClient(
-        load_kubeconfig(config.cluster.kubeconfig),
+        access,
         clock=clock,
         user_agent=f"kubeletx/{kubeletx.__version__} reviews",
     )
@@ -63,7 +65,11 @@ def _pair(config: AgentConfig, node_name: str, addresses: tuple[str, ...], clock
     certificate, key = config.server.tls_cert_file, config.server.tls_key_file
     if certificate is not None and key is not None:
         return Pair(certificate, key)
-    return ensure_pair(config.server.cert_dir or config.root_dir / "pki", node_name, addresses, clock.now())
+    if config.cluster.server_tls_bootstrap:
+        given = CertificateFiles(cert_directory(config), SERVER).current
+        if given.exists():
+            return Pair(given, given)
+    return ensure_pair(cert_directory(config), node_name, addresses, clock.now())
 
 
 def _authenticator(config: AgentConfig, reviews: KubeClient | None, clock: Clock) -> Authenticator:

@@ -1,0 +1,55 @@
+"""`CertificateFiles`: where a certificate and its key are kept, as the kubelet keeps them.
+
+    <cert-dir>/kubelet-client-2030-01-02-03-04-05.pem      certificate, then key; mode 0600
+    <cert-dir>/kubelet-client-current.pem                  a link to the newest one, replaced in one step
+
+Whoever reads the link gets a pair that belongs together, also while it is being replaced. Older files stay, as the
+kubelet's do. Source: client-go, util/certificate/certificate_store.go.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import structlog
+
+from kubeletx.api import InvalidConfig
+from kubeletx.store.files import sync_directory, write_file
+
+from .key_pairs import KeyPair, parse_pair
+
+log = structlog.get_logger(__name__)
+
+CLIENT, SERVER = "kubelet-client", "kubelet-server"
+
+
+class CertificateFiles:
+    """Of one purpose: `CLIENT` or `SERVER`. All methods block."""
+
+    def __init__(self, directory: Path, prefix: str) -> None:
+        self._directory = directory
+        self._prefix = prefix
+        self.current = directory / f"{prefix}-current.pem"
+
+    def load(self) -> KeyPair | None:
+        """The newest pair; None if there is none, or none that can be used, which is logged."""
+        try:
+            return parse_pair(self.current.read_bytes(), str(self.current))
+        except FileNotFoundError:
+            return None
+        except (OSError, InvalidConfig) as error:
+            log.warning("Cannot use a certificate", file=str(self.current), err=str(error))
+            return None
+
+    def store(self, pair: KeyPair, now: datetime) -> Path:
+        """Keep the pair and make it the newest. Raises OSError."""
+        self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        path = self._directory / f"{self._prefix}-{now:%Y-%m-%d-%H-%M-%S}.pem"
+        write_file(path, pair.pem, 0o600)
+        link = self._directory / f"{self._prefix}-updated.pem"
+        link.unlink(missing_ok=True)
+        link.symlink_to(path.name)
+        link.replace(self.current)
+        sync_directory(self._directory)
+        return path

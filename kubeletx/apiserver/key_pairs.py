@@ -1,0 +1,174 @@
+"""Keys, requests and certificates in PEM form: the only file that knows `cryptography`, which is imported when used.
+
+Source: kubelet, pkg/kubelet/certificate/kubelet.go (subjects, usages, ECDSA P-256 keys); client-go,
+util/certificate/certificate_manager.go (70 to 90 % of the lifetime).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from kubeletx.api import InvalidConfig
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+GROUP: Final = "system:nodes"
+_EARLIEST, _LATEST = 0.7, 0.9
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom a certificate is for: a node, and for serving the names and addresses it is reached by."""
+
+    node_name: str
+    dns_names: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
+
+    @property
+    def common_name(self) -> str:
+        """The node's user."""
+        return f"system:node:{self.node_name}"
+
+
+class KeyPair(msgspec.Struct, frozen=True, kw_only=True):
+    """A certificate with its key, as one file holds them. The representation shows no key."""
+
+    pem: bytes
+    common_name: str
+    not_before: datetime
+    not_after: datetime
+    dns_names: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"KeyPair(common_name={self.common_name!r}, not_after={self.not_after.isoformat()!r})"
+
+    def is_for(self, subject: Subject) -> bool:
+        """Whether it says the same as one that is asked for now would."""
+        return (
+            self.common_name == subject.common_name
+            and set(self.dns_names) == set(subject.dns_names)
+            and set(self.addresses) == set(subject.addresses)
+        )
+
+    def is_valid_at(self, now: datetime) -> bool:
+        """Whether its time has begun and is not over."""
+        return self.not_before <= now < self.not_after
+
+    def rotate_at(self, draw: float) -> datetime:
+        """When the next one is asked for. `draw`: from 0 to 1, so that nodes do not ask all at once."""
+        life = self.not_after - self.not_before
+        return self.not_before + life * (_EARLIEST + (_LATEST - _EARLIEST) * draw)
+
+
+def new_key() -> bytes:
+    """A private key."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
+    )
+
+
+def make_request(key: bytes, subject: Subject) -> bytes:
+    """A request for a certificate, signed with the key. Raises InvalidConfig for a key that is none."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.x509.oid import NameOID
+
+    name = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, GROUP),
+            x509.NameAttribute(NameOID.COMMON_NAME, subject.common_name),
+        ]
+    )
+    builder = x509.CertificateSigningRequestBuilder().subject_name(name)
+    names: list[x509.GeneralName] = [x509.DNSName(one) for one in subject.dns_names]
+    names += [x509.IPAddress(ipaddress.ip_address(one)) for one in subject.addresses]
+    if names:
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    return builder.sign(_private(key), hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def public_part(key: bytes) -> bytes:
+    """The public key. Raises InvalidConfig for a key that is none."""
+    from cryptography.hazmat.primitives import serialization
+
+    return (
+        _private(key)
+        .public_key()
+        .public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
+
+
+def parse_pair(pem: bytes, origin: str) -> KeyPair:
+    """The first certificate of the text, which must belong to the key in it. Raises InvalidConfig, naming `origin`."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.x509.oid import NameOID
+
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+        key = serialization.load_pem_private_key(_key_of(pem), None)
+    except (ValueError, TypeError) as error:
+        raise _bad(origin, "does not hold a certificate and its key in PEM form") from error
+    if key.public_key() != certificate.public_key():
+        raise _bad(origin, "holds a certificate that belongs to another key")
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    dns, addresses = _names(certificate)
+    return KeyPair(
+        pem=pem,
+        common_name=str(names[0].value) if names else "",
+        not_before=certificate.not_valid_before_utc,
+        not_after=certificate.not_valid_after_utc,
+        dns_names=dns,
+        addresses=addresses,
+    )
+
+
+def _private(key: bytes) -> ec.EllipticCurvePrivateKey:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    try:
+        private = serialization.load_pem_private_key(key, None)
+    except ValueError as error:
+        raise InvalidConfig(field="key", problem="is not a private key in PEM form") from error
+    if not isinstance(private, ec.EllipticCurvePrivateKey):
+        raise InvalidConfig(field="key", problem="is not a key on an elliptic curve", fix="remove it")
+    return private
+
+
+def _key_of(pem: bytes) -> bytes:
+    """The key alone: a file may begin with the certificate."""
+    begin = pem.find(b"-----BEGIN", 0)
+    while begin >= 0:
+        if b"PRIVATE KEY" in pem[begin : pem.find(b"\n", begin)]:
+            return pem[begin:]
+        begin = pem.find(b"-----BEGIN", begin + 1)
+    raise ValueError("no private key")
+
+
+def _names(certificate: x509.Certificate) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    from cryptography import x509
+
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return (), ()
+    dns = tuple(found.get_values_for_type(x509.DNSName))
+    return dns, tuple(str(one) for one in found.get_values_for_type(x509.IPAddress))
+
+
+def _bad(origin: str, problem: str) -> InvalidConfig:
+    return InvalidConfig(
+        obj=origin, field="", problem=problem, fix="remove it, so that a new one is asked for"
+    )
