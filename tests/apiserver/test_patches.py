@@ -173,18 +173,26 @@ def test_a_resize_keeps_the_class_and_needs_a_node_that_can(admin: ApiClient, ru
     assert "Pod running on node without support for resize" in error.value.message
 
 
-@pytest.mark.parametrize("exists", [True, False])
-def test_a_resize_needs_its_node_and_changes_the_spec(
-    admin: ApiClient, node: NodeUnderTest, namespace: str, exists: bool
+@pytest.mark.parametrize(
+    ("cpu", "problem"),
+    [
+        ("4", ""),
+        ("1500m", "node didn't have enough allocatable resources: cpu, requested: 2000, allocatable: 1500"),
+        (None, 'node "nowhere" not found'),
+    ],
+)
+def test_a_resize_needs_room_on_its_node(
+    admin: ApiClient, node: NodeUnderTest, namespace: str, cpu: str | None, problem: str
 ) -> None:
-    made = pod("two", nodeName=node.name if exists else "nowhere")
+    node.client.patch("nodes", node.name, {"status": {"capacity": {"cpu": cpu or "1"}}}, subresource="status")
+    made = pod("two", nodeName=node.name if cpu else "nowhere")
     made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
     admin.create("pods", made, namespace)
     patch = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}}
-    if not exists:
+    if problem:
         with pytest.raises(StatusError) as error:
             admin.patch("pods", "two", patch, namespace, "resize", STRATEGIC)
-        assert refusal(error) == (403, "Forbidden", 'pods "two" is forbidden: node "nowhere" not found')
+        assert refusal(error) == (403, "Forbidden", f'pods "two" is forbidden: {problem}')
         return
     changed = admin.patch("pods", "two", patch, namespace, "resize", STRATEGIC)
     assert changed["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "2"}

@@ -36,6 +36,7 @@ from .resources import resource
 from .reviews import Tokens, review_access
 from .settings import Settings
 from .store import Change, Store, Stored
+from .tables import table_of, wants_table
 from .users import User, user_of
 from .watching import Bookmark, Cut, End, Watch
 
@@ -147,9 +148,9 @@ class Handler:
         admit = restrict(asked, self._store)
         match asked.verb:
             case "get" if asked.resource.stored:
-                return _object(self._registry.get(target))
+                return self._shown(request, self._registry.get(target).raw)
             case "list" if asked.resource.stored:
-                return web.Response(body=list_objects(asked, self._store), content_type=_JSON)
+                return self._shown(request, list_objects(asked, self._store))
             case "create":
                 return await self._create(request, asked, target)
             case "update" if asked.name:
@@ -166,6 +167,12 @@ class Handler:
                 return await self._delete_all(request, asked)
             case _:
                 raise method_not_allowed()
+
+    def _shown(self, request: web.Request, raw: bytes) -> web.Response:
+        """What was read, as a table if the client asks for one."""
+        if wants_table(request.headers.get("Accept", "")):
+            return _reply(table_of(json.loads(raw), self._settings.now()))
+        return web.Response(body=raw, content_type=_JSON)
 
     async def _create(self, request: web.Request, asked: Asked, target: Target) -> web.Response:
         body = await _body(request)

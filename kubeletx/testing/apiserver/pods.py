@@ -16,6 +16,7 @@ from ...api import InvalidPod
 from ...kube.core import Pod
 from ...kube.defaults import set_defaults
 from ...kube.qos import qos_class
+from ...kube.quantity import parse
 from ...kube.validation import validate_pod
 from .errors import Json, bad_request, forbidden, invalid
 from .objects import suffix
@@ -99,8 +100,8 @@ def change_ephemeral_containers(old: Json, new: Json) -> Json:
 def resize_pod(old: Json, new: Json, store: Store) -> Json:
     """A pod whose containers want other cpu and memory; nothing else changes. Source: ValidatePodResize.
 
-    A pod that runs without resources in its container statuses is on a node that cannot resize. Source also:
-    plugin/pkg/admission/nodedeclaredfeatures, which looks for the node.
+    A pod that runs without resources in its container statuses is on a node that cannot resize. The node must exist
+    and be large enough, as the words of a real v1.36 say.
     """
     wanted = {one["name"]: one.get("resources", {}) for one in _containers(_defaulted(new)["spec"])}
     spec = copy.deepcopy(old["spec"])
@@ -118,10 +119,30 @@ def resize_pod(old: Json, new: Json, store: Store) -> Json:
         causes.append(("spec", "FieldValueForbidden", problem))
     if causes:
         raise invalid(PODS, old["metadata"]["name"], causes)
-    node = spec.get("nodeName")
-    if node and store.find(resource("nodes"), ("", node)) is None:
-        raise forbidden(PODS, old["metadata"]["name"], f'node "{node}" not found')
+    if problem := _too_much_for_its_node(spec, store):
+        raise forbidden(PODS, old["metadata"]["name"], problem)
     return made
+
+
+def _too_much_for_its_node(spec: Json, store: Store) -> str:
+    name = spec.get("nodeName")
+    if not name:
+        return ""
+    node = store.find(resource("nodes"), ("", name))
+    if node is None:
+        return f'node "{name}" not found'
+    allocatable = (node.value.get("status") or {}).get("allocatable") or {}
+    for what, unit in (("cpu", 10**6), ("memory", 10**9)):
+        amounts = [
+            (one.get("resources") or {}).get("requests", {}).get(what, "0") for one in spec["containers"]
+        ]
+        wanted, there = sum(parse(one).nanos for one in amounts), parse(allocatable.get(what, "0")).nanos
+        if wanted > there:
+            return (
+                f"node didn't have enough allocatable resources: {what}, requested: {wanted // unit}, allocatable: "
+                f"{there // unit}"
+            )
+    return ""
 
 
 def bind_pod(
