@@ -61,6 +61,7 @@ from kubeletx.volumes.preparer import VolumePreparer
 
 from .backend import Backend
 from .backend.about import AgentBackend
+from .backend.figures import FigureBackend
 from .backend.images import ImageBackend
 from .backend.logs import PodLogs
 from .backend.machines import MachineBackend
@@ -290,12 +291,13 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             sources=sources.names | ({API} if config.cluster.kubeconfig is not None else set()),
         )
         drop_ins = DropInWatch(registry, (config.root_dir / "runtimes.d", config.root_dir / "cordons"))
+        usage = UsageBoard(registry, agent_id=agent_id, clock=clock)
         node = NodeBackend(
             reporter=reporter,
             registry=registry,
             manager=manager,
             events=events,
-            usage=UsageBoard(registry, agent_id=agent_id, clock=clock),
+            usage=usage,
             images=images,
             monitor=PressureMonitor(config.root_dir, config.eviction.hard),
             clock=clock,
@@ -336,6 +338,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 registry=registry,
                 manager=manager,
                 counters=services.counters,
+                probes=probes,
                 pulse=pulse,
             ),
             pods=pods,
@@ -348,7 +351,24 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
         if reviews is not None:
             stack.push_async_callback(reviews.close)
         kubelet_api = kubelet_server(
-            config, backend, reviews, node_name=reporter.name, addresses=reporter.ips, clock=clock
+            config,
+            backend,
+            FigureBackend(
+                node_name=reporter.name,
+                usage=usage,
+                stores=stores,
+                manager=manager,
+                services=services,
+                context=context,
+                cgroups=cgroups,
+                trees=trees,
+                blocking=files,
+                clock=clock,
+            ),
+            reviews,
+            node_name=reporter.name,
+            addresses=reporter.ips,
+            clock=clock,
         )
         yield Assembly(
             config=config,

@@ -12,6 +12,7 @@ from kubeletx.server import kubelet_logs, kubelet_metrics, kubelet_pods, kubelet
 from kubeletx.server.authentication import Authenticator, TokenReviews
 from kubeletx.server.authorization import AccessReviews, AlwaysAllow, Authorizer
 from kubeletx.server.backend import AdminBackend
+from kubeletx.server.figures import FiguresSource
 from kubeletx.server.kubelet_route import KubeletRoute
 from kubeletx.server.kubelet_server import KubeletServer, Listen
 from kubeletx.server.self_signed import Pair, ensure_pair
@@ -36,6 +37,7 @@ def review_client(config: AgentConfig, access: ClusterAccess | None, clock: Cloc
 def kubelet_server(
     config: AgentConfig,
     backend: AdminBackend,
+    figures: FiguresSource,
     reviews: KubeClient | None,
     *,
     node_name: str,
@@ -57,7 +59,7 @@ def kubelet_server(
         tls=ServerTls(plan, partial(_pair, config, node_name, addresses, clock), clock),
         authenticator=_authenticator(config, reviews, clock),
         authorizer=_authorizer(config, reviews, node_name, clock),
-        routes=_routes(config, backend),
+        routes=_routes(config, backend, figures),
     )
 
 
@@ -92,10 +94,10 @@ def _authorizer(config: AgentConfig, reviews: KubeClient | None, node_name: str,
     )
 
 
-def _routes(config: AgentConfig, backend: AdminBackend) -> tuple[KubeletRoute, ...]:
+def _routes(config: AgentConfig, backend: AdminBackend, figures: FiguresSource) -> tuple[KubeletRoute, ...]:
     return (
         *kubelet_pods.routes(backend),
-        *kubelet_metrics.routes(backend),
+        *kubelet_metrics.routes(backend, figures),
         *kubelet_logs.routes(backend),
         *kubelet_streams.routes(backend, idle_seconds=config.server.stream_idle_seconds),
     )

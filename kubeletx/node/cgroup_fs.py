@@ -36,6 +36,11 @@ class CgroupTrees:
         """The top directory of every tree that cgroups are made in."""
         return (self._mount,) if self.version == 2 else tuple(dict.fromkeys(self._v1.values()))
 
+    def directory(self, controller: str, path: str) -> Path | None:
+        """Where a controller keeps the cgroup; None: there is no such controller."""
+        root = self._mount if self.version == 2 else self._v1.get(controller)
+        return root / path if root is not None else None
+
     def exists(self, path: str) -> bool:
         """Whether the cgroup is in every tree."""
         return all((root / path).is_dir() for root in self.roots)

@@ -137,6 +137,11 @@ class PodCgroupManager:
         parent = _DIRECTORY[qos_class(pod.spec)] if self._per_qos else ""
         return self._join(parent, f"pod{uid}")
 
+    def location(self, pod: Pod) -> str:
+        """Where the kernel has the pod's cgroup, without a leading slash; as the driver in use names it."""
+        path = self.path(pod)
+        return slice_path(path) if isinstance(self._driver, SystemdSlices) else path
+
     def _join(self, *parts: str) -> str:
         top = KUBEPODS if self._per_qos else ""
         return "/".join(part for part in (self._root, top, *parts) if part)

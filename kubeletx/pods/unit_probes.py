@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kubeletx.api import Clock, EventSink, KubeletxError, ObjectRef, PodUid, SupportsExec
@@ -11,6 +13,7 @@ from kubeletx.runtimes.registry import RuntimeRegistry
 from .facts import PodFacts, ProbeFacts
 from .plan import Goal
 from .probes import ProbeSet, targets_of
+from .probes.outcome import ProbeKind, Result
 from .probes.targets import has_probes
 from .roles import init_units, regular_units
 
@@ -67,6 +70,10 @@ class UnitProbes:
                 return
             probes = self._sets[worker.uid] = self._make(worker)
         probes.sync(targets_of(worker.desired, worker.facts, is_stopping=goal is not Goal.RUN))
+
+    def counts(self) -> Mapping[PodUid, Counter[tuple[str, ProbeKind, Result]]]:
+        """Of each pod that has probes: how often they had which result."""
+        return {uid: probes.counts for uid, probes in self._sets.items()}
 
     def drop(self, worker: PodWorker) -> None:
         """End the pod's probes."""

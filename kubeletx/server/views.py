@@ -347,6 +347,19 @@ class CountView(View, frozen=True, kw_only=True):
     value: float
 
 
+class ProbeCount(View, frozen=True, kw_only=True):
+    """How often a probe of a container had one result. `probe`: Liveness, Readiness or Startup; `result`: successful,
+    failed or unknown."""
+
+    namespace: str
+    pod: str
+    uid: str
+    container: str
+    probe: str
+    result: str
+    count: int
+
+
 class MetricsView(View, frozen=True, kw_only=True):
     """What the agent counted. Dictionaries go from a label's value to a number.
 
@@ -365,6 +378,7 @@ class MetricsView(View, frozen=True, kw_only=True):
     durations: dict[str, HistogramView] = {}
     counters: dict[str, float] = {}
     counts: tuple[CountView, ...] = ()
+    probes: tuple[ProbeCount, ...] = ()
 
 
 # --- machines ---

@@ -10,6 +10,7 @@ from pathlib import Path
 import kubeletx
 from kubeletx.pods.counters import Counters
 from kubeletx.pods.manager import PodManager
+from kubeletx.pods.unit_probes import UnitProbes
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.server.views import (
     ConfigValue,
@@ -41,6 +42,7 @@ class AgentBackend:
         registry: RuntimeRegistry,
         manager: PodManager,
         counters: Counters,
+        probes: UnitProbes,
         pulse: Pulse,
     ) -> None:
         self._config = config
@@ -48,6 +50,7 @@ class AgentBackend:
         self._registry = registry
         self._manager = manager
         self._counters = counters
+        self._probes = probes
         self._pulse = pulse
         self._node_name = node_name
         self._version = VersionView(
@@ -86,7 +89,7 @@ class AgentBackend:
 
     async def metrics(self) -> MetricsView:
         """What was counted so far."""
-        return metrics_view(self._node_name, self._registry, self._manager, self._counters)
+        return metrics_view(self._node_name, self._registry, self._manager, self._counters, self._probes)
 
 
 def plugin_views(plugins: Plugins) -> Sequence[PluginView]:

@@ -8,20 +8,24 @@ from collections.abc import Iterable, Iterator
 from kubeletx.api import SandboxState
 from kubeletx.pods.counters import Counters, Durations, static
 from kubeletx.pods.manager import PodManager
+from kubeletx.pods.probes.outcome import Result
+from kubeletx.pods.unit_probes import UnitProbes
 from kubeletx.runtimes.calls import BUCKETS, CallCount
 from kubeletx.runtimes.registry import RuntimeRegistry
-from kubeletx.server.views import CountView, HistogramView, MetricsView, OperationView
+from kubeletx.server.views import CountView, HistogramView, MetricsView, OperationView, ProbeCount
 
 COUNTERS = (
     "started_pods",
     "started_pods_errors",
     "orphaned_runtime_pods",
 )
+RESULTS = {Result.SUCCESS: "successful", Result.WARNING: "successful", Result.FAILURE: "failed"}
+"""The kubelet's words; everything else is unknown."""
 DURATIONS = ("pod_start", "pod_worker", "pod_worker_start", "image_pull")
 
 
 def metrics_view(
-    node_name: str, registry: RuntimeRegistry, manager: PodManager, counters: Counters
+    node_name: str, registry: RuntimeRegistry, manager: PodManager, counters: Counters, probes: UnitProbes
 ) -> MetricsView:
     """What was counted since the start, and what there is now by the last look."""
     states: Counter[str] = Counter()
@@ -61,7 +65,29 @@ def metrics_view(
         counters={f"kubelet_{name}_total": getattr(counters, name) for name in COUNTERS},
         counts=tuple(_counts(counters)),
         durations=durations,
+        probes=tuple(_probes(manager, probes)),
     )
+
+
+def _probes(manager: PodManager, probes: UnitProbes) -> Iterator[ProbeCount]:
+    for uid, counts in probes.counts().items():
+        worker = manager.workers.get(uid)
+        if worker is None:
+            continue
+        pod = worker.desired.pod
+        words: Counter[tuple[str, str, str]] = Counter()
+        for (container, kind, result), number in counts.items():
+            words[container, kind.value, RESULTS.get(result, "unknown")] += number
+        for (container, probe, word), number in words.items():
+            yield ProbeCount(
+                namespace=pod.namespace,
+                pod=pod.name,
+                uid=uid,
+                container=container,
+                probe=probe,
+                result=word,
+                count=number,
+            )
 
 
 def _counts(counters: Counters) -> Iterator[CountView]:

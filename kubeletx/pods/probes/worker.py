@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
@@ -57,6 +58,8 @@ class ProbeSet:
         self._ref, self._door, self._clock, self._events = ref, door, clock, events
         self._on_result, self._ask, self._draw = on_result, ask, draw
         self._watches: dict[str, _Watch] = {}
+        self.counts: Counter[tuple[str, ProbeKind, Result]] = Counter()
+        """Answers by container, since the pod's first probe."""
         self._ending: set[asyncio.Task[None]] = set()
 
     def sync(self, targets: Sequence[ProbeTarget]) -> None:
@@ -118,6 +121,7 @@ class ProbeSet:
             asked_at = self._clock.monotonic()
             answer = await self._ask_safely(probe, watch)
             if not watch.target.is_resting:
+                self.counts[watch.target.name, kind, answer.result] += 1
                 self._tell(watch.target, kind, answer)
                 self._take(watch, kind, tally(watch.tallies[kind], answer, timing))
                 if is_on_hold(kind, watch.tallies[kind]):

@@ -13,12 +13,14 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from kubeletx.api import Unavailable
 from kubeletx.kube.client import ClusterAccess, KubeClient
 from kubeletx.kube.container import Container
 from kubeletx.kube.core import ObjectMeta, Pod, PodSpec
 from kubeletx.server import kubelet_logs, kubelet_metrics, kubelet_pods, kubelet_streams
 from kubeletx.server.authentication import Authenticator
 from kubeletx.server.authorization import AlwaysAllow, Authorizer
+from kubeletx.server.figures import Figures, FiguresSource
 from kubeletx.server.kubelet_route import KubeletRoute
 from kubeletx.server.kubelet_server import KubeletServer, Listen
 from kubeletx.server.self_signed import ensure_pair
@@ -26,6 +28,13 @@ from kubeletx.server.tls import ServerTls, TlsPlan
 from kubeletx.testing import FakeClock
 from kubeletx.testing.apiserver import CertificateAuthority, Pair
 from kubeletx.testing.fake_admin import FakeAdminBackend
+
+
+class NoFigures:
+    """Nobody measures."""
+
+    async def figures(self) -> Figures:
+        raise Unavailable("nobody measures here")
 
 
 class Api:
@@ -83,6 +92,7 @@ async def serving(
     authorizer: Authorizer | None = None,
     authenticator: Authenticator | None = None,
     debugging_handlers: bool = True,
+    figures: FiguresSource | None = None,
     more: Sequence[KubeletRoute] = (),
 ) -> AsyncIterator[Api]:
     authority = CertificateAuthority(directory)
@@ -100,7 +110,7 @@ async def serving(
         authorizer=authorizer or AlwaysAllow(),
         routes=(
             *kubelet_pods.routes(backend),
-            *kubelet_metrics.routes(backend),
+            *kubelet_metrics.routes(backend, figures or NoFigures()),
             *kubelet_logs.routes(backend),
             *kubelet_streams.routes(backend, idle_seconds=3600),
             *more,

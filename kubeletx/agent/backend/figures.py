@@ -1,0 +1,270 @@
+"""`FigureBackend`: one reading of the node and of all pods, for the metrics of the kubelet's API.
+
+Runtimes are asked through the usage board, which remembers their answers for a few seconds; the kernel's files are read
+on a thread. Callers at the same time share one reading. A pod whose cgroup is not ours to name (a machine's) has what
+its runtime measures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from kubeletx.api import Clock, KubeletxError, UnitState, UnitStats, UnitSummary
+from kubeletx.kube import quantity
+from kubeletx.kube.core import Container, EphemeralContainer, Pod, PodStatus
+from kubeletx.node.cgroup_fs import CgroupTrees
+from kubeletx.node.cgroup_usage import CgroupUsage, Interface, children, read_cgroup, read_interfaces
+from kubeletx.node.cgroups import PodCgroupManager
+from kubeletx.node.host_usage import HostUsage, read_fs, read_host
+from kubeletx.node.totals import UsageReport
+from kubeletx.pods.environment import NodeContext
+from kubeletx.pods.manager import PodManager
+from kubeletx.pods.roles import all_units
+from kubeletx.pods.services import PodServices
+from kubeletx.pods.worker import PodWorker
+from kubeletx.runtimes.images.stores import ImageStores
+from kubeletx.runtimes.usage import UsageBoard
+from kubeletx.server.figures import Figures, PodFigures, UnitFigures
+from kubeletx.volumes.preparer import Blocking
+
+log = structlog.get_logger(__name__)
+
+FRESH_SECONDS = 1.0
+"""A reading of this age is given again."""
+IMAGE_FS_SECONDS = 60.0
+ASK_SECONDS = 2.0
+
+
+class _Kernel(msgspec.Struct, frozen=True, kw_only=True):
+    """What the kernel says of one pod. `units`: by id."""
+
+    units: dict[str, CgroupUsage] = {}
+    interfaces: tuple[Interface, ...] = ()
+    logs: dict[str, int] = {}
+
+
+class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to look for one pod. `cgroup` empty: nowhere."""
+
+    uid: str
+    cgroup: str
+    host_network: bool
+    logs: Path
+    units: dict[str, str]
+    """Unit id to container name."""
+
+
+class FigureBackend:
+    """Implements `FiguresSource`."""
+
+    def __init__(
+        self,
+        *,
+        node_name: str,
+        usage: UsageBoard,
+        stores: ImageStores,
+        manager: PodManager,
+        services: PodServices,
+        context: NodeContext,
+        cgroups: PodCgroupManager | None,
+        trees: CgroupTrees,
+        blocking: Blocking,
+        clock: Clock,
+    ) -> None:
+        """`cgroups` None: pods have none that we know."""
+        self._node_name = node_name
+        self._usage = usage
+        self._stores = stores
+        self._manager = manager
+        self._services = services
+        self._context = context
+        self._cgroups = cgroups
+        self._trees = trees
+        self._blocking = blocking
+        self._clock = clock
+        self._image_mount: str | None = None
+        self._asked_at = float("-inf")
+        self._last: tuple[float, Figures] | None = None
+        self._reading: asyncio.Task[Figures] | None = None
+
+    async def figures(self) -> Figures:
+        """See `FiguresSource`."""
+        if self._last is not None and self._clock.monotonic() - self._last[0] < FRESH_SECONDS:
+            return self._last[1]
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read(), name="figures")
+        return await asyncio.shield(self._reading)
+
+    async def _read(self) -> Figures:
+        report = UsageReport(runtimes=await self._usage.read())
+        by_pod = report.units_by_pod()
+        workers = [w for w in self._manager.workers.values() if w.facts.runtime is not None]
+        wanted = [self._wanted(worker) for worker in workers if worker.uid in by_pod]
+        host, kernel = await self._blocking(_look, self._trees, self._context.root_dir, wanted)
+        mount = await self._mount_of_images()
+        image_fs = await self._blocking(read_fs, Path(mount)) if mount is not None else None
+        pods = [
+            _pod(worker, by_pod.get(worker.uid, ()), kernel.get(worker.uid, _Kernel()), status)
+            for worker in workers
+            if (status := self._services.board.statuses.get(worker.uid)) is not None
+        ]
+        figures = Figures(
+            node_name=self._node_name,
+            host=host,
+            cpu_nano_cores=self._rate(host),
+            image_fs=image_fs,
+            pods=tuple(sorted(pods, key=lambda pod: (pod.namespace, pod.name))),
+            missing=tuple(str(name) for name in report.missing),
+        )
+        self._last = (self._clock.monotonic(), figures)
+        return figures
+
+    async def _mount_of_images(self) -> str | None:
+        """Where the first image store of this machine lies; asked now and then, since it hardly moves."""
+        now = self._clock.monotonic()
+        if now - self._asked_at < IMAGE_FS_SECONDS:
+            return self._image_mount
+        self._asked_at = now
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                stores, _ = await self._stores.all()
+                for store in stores:
+                    for one in (await store.info()).filesystems:
+                        self._image_mount = one.mountpoint
+                        return one.mountpoint
+        except (KubeletxError, TimeoutError) as error:
+            log.debug("Knows no filesystem of images", err=str(error))
+        return self._image_mount
+
+    def _rate(self, host: HostUsage) -> int | None:
+        if self._last is None:
+            return None
+        before = self._last[1].host
+        if host.at_ns <= before.at_ns:
+            return None
+        return (host.cpu_core_ns - before.cpu_core_ns) * 1_000_000_000 // (host.at_ns - before.at_ns)
+
+    def _wanted(self, worker: PodWorker) -> _Wanted:
+        pod = worker.desired.pod
+        return _Wanted(
+            uid=worker.uid,
+            cgroup=self._cgroup(worker),
+            host_network=bool(pod.spec.host_network),
+            logs=self._context.log_directory(pod),
+            units={unit.id: unit.name for unit in _running(worker)},
+        )
+
+    def _cgroup(self, worker: PodWorker) -> str:
+        if self._cgroups is None or worker.facts.is_machine:
+            return ""
+        try:
+            return self._cgroups.location(worker.desired.pod)
+        except KubeletxError as error:
+            log.debug("Knows no cgroup of a pod", pod=worker.desired.ref, err=str(error))
+            return ""
+
+
+def _running(worker: PodWorker) -> list[UnitSummary]:
+    """The newest unit of each name, if it lives."""
+    snapshot = worker.facts.snapshot
+    newest: dict[str, UnitSummary] = {}
+    for unit in snapshot.units if snapshot is not None else ():
+        newest.setdefault(unit.name, unit)
+    return [unit for unit in newest.values() if unit.state.is_alive]
+
+
+def _pod(
+    worker: PodWorker, measured: tuple[UnitStats, ...], kernel: _Kernel, status: PodStatus
+) -> PodFigures:
+    pod = worker.desired.pod
+    stats = {unit.id: unit for unit in measured}
+    running = _running(worker)
+    units = tuple(
+        _unit(pod, unit, stats[unit.id], kernel, started)
+        for unit in running
+        if unit.id in stats and (started := _started_at(status, unit.name)) is not None
+    )
+    awake = [unit for unit in running if unit.state is UnitState.RUNNING]
+    return PodFigures(
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        runtime=str(worker.facts.runtime),
+        started_at=status.start_time.timestamp() if status.start_time is not None else 0.0,
+        units=units,
+        is_whole={unit.id for unit in awake} <= {unit.id for unit in units},
+        interfaces=kernel.interfaces,
+    )
+
+
+def _unit(pod: Pod, unit: UnitSummary, stats: UnitStats, kernel: _Kernel, started_at: float) -> UnitFigures:
+    spec = next((one for one in all_units(pod) if one.name == unit.name), None)
+    return UnitFigures(
+        name=unit.name,
+        id=unit.id,
+        image=spec.image if spec is not None and spec.image else unit.image,
+        started_at=started_at,
+        stats=stats,
+        cgroup=kernel.units.get(unit.id, CgroupUsage()),
+        log_bytes=kernel.logs.get(unit.name),
+        cpu_limit_millicores=_limit(spec, "cpu"),
+        memory_limit_bytes=_limit(spec, "memory"),
+    )
+
+
+def _limit(spec: Container | EphemeralContainer | None, resource: str) -> int:
+    if not isinstance(spec, Container):
+        return 0
+    text = spec.resources.limits.get(resource)
+    if text is None:
+        return 0
+    return quantity.to_millicores(text) if resource == "cpu" else quantity.to_bytes(text)
+
+
+def _started_at(status: PodStatus, name: str) -> float | None:
+    every = (
+        *status.init_container_statuses,
+        *status.container_statuses,
+        *status.ephemeral_container_statuses,
+    )
+    for one in every:
+        running = one.state.running
+        if one.name == name and running is not None and running.started_at is not None:
+            return running.started_at.timestamp()
+    return None
+
+
+# --- on a thread ---
+
+
+def _look(trees: CgroupTrees, root_dir: Path, wanted: list[_Wanted]) -> tuple[HostUsage, dict[str, _Kernel]]:
+    return read_host(root_dir), {one.uid: _look_at(trees, one) for one in wanted}
+
+
+def _look_at(trees: CgroupTrees, wanted: _Wanted) -> _Kernel:
+    logs = {name: _size(wanted.logs / name) for name in wanted.units.values()}
+    if not wanted.cgroup:
+        return _Kernel(logs=logs)
+    units: dict[str, CgroupUsage] = {}
+    interfaces: tuple[Interface, ...] = ()
+    for child in children(trees, wanted.cgroup):
+        path = f"{wanted.cgroup}/{child}"
+        for unit_id in wanted.units:
+            if unit_id in child:
+                units[unit_id] = read_cgroup(trees, path)
+        if not interfaces and not wanted.host_network:
+            interfaces = read_interfaces(trees, path)
+    return _Kernel(units=units, interfaces=interfaces, logs=logs)
+
+
+def _size(directory: Path) -> int:
+    try:
+        with os.scandir(directory) as entries:
+            return sum(entry.stat().st_size for entry in entries)
+    except OSError:
+        return 0

@@ -1,0 +1,45 @@
+"""Prometheus' text format, written directly: a node with a hundred pods has thousands of samples at each scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+class Family:
+    """One metric with its samples."""
+
+    def __init__(self, name: str, kind: str, text: str) -> None:
+        """`kind`: counter or gauge. `text`: the help."""
+        self._head = f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
+        self._name = name
+        self._lines: list[str] = []
+
+    def add(self, labels: str, value: float | None, at_ms: int | None = None) -> None:
+        """`labels`: as `labels_of` makes them. None is no sample. `at_ms` None: the time of the scrape."""
+        if value is None:
+            return
+        stamp = f" {at_ms}" if at_ms is not None else ""
+        self._lines.append(f"{self._name}{labels} {_number(value)}{stamp}\n")
+
+    def text(self) -> str:
+        """Empty without samples."""
+        return self._head + "".join(self._lines) if self._lines else ""
+
+
+def labels_of(labels: Mapping[str, str]) -> str:
+    """``{a="b"}``; empty for none."""
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels.items()) + "}"
+
+
+def render(families: Iterable[Family]) -> bytes:
+    """All of them."""
+    return "".join(family.text() for family in families).encode()
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else repr(float(value))

@@ -1,0 +1,64 @@
+"""What `/stats/summary`, `/metrics/resource` and `/metrics/cadvisor` are made from: one reading of everything.
+
+A pod appears with what its runtime measured (`UnitStats`) and what the kernel counted beside it. None means not
+measured, never 0. Units are those that run.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from kubeletx.api import UnitStats
+from kubeletx.node.cgroup_usage import CgroupUsage, Interface
+from kubeletx.node.host_usage import FsUsage, HostUsage
+
+
+class UnitFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """One container or machine. `started_at`: seconds since the epoch. `log_bytes` None: no log file here.
+
+    Limits come from the pod's spec: `cpu_limit_millicores` and `memory_limit_bytes` 0 for none.
+    """
+
+    name: str
+    id: str
+    image: str
+    started_at: float
+    stats: UnitStats
+    cgroup: CgroupUsage = CgroupUsage()
+    log_bytes: int | None = None
+    cpu_limit_millicores: int = 0
+    memory_limit_bytes: int = 0
+
+
+class PodFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """`is_whole`: every unit that should run was measured. `interfaces` empty: unknown, or the node's own."""
+
+    namespace: str
+    name: str
+    uid: str
+    runtime: str
+    started_at: float
+    units: tuple[UnitFigures, ...] = ()
+    is_whole: bool = True
+    interfaces: tuple[Interface, ...] = ()
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """`cpu_nano_cores` None: there was no earlier reading. `missing`: runtimes that did not answer."""
+
+    node_name: str
+    host: HostUsage
+    cpu_nano_cores: int | None = None
+    image_fs: FsUsage | None = None
+    pods: tuple[PodFigures, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+class FiguresSource(Protocol):
+    """Whoever can measure."""
+
+    async def figures(self) -> Figures:
+        """Of the last few seconds."""
+        ...

@@ -1,0 +1,107 @@
+"""``/metrics/resource``: what metrics-server, and with it ``kubectl top`` and autoscalers, read.
+
+Names, labels and stability as the kubelet's. metrics-server takes two samples and their times, and drops a whole pod
+when a container of it has a zero; so a pod that was not measured completely is left out by us (rule 7: no figure is
+made up). Source: kubelet, pkg/kubelet/metrics/collectors/resource_metrics.go; metrics-server,
+pkg/scraper/client/resource/decode.go.
+"""
+
+from __future__ import annotations
+
+from kubeletx.api import UnitStats
+
+from .exposition import Family, labels_of, render
+from .figures import Figures, PodFigures
+
+_ALPHA, _STABLE = "[ALPHA] ", "[STABLE] "
+
+
+def resource_metrics(figures: Figures) -> bytes:
+    """The text."""
+    table = _Table()
+    table.add_node(figures)
+    for pod in figures.pods:
+        if is_complete(pod):
+            table.add_pod(pod)
+    table.error.add("", 0)
+    return render(table.families)
+
+
+def is_complete(pod: PodFigures) -> bool:
+    """Whether each unit that runs has processor time and memory to show."""
+    return (
+        pod.is_whole
+        and bool(pod.units)
+        and all(unit.stats.cpu_usage_core_ns and memory_of(unit.stats) for unit in pod.units)
+    )
+
+
+def memory_of(stats: UnitStats) -> int | None:
+    """The working set, or all that is used where the runtime knows no better."""
+    found = stats.memory_working_set_bytes
+    return stats.memory_usage_bytes if found is None else found
+
+
+class _Table:
+    def __init__(self) -> None:
+        def counter(name: str, text: str, level: str = _STABLE) -> Family:
+            return Family(name, "counter", level + text)
+
+        def gauge(name: str, text: str, level: str = _STABLE) -> Family:
+            return Family(name, "gauge", level + text)
+
+        self.container_cpu = counter(
+            "container_cpu_usage_seconds_total",
+            "Cumulative cpu time consumed by the container in core-seconds",
+        )
+        self.container_memory = gauge(
+            "container_memory_working_set_bytes", "Current working set of the container in bytes"
+        )
+        self.container_start = gauge(
+            "container_start_time_seconds", "Start time of the container since unix epoch in seconds"
+        )
+        self.container_swap = gauge(
+            "container_swap_usage_bytes", "Current amount of the container swap usage in bytes", _ALPHA
+        )
+        self.node_cpu = counter(
+            "node_cpu_usage_seconds_total", "Cumulative cpu time consumed by the node in core-seconds"
+        )
+        self.node_memory = gauge("node_memory_working_set_bytes", "Current working set of the node in bytes")
+        self.node_swap = gauge("node_swap_usage_bytes", "Current swap usage of the node in bytes", _ALPHA)
+        self.pod_cpu = counter(
+            "pod_cpu_usage_seconds_total", "Cumulative cpu time consumed by the pod in core-seconds"
+        )
+        self.pod_memory = gauge("pod_memory_working_set_bytes", "Current working set of the pod in bytes")
+        self.pod_swap = gauge("pod_swap_usage_bytes", "Current amount of the pod swap usage in bytes", _ALPHA)
+        self.error = gauge(
+            "resource_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise"
+        )
+
+    @property
+    def families(self) -> list[Family]:
+        return list(vars(self).values())
+
+    def add_node(self, figures: Figures) -> None:
+        host = figures.host
+        at_ms = host.at_ns // 1_000_000
+        self.node_cpu.add("", host.cpu_core_ns / 1e9, at_ms)
+        self.node_memory.add("", host.memory_working_set_bytes, at_ms)
+        self.node_swap.add("", host.swap_usage_bytes, at_ms)
+
+    def add_pod(self, pod: PodFigures) -> None:
+        cpu = memory = swap = at_ms = 0
+        for unit in pod.units:
+            stats = unit.stats
+            labels = labels_of({"container": unit.name, "namespace": pod.namespace, "pod": pod.name})
+            at_ms = stats.at_ns // 1_000_000
+            used, held = stats.cpu_usage_core_ns or 0, memory_of(stats) or 0
+            self.container_cpu.add(labels, used / 1e9, at_ms)
+            self.container_memory.add(labels, held, at_ms)
+            self.container_start.add(labels, unit.started_at)
+            self.container_swap.add(labels, stats.swap_usage_bytes, at_ms)
+            cpu, memory, swap = cpu + used, memory + held, swap + (stats.swap_usage_bytes or 0)
+        labels = labels_of({"namespace": pod.namespace, "pod": pod.name})
+        self.pod_cpu.add(labels, cpu / 1e9, at_ms)
+        self.pod_memory.add(labels, memory, at_ms)
+        if any(unit.stats.swap_usage_bytes is not None for unit in pod.units):
+            self.pod_swap.add(labels, swap, at_ms)

@@ -1,0 +1,154 @@
+"""``/stats/summary``: the kubelet's own form of the figures; pure. Source: kubelet, pkg/apis/stats/v1alpha1."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from kubeletx.node.cgroup_usage import Interface
+from kubeletx.node.host_usage import FsUsage, HostUsage
+
+from .figures import Figures, PodFigures, UnitFigures
+from .resource_metrics import memory_of
+
+
+def summary(figures: Figures, *, only_cpu_and_memory: bool = False) -> dict[str, Any]:
+    """The object, ready for JSON."""
+    pods = [_pod(pod, only_cpu_and_memory) for pod in figures.pods]
+    return {"node": _node(figures, only_cpu_and_memory), "pods": pods}
+
+
+def _node(figures: Figures, is_short: bool) -> dict[str, Any]:
+    host = figures.host
+    at = _time(host.at_ns / 1e9)
+    found: dict[str, Any] = {
+        "nodeName": figures.node_name,
+        "startTime": _time(host.booted_at),
+        "cpu": _set(time=at, usageNanoCores=figures.cpu_nano_cores, usageCoreNanoSeconds=host.cpu_core_ns),
+        "memory": {
+            "time": at,
+            "availableBytes": max(host.memory_capacity_bytes - host.memory_working_set_bytes, 0),
+            "usageBytes": host.memory_usage_bytes,
+            "workingSetBytes": host.memory_working_set_bytes,
+            "rssBytes": host.memory_rss_bytes,
+            "pageFaults": host.page_faults,
+            "majorPageFaults": host.major_page_faults,
+        },
+    }
+    if is_short:
+        return found
+    found["swap"] = _swap(host, at)
+    if host.interfaces:
+        found["network"] = _network(host.interfaces, at)
+    if host.fs is not None:
+        found["fs"] = _fs(host.fs, at)
+    if figures.image_fs is not None:
+        found["runtime"] = {"imageFs": _fs(figures.image_fs, at), "containerFs": _fs(figures.image_fs, at)}
+    return found
+
+
+def _swap(host: HostUsage, at: str) -> dict[str, Any]:
+    free = host.swap_capacity_bytes - host.swap_usage_bytes
+    return {"time": at, "swapAvailableBytes": free, "swapUsageBytes": host.swap_usage_bytes}
+
+
+def _pod(pod: PodFigures, is_short: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "podRef": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+        "startTime": _time(pod.started_at),
+        "containers": [_unit(unit, is_short) for unit in pod.units],
+    }
+    measured = [unit.stats for unit in pod.units]
+    if not measured:
+        return found
+    at = _time(max(stats.at_ns for stats in measured) / 1e9)
+    found["cpu"] = _set(
+        time=at,
+        usageNanoCores=_sum(stats.cpu_usage_nano_cores for stats in measured),
+        usageCoreNanoSeconds=_sum(stats.cpu_usage_core_ns for stats in measured),
+    )
+    found["memory"] = _set(
+        time=at,
+        usageBytes=_sum(stats.memory_usage_bytes for stats in measured),
+        workingSetBytes=_sum(memory_of(stats) for stats in measured),
+        rssBytes=_sum(stats.memory_rss_bytes for stats in measured),
+    )
+    if is_short:
+        return found
+    if pod.interfaces:
+        found["network"] = _network(pod.interfaces, at)
+    used = _sum([*(stats.fs_used_bytes for stats in measured), *(unit.log_bytes for unit in pod.units)])
+    if used is not None:
+        found["ephemeral-storage"] = {"time": at, "usedBytes": used}
+    return found
+
+
+def _unit(unit: UnitFigures, is_short: bool) -> dict[str, Any]:
+    stats = unit.stats
+    at = _time(stats.at_ns / 1e9)
+    found: dict[str, Any] = {
+        "name": unit.name,
+        "startTime": _time(unit.started_at),
+        "cpu": _set(
+            time=at,
+            usageNanoCores=stats.cpu_usage_nano_cores,
+            usageCoreNanoSeconds=stats.cpu_usage_core_ns,
+        ),
+        "memory": _set(
+            time=at,
+            availableBytes=stats.memory_available_bytes,
+            usageBytes=stats.memory_usage_bytes,
+            workingSetBytes=memory_of(stats),
+            rssBytes=stats.memory_rss_bytes,
+        ),
+    }
+    if is_short:
+        return found
+    if stats.fs_used_bytes is not None:
+        found["rootfs"] = _set(time=at, usedBytes=stats.fs_used_bytes, inodesUsed=stats.fs_inodes_used)
+    if unit.log_bytes is not None:
+        found["logs"] = {"time": at, "usedBytes": unit.log_bytes}
+    if stats.swap_usage_bytes is not None:
+        found["swap"] = {"time": at, "swapUsageBytes": stats.swap_usage_bytes}
+    return found
+
+
+def _network(interfaces: tuple[Interface, ...], at: str) -> dict[str, Any]:
+    rows = [
+        {
+            "name": one.name,
+            "rxBytes": one.rx_bytes,
+            "rxErrors": one.rx_errors,
+            "txBytes": one.tx_bytes,
+            "txErrors": one.tx_errors,
+        }
+        for one in interfaces
+    ]
+    default = next((row for row in rows if row["name"] == "eth0"), rows[0])
+    return {"time": at, **default, "interfaces": rows}
+
+
+def _fs(fs: FsUsage, at: str) -> dict[str, Any]:
+    return {
+        "time": at,
+        "availableBytes": fs.available_bytes,
+        "capacityBytes": fs.capacity_bytes,
+        "usedBytes": fs.used_bytes,
+        "inodesFree": fs.inodes_free,
+        "inodes": fs.inodes,
+        "inodesUsed": fs.inodes - fs.inodes_free,
+    }
+
+
+def _set(**values: Any) -> dict[str, Any]:
+    """Without what was not measured."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _sum(values: Any) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

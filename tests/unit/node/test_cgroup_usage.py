@@ -1,0 +1,131 @@
+"""Reading the kernel's files about cgroups and the machine, in both layouts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kubeletx.node.cgroup_fs import CgroupTrees
+from kubeletx.node.cgroup_usage import (
+    CgroupUsage,
+    DiskUsage,
+    children,
+    device_name,
+    read_cgroup,
+    read_interfaces,
+)
+from kubeletx.node.host_usage import read_host
+
+NET_DEV = """Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo:     100       1    0    0    0     0          0         0      100       1    0    0    0     0       0          0
+  eth0:    1656      20    1    2    0     0          0         0     1032      14    3    4    0     0       0          0
+"""
+
+
+def write(directory: Path, **files: str) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (directory / name.replace("__", ".")).write_text(text)
+
+
+def test_the_unified_layout(tmp_path: Path) -> None:
+    write(tmp_path, cgroup__controllers="cpu memory")
+    unit = tmp_path / "kubepods/pod1/unit"
+    write(
+        unit,
+        cgroup__procs="77\n78\n",
+        cpu__stat="usage_usec 9\nuser_usec 4000000\nsystem_usec 500000\nnr_periods 5\nnr_throttled 2\nthrottled_usec 1500000\n",
+        memory__stat="anon 30\nfile 20\nfile_mapped 3\npgfault 8\npgmajfault 1\n",
+        memory__events="low 0\noom 1\noom_kill 1\n",
+        io__stat="8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0\n8:16\n",
+    )
+    (unit / "memory.swap.current").write_text("6\n")
+    trees = CgroupTrees(tmp_path)
+    assert read_cgroup(trees, "kubepods/pod1/unit") == CgroupUsage(
+        periods=5,
+        throttled_periods=2,
+        throttled_seconds=1.5,
+        user_seconds=4.0,
+        system_seconds=0.5,
+        cache_bytes=20,
+        rss_bytes=30,
+        mapped_bytes=3,
+        swap_bytes=6,
+        major_faults=1,
+        faults=8,
+        oom_kills=1,
+        disks=(DiskUsage(device="8:0", read_bytes=1, write_bytes=2, reads=3, writes=4),),
+    )
+    assert children(trees, "kubepods/pod1") == ("unit",)
+    proc = tmp_path / "proc"
+    write(proc / "77/net", dev=NET_DEV)
+    (eth0,) = read_interfaces(trees, "kubepods/pod1/unit", proc=proc)
+    assert (eth0.name, eth0.rx_bytes, eth0.rx_dropped, eth0.tx_packets, eth0.tx_errors) == (
+        "eth0",
+        1656,
+        2,
+        14,
+        3,
+    )
+
+
+def test_the_split_layout(tmp_path: Path) -> None:
+    for controller in ("cpu", "cpuacct", "memory", "blkio"):
+        write(tmp_path / controller, cgroup__procs="")
+    write(tmp_path / "cpu/pod1/unit", cpu__stat="nr_periods 5\nnr_throttled 2\nthrottled_time 1500000000\n")
+    write(tmp_path / "cpuacct/pod1/unit", cpuacct__stat="user 54\nsystem 130\n")
+    write(
+        tmp_path / "memory/pod1/unit",
+        cgroup__procs="77\n",
+        memory__stat="cache 1\ntotal_cache 20\ntotal_rss 30\ntotal_swap 0\ntotal_pgfault 8\n",
+        memory__oom_control="oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+    )
+    disk = tmp_path / "blkio/pod1/unit"
+    write(disk)
+    (disk / "blkio.throttle.io_service_bytes_recursive").write_text(
+        "8:0 Read 1\n8:0 Write 2\n8:0 Total 3\nTotal 3\n"
+    )
+    (disk / "blkio.throttle.io_serviced_recursive").write_text("8:0 Read 5\n8:0 Write 6\nTotal 11\n")
+    found = read_cgroup(CgroupTrees(tmp_path), "pod1/unit")
+    assert (found.periods, found.throttled_seconds, found.user_seconds) == (5, 1.5, 0.54)
+    assert (found.cache_bytes, found.rss_bytes, found.swap_bytes, found.oom_kills) == (20, 30, 0, 2)
+    assert found.disks == (DiskUsage(device="8:0", read_bytes=1, write_bytes=2, reads=5, writes=6),)
+
+
+def test_what_is_gone_has_no_figures(tmp_path: Path) -> None:
+    write(tmp_path, cgroup__controllers="cpu")
+    trees = CgroupTrees(tmp_path)
+    assert read_cgroup(trees, "gone") == CgroupUsage()
+    assert read_interfaces(trees, "gone") == ()
+    assert children(trees, "gone") == ()
+
+
+def test_devices_have_names(tmp_path: Path) -> None:
+    write(tmp_path / "8:0", uevent="MAJOR=8\nMINOR=0\nDEVNAME=sda\nDEVTYPE=disk\n")
+    assert device_name("8:0", directory=tmp_path) == "/dev/sda"
+    assert device_name("8:1", directory=tmp_path) == "8:1"
+
+
+def test_the_machine(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        stat="cpu  100 1 50 9999 77 2 3 4 5 6\ncpu0 1 1 1 1\nbtime 1770000000\n",
+        meminfo="MemTotal: 1000 kB\nMemFree: 400 kB\nInactive(file): 100 kB\nAnonPages: 50 kB\nSwapTotal: 10 kB\nSwapFree: 4 kB\n",
+        vmstat="pgfault 7\npgmajfault 1\n",
+    )
+    write(tmp_path / "net", dev=NET_DEV)
+    found = read_host(tmp_path, proc=tmp_path)
+    assert found.cpu_core_ns == (100 + 1 + 50 + 2 + 3 + 4) * 10_000_000
+    assert found.booted_at == 1_770_000_000
+    assert found.memory_usage_bytes == 600 * 1024
+    assert found.memory_working_set_bytes == 500 * 1024
+    assert found.swap_usage_bytes == 6 * 1024
+    assert found.fs is not None
+
+
+def test_this_machine_can_be_read(tmp_path: Path) -> None:
+    before = read_host(tmp_path)
+    sum(range(2_000_000))
+    after = read_host(tmp_path)
+    assert after.cpu_core_ns >= before.cpu_core_ns > 0
+    assert 0 < after.memory_working_set_bytes < after.memory_capacity_bytes

@@ -1,0 +1,256 @@
+"""Metrics and statistics of pods and the node, as metrics-server and dashboards read them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from api_client import serving
+from msgspec.structs import replace
+from prometheus_client.parser import text_string_to_metric_families
+
+from kubeletx.api import PodUid, UnitId, UnitStats
+from kubeletx.node.cgroup_usage import CgroupUsage, DiskUsage, Interface
+from kubeletx.node.host_usage import FsUsage, HostUsage
+from kubeletx.server.cadvisor_metrics import cadvisor_metrics
+from kubeletx.server.figures import Figures, PodFigures, UnitFigures
+from kubeletx.server.probe_metrics import probe_metrics, sli_metrics
+from kubeletx.server.resource_metrics import resource_metrics
+from kubeletx.server.stats_summary import summary
+from kubeletx.server.views import HealthView, PartHealth, ProbeCount
+
+AT_NS = 1_780_000_000_250_000_000
+HOST = HostUsage(
+    at_ns=AT_NS,
+    booted_at=1_770_000_000.0,
+    cpu_core_ns=5_000_000_000,
+    cores=2,
+    memory_capacity_bytes=1 << 30,
+    memory_usage_bytes=700,
+    memory_working_set_bytes=600,
+    memory_rss_bytes=500,
+    swap_capacity_bytes=100,
+    swap_usage_bytes=40,
+    page_faults=7,
+    major_page_faults=1,
+    interfaces=(),
+    fs=FsUsage(capacity_bytes=100, available_bytes=40, used_bytes=60, inodes=10, inodes_free=4),
+)
+ETH0 = Interface(
+    name="eth0",
+    rx_bytes=1,
+    rx_packets=2,
+    rx_errors=3,
+    rx_dropped=4,
+    tx_bytes=5,
+    tx_packets=6,
+    tx_errors=7,
+    tx_dropped=8,
+)
+
+
+def unit(name: str = "main", *, cpu_ns: int | None = 2_500_000_000, memory: int | None = 4096) -> UnitFigures:
+    return UnitFigures(
+        name=name,
+        id=f"{name}-id",
+        image="busybox",
+        started_at=1_779_999_000.0,
+        stats=UnitStats(
+            id=UnitId(f"{name}-id"),
+            uid=PodUid("u1"),
+            name=name,
+            at_ns=AT_NS,
+            cpu_usage_core_ns=cpu_ns,
+            cpu_usage_nano_cores=50_000_000,
+            memory_working_set_bytes=memory,
+            fs_used_bytes=30,
+        ),
+        log_bytes=12,
+    )
+
+
+def pod(*units: UnitFigures, name: str = "web") -> PodFigures:
+    return PodFigures(
+        namespace="default",
+        name=name,
+        uid="u1",
+        runtime="containerd",
+        started_at=1_779_998_000.0,
+        units=units or (unit(),),
+        interfaces=(ETH0,),
+    )
+
+
+def figures(*pods: PodFigures) -> Figures:
+    return Figures(node_name="node-1", host=HOST, cpu_nano_cores=9, pods=pods)
+
+
+def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], tuple[float, float | None]]:
+    """(name, labels) to value and time, by the format's own parser."""
+    return {
+        (one.name, tuple(sorted(one.labels.items()))): (one.value, one.timestamp)
+        for family in text_string_to_metric_families(text.decode())
+        for one in family.samples
+    }
+
+
+WEB = (("container", "main"), ("namespace", "default"), ("pod", "web"))
+
+
+def test_resource_metrics_are_what_metrics_server_reads() -> None:
+    found = samples(resource_metrics(figures(pod())))
+    at = AT_NS // 1_000_000 / 1000
+    assert found["container_cpu_usage_seconds_total", WEB] == (2.5, at)
+    assert found["container_memory_working_set_bytes", WEB] == (4096, at)
+    assert found["container_start_time_seconds", WEB] == (1_779_999_000.0, None)
+    assert found["pod_cpu_usage_seconds_total", WEB[1:]] == (2.5, at)
+    assert found["pod_memory_working_set_bytes", WEB[1:]] == (4096, at)
+    assert found["node_cpu_usage_seconds_total", ()] == (5.0, at)
+    assert found["node_memory_working_set_bytes", ()] == (600, at)
+    assert found["resource_scrape_error", ()] == (0, None)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        pod(unit("main"), unit("other", cpu_ns=0)),
+        pod(unit("main"), unit("other", cpu_ns=None)),
+        pod(unit("main", memory=0)),
+        pod(unit("main", memory=None)),
+        replace(pod(), units=()),
+        replace(pod(), is_whole=False),
+    ],
+)
+def test_a_pod_that_was_not_measured_whole_is_left_out_and_the_others_are_not(one: PodFigures) -> None:
+    found = samples(resource_metrics(figures(one, pod(name="good"))))
+    assert {dict(labels).get("pod") for _, labels in found} == {None, "good"}
+
+
+def test_a_machine_whose_memory_is_known_only_as_a_whole_counts() -> None:
+    stats = replace(unit().stats, memory_working_set_bytes=None, memory_usage_bytes=7)
+    found = samples(resource_metrics(figures(pod(replace(unit(), stats=stats)))))
+    assert found["container_memory_working_set_bytes", WEB][0] == 7
+
+
+def test_cadvisors_series_carry_its_labels_and_the_runtime() -> None:
+    counted = CgroupUsage(
+        periods=10,
+        throttled_periods=3,
+        throttled_seconds=0.5,
+        cache_bytes=20,
+        rss_bytes=30,
+        swap_bytes=0,
+        disks=(DiskUsage(device="8:0", read_bytes=1, write_bytes=2, reads=3, writes=4),),
+    )
+    one = replace(unit(), cgroup=counted, cpu_limit_millicores=500, memory_limit_bytes=1 << 20)
+    found = samples(cadvisor_metrics(figures(pod(one)), lambda device: "/dev/sda"))
+    by_name = {name: (dict(labels), value) for (name, labels), (value, _) in found.items() if labels != ()}
+    cpu = {dict(labels)["container"]: value for (name, labels), (value, _) in found.items()
+           if name == "container_cpu_usage_seconds_total"}  # fmt: skip
+    assert cpu == {"": 5.0, "main": 2.5}
+    labels, value = by_name["container_memory_working_set_bytes"]
+    assert value == 4096
+    assert labels == {
+        "container": "main",
+        "id": "/podu1/main-id",
+        "image": "busybox",
+        "name": "main-id",
+        "namespace": "default",
+        "pod": "web",
+        "runtime": "containerd",
+    }
+    for name, value in (
+        ("container_memory_cache", 20),
+        ("container_memory_rss", 30),
+        ("container_memory_swap", 0),
+        ("container_cpu_cfs_periods_total", 10),
+        ("container_cpu_cfs_throttled_periods_total", 3),
+        ("container_fs_reads_total", 3),
+        ("container_fs_writes_bytes_total", 2),
+        ("container_spec_cpu_quota", 50_000),
+        ("container_spec_memory_limit_bytes", 1 << 20),
+        ("container_network_receive_bytes_total", 1),
+        ("container_network_transmit_packets_dropped_total", 8),
+    ):
+        assert by_name[name][1] == value, name
+    assert by_name["container_fs_reads_total"][0]["device"] == "/dev/sda"
+    assert by_name["container_network_receive_bytes_total"][0]["interface"] == "eth0"
+    assert found["machine_cpu_cores", ()][0] == 2
+    assert found["machine_memory_bytes", ()][0] == 1 << 30
+
+
+def test_what_was_not_measured_is_no_sample() -> None:
+    bare = UnitFigures(name="vm", id="x", image="i", started_at=1.0,
+                       stats=UnitStats(id=UnitId("x"), uid=PodUid("u1"), name="vm", at_ns=AT_NS))  # fmt: skip
+    text = cadvisor_metrics(figures(replace(pod(bare), interfaces=())), str).decode()
+    for name in ("container_memory_cache", "container_cpu_cfs_periods_total", "container_network_"):
+        assert name not in text
+    assert "None" not in text
+
+
+def test_labels_are_escaped() -> None:
+    odd = replace(unit(), image='a"b\\c\nd')
+    found = samples(cadvisor_metrics(figures(pod(odd)), str))
+    assert 'a"b\\c\nd' in {dict(labels).get("image") for _, labels in found}
+
+
+def test_the_summary_has_the_kubelets_form() -> None:
+    found = summary(replace(figures(pod(unit("a"), unit("b"))), image_fs=HOST.fs))
+    node, (one,) = found["node"], found["pods"]
+    assert node["nodeName"] == "node-1"
+    assert node["cpu"] == {
+        "time": "2026-05-28T20:26:40Z",
+        "usageNanoCores": 9,
+        "usageCoreNanoSeconds": 5_000_000_000,
+    }
+    assert node["memory"]["workingSetBytes"] == 600
+    assert node["fs"]["inodesUsed"] == 6
+    assert node["runtime"]["imageFs"]["capacityBytes"] == 100
+    assert one["podRef"] == {"name": "web", "namespace": "default", "uid": "u1"}
+    assert [unit_["name"] for unit_ in one["containers"]] == ["a", "b"]
+    assert one["cpu"]["usageCoreNanoSeconds"] == 5_000_000_000
+    assert one["memory"]["workingSetBytes"] == 8192
+    assert "rssBytes" not in one["memory"]
+    assert one["network"]["rxBytes"] == 1
+    assert one["ephemeral-storage"]["usedBytes"] == 84
+    assert one["containers"][0]["logs"]["usedBytes"] == 12
+    json.dumps(found)
+
+
+def test_the_short_summary_has_processor_and_memory_only() -> None:
+    found = summary(figures(pod()), only_cpu_and_memory=True)
+    assert set(found["node"]) == {"nodeName", "startTime", "cpu", "memory"}
+    assert set(found["pods"][0]) == {"podRef", "startTime", "containers", "cpu", "memory"}
+    assert set(found["pods"][0]["containers"][0]) == {"name", "startTime", "cpu", "memory"}
+
+
+def test_probes_and_health_are_counted() -> None:
+    count = ProbeCount(
+        namespace="n", pod="p", uid="u", container="c", probe="Liveness", result="failed", count=3
+    )
+    (((name, labels), (value, _)),) = samples(probe_metrics((count,))).items()
+    assert (name, value) == ("prober_probe_total", 3)
+    assert dict(labels)["probe_type"] == "Liveness"
+    assert probe_metrics(()) == b""
+    health = HealthView(parts=(PartHealth(name="syncloop", ok=False),))
+    found = samples(sli_metrics(health))
+    assert found["kubernetes_healthcheck", (("name", "syncloop"), ("type", "healthz"))][0] == 0
+
+
+async def test_each_is_served_at_its_path(tmp_path: Path) -> None:
+    class Source:
+        async def figures(self) -> Figures:
+            return figures(pod())
+
+    async with serving(tmp_path, figures=Source()) as api, api.client(api.admin) as client:
+        for path in ("/metrics/resource", "/metrics/cadvisor", "/metrics/probes", "/metrics/slis"):
+            async with client.get(path) as answer:
+                assert answer.status == 200
+                assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        for query, short in (("", False), ("?only_cpu_and_memory=true", True)):
+            code, text = await api.get(f"/stats/summary{query}")
+            assert code == 200
+            assert ("fs" in json.loads(text)["node"]) is not short
+    async with serving(tmp_path) as api:
+        assert await api.get("/stats/summary") == (503, "nobody measures here")
