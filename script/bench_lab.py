@@ -153,9 +153,14 @@ def wait_until(is_so: object, what: str, *, seconds: float = 120, pause_seconds:
         time.sleep(pause_seconds)
 
 
-def wait_running(cri: CriCalls, names: Sequence[str], *, pause_seconds: float = 0.25) -> dict[str, int]:
-    """Pod name to its container's startedAt in nanoseconds, once all of them run. Asks the runtime, not the agent."""
-    wanted = {f"{name}-{NODE}" for name in names}
+def wait_running(
+    cri: CriCalls, names: Sequence[str], *, pause_seconds: float = 0.25, suffix: str = f"-{NODE}"
+) -> dict[str, int]:
+    """Pod name to its container's startedAt in nanoseconds, once all of them run. Asks the runtime, not the agent.
+
+    `suffix`: what the names of static pods end in.
+    """
+    wanted = {name + suffix for name in names}
     found: dict[str, str] = {}
 
     def all_run() -> bool:

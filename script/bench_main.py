@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import bench_cluster
 import bench_idle
 import bench_machines
 import bench_pods
@@ -36,6 +37,11 @@ MACHINES: dict[str, Callable[[BenchLab, Sizes], Result]] = {
     "machine-rest": bench_machines.machine_rest,
     "machine-image": bench_machines.machine_image,
 }
+CLUSTER: dict[str, Callable[[BenchLab, Sizes], Result]] = {
+    "api-pod": bench_cluster.api_pod,
+    "api-pods": bench_cluster.api_pods,
+    "api-rest": bench_cluster.api_rest,
+}
 IN_PROCESS: dict[str, Callable[[Sizes], Result]] = {"scale": bench_scale.scale}
 
 
@@ -43,9 +49,9 @@ def main() -> int:
     """Exit status 0 when everything could be measured, whether goals are met or not."""
     options = _options()
     if options.list:
-        print("\n".join((*WITH_DAEMONS, *MACHINES, *IN_PROCESS)))
+        print("\n".join((*WITH_DAEMONS, *MACHINES, *CLUSTER, *IN_PROCESS)))
         return 0
-    wanted = options.only or [*WITH_DAEMONS, *MACHINES, *IN_PROCESS]
+    wanted = options.only or [*WITH_DAEMONS, *MACHINES, *CLUSTER, *IN_PROCESS]
     results = run(wanted, QUICK if options.quick else Sizes())
     report = Report(machine=machine(), results=results)
     show(report)
@@ -61,7 +67,7 @@ def run(wanted: list[str], sizes: Sizes) -> dict[str, Result]:
     for name in wanted:
         if name in IN_PROCESS:
             results[name] = _timed(name, lambda name=name: IN_PROCESS[name](sizes))
-    known = {**WITH_DAEMONS, **MACHINES}
+    known = {**WITH_DAEMONS, **MACHINES, **CLUSTER}
     with_daemons = [name for name in wanted if name in known]
     if with_daemons:
         with bench_lab() as bench:
@@ -85,7 +91,7 @@ def save(report: Report, directory: Path, *, merge: bool) -> Report:
     if merge and path.exists():
         old = msgspec.json.decode(path.read_bytes(), type=Report)
         report = Report(machine=report.machine, results={**old.results, **report.results})
-    order = [*WITH_DAEMONS, *MACHINES, *IN_PROCESS]
+    order = [*WITH_DAEMONS, *MACHINES, *CLUSTER, *IN_PROCESS]
     report = Report(
         machine=report.machine,
         results={name: report.results[name] for name in order if name in report.results},
@@ -117,7 +123,7 @@ def _timed(name: str, measure: Callable[[], Result]) -> Result:
 
 
 def _options() -> argparse.Namespace:
-    known = (*WITH_DAEMONS, *MACHINES, *IN_PROCESS)
+    known = (*WITH_DAEMONS, *MACHINES, *CLUSTER, *IN_PROCESS)
     parser = argparse.ArgumentParser(prog="script/bench", description=__doc__)
     parser.add_argument("--only", action="append", choices=known, metavar="NAME", help="may be repeated")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller sizes")

@@ -11,7 +11,7 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "script"
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize("kind", ["WITH_DAEMONS", "MACHINES"])
+@pytest.mark.parametrize("kind", ["WITH_DAEMONS", "MACHINES", "CLUSTER"])
 def test_every_benchmark_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.syspath_prepend(str(SCRIPTS))
     import bench_lab
