@@ -102,6 +102,7 @@ class ClusterObjects(Protocol):
         """Services of the namespace that have an address."""
         ...
 
-    async def find_volume(self, namespace: str, claim: str) -> ClusterVolume | None:
-        """What the claim is bound to; None: there is no such claim. Raises Unavailable while it is not bound."""
+    async def find_volume(self, uid: PodUid, claim: str) -> ClusterVolume | None:
+        """What the followed pod's claim is bound to; None: there is no such claim. Raises Unavailable while it is not
+        bound; the pod hears of it when it is."""
         ...

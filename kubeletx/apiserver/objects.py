@@ -51,7 +51,7 @@ class ApiObjects:
         self._listeners: list[Callable[[PodUid], None]] = []
         self._followed = FollowedObjects(client, self._tell, clock=clock)
         self._tokens = PodTokens(client, self._tell, clock=clock)
-        self._volumes = ClaimedVolumes(client, node_name, lambda: self.node_labels)
+        self._volumes = ClaimedVolumes(client, self._tell, lambda: (node_name, self.node_labels), clock=clock)
         self._services = Services()
         self._service_watch = Reflector(client, SERVICES, Service, self._services, clock=clock)
 
@@ -60,6 +60,7 @@ class ApiObjects:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._followed.run(), name="api-followed")
             group.create_task(self._service_watch.run(), name="api-services")
+            group.create_task(self._volumes.run(), name="api-claims")
 
     def subscribe(self, listener: Callable[[PodUid], None]) -> None:
         """Hear of every pod whose objects changed or whose token is due."""
@@ -77,6 +78,7 @@ class ApiObjects:
         if self._users.pop(uid, None) is not None:
             self._followed.leave(uid)
             self._tokens.leave(uid)
+            self._volumes.leave(uid)
 
     async def find_config_map(self, namespace: str, name: str) -> ObjectData | None:
         """See `ClusterObjects.find_config_map`."""
@@ -88,10 +90,7 @@ class ApiObjects:
 
     async def token(self, uid: PodUid, wish: TokenWish) -> bytes:
         """See `ClusterObjects.token`."""
-        user = self._users.get(uid)
-        if user is None:
-            raise Unavailable(f"pod {uid} is not here any more")
-        return await self._tokens.token(user, wish)
+        return await self._tokens.token(self._user(uid), wish)
 
     async def list_services(self, namespace: str) -> tuple[ClusterService, ...]:
         """See `ClusterObjects.list_services`."""
@@ -104,9 +103,15 @@ class ApiObjects:
             raise Unavailable(f"{text}: {problem}" if problem else text) from error
         return self._services.of(namespace)
 
-    async def find_volume(self, namespace: str, claim: str) -> ClusterVolume | None:
+    async def find_volume(self, uid: PodUid, claim: str) -> ClusterVolume | None:
         """See `ClusterObjects.find_volume`."""
-        return await self._volumes.find(namespace, claim)
+        return await self._volumes.find(self._user(uid), claim)
+
+    def _user(self, uid: PodUid) -> ObjectUser:
+        user = self._users.get(uid)
+        if user is None:
+            raise Unavailable(f"pod {uid} is not here any more")
+        return user
 
     def _tell(self, uid: PodUid) -> None:
         for listener in self._listeners:

@@ -67,6 +67,8 @@ class _Followed:
         self.data: ObjectData | None = None
         self.known = asyncio.Event()
         self.is_final = False
+        self.is_missed = False
+        """Somebody asked and went on without an answer."""
         self.reflector: Reflector[Content] | None = None
         self._task: asyncio.Task[None] | None = None
         self._tell = tell
@@ -100,8 +102,8 @@ class _Followed:
 
     def _see(self, item: Content | None) -> None:
         data = None if item is None else data_of(item)
-        is_news = self.known.is_set() and data != self.data
-        self.data = data
+        is_news = self.is_missed or (self.known.is_set() and data != self.data)
+        self.data, self.is_missed = data, False
         self.known.set()
         if item is not None and item.immutable:
             self.is_final = True
@@ -165,6 +167,7 @@ class FollowedObjects:
             async with asyncio.timeout(WAIT_SECONDS):
                 await one.known.wait()
         except TimeoutError as error:
+            one.is_missed = True
             problem = one.reflector.problem if one.reflector is not None else ""
             raise Unavailable(f"{key} cannot be read: {problem or 'no answer yet'}") from error
         return one.data

@@ -71,6 +71,7 @@ class PodTokens:
                 fresh = await self._ask(user, wish)
             except KubeletxError as error:
                 if known is None or self._clock.now() >= known.ends_at:
+                    self._schedule(key, self._clock.monotonic() + RETRY_SECONDS)
                     raise Unavailable(f"failed to fetch token: {error}") from error
                 log.warning("Failed to renew a token", pod=f"{user.namespace}/{user.name}", err=str(error))
                 known.renew_at = self._clock.monotonic() + RETRY_SECONDS * (1 + self._random.random())
@@ -78,7 +79,7 @@ class PodTokens:
                 fresh = known
             if user.uid in self._locks:  # else it left meanwhile
                 self._tokens[key] = fresh
-                self._schedule(key, fresh.renew_at)
+            self._schedule(key, fresh.renew_at)
             return fresh.value
 
     def leave(self, uid: PodUid) -> None:
@@ -86,6 +87,7 @@ class PodTokens:
         self._locks.pop(uid, None)
         for key in [one for one in self._tokens if one[0] == uid]:
             del self._tokens[key]
+        for key in [one for one in self._timers if one[0] == uid]:
             self._timers.pop(key)()
 
     def _is_due(self, token: _Token) -> bool:
@@ -95,6 +97,8 @@ class PodTokens:
     def _schedule(self, key: tuple[PodUid, str, TokenWish], when: float) -> None:
         if (cancel := self._timers.pop(key, None)) is not None:
             cancel()
+        if key[0] not in self._locks:  # the pod left meanwhile
+            return
         self._timers[key] = self._clock.call_at(when, lambda: self._tell(key[0]))
 
     async def _ask(self, user: ObjectUser, wish: TokenWish) -> _Token:

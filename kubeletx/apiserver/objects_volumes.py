@@ -1,18 +1,26 @@
-"""What claims are bound to. A node may read only the claims of its pods and their volumes, one by one."""
+"""What claims are bound to. A node may read only the claims of its pods and their volumes, one by one.
+
+    bound ─► remembered for as long as the API server does not answer
+    not there, not bound yet ─► looked at now and then; its pods are told when it is
+
+A node may not watch claims, so they are asked for again: after a second, later every ten.
+"""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import asyncio
 from collections.abc import Callable, Mapping
 
-from kubeletx.api import ClusterVolume, KubeletxError, NotFound, PermissionDenied, Unavailable
+from kubeletx.api import Clock, ClusterVolume, KubeletxError, NotFound, ObjectUser, PodUid, Unavailable
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from kubeletx.kube.objects import PersistentVolume, PersistentVolumeClaim
 from kubeletx.pods.admission.placement import selects
 
-KNOWN = 1024
 BOUND = "Bound"
+FIRST_SECONDS, CAP_SECONDS = 1.0, 10.0
+
+_Key = tuple[str, str]
 
 
 class _NotUsable(Unavailable):
@@ -20,36 +28,83 @@ class _NotUsable(Unavailable):
 
 
 class ClaimedVolumes:
-    """Looks claims up; what was bound once is remembered for as long as nobody answers."""
+    """Looks claims up. `run` owns the looks at those that are waited for."""
 
-    def __init__(self, client: KubeClient, node_name: str, labels: Callable[[], Mapping[str, str]]) -> None:
-        """`labels`: of the node, as the API server has them."""
+    def __init__(
+        self,
+        client: KubeClient,
+        tell: Callable[[PodUid], None],
+        node: Callable[[], tuple[str, Mapping[str, str]]],
+        *,
+        clock: Clock,
+    ) -> None:
+        """`tell`: a claim that the pod waited for can be used. `node`: its name and labels in the API server."""
         self._client = client
-        self._node_name = node_name
-        self._labels = labels
-        self._known: OrderedDict[tuple[str, str], ClusterVolume] = OrderedDict()
+        self._tell = tell
+        self._node = node
+        self._clock = clock
+        self._known: dict[_Key, ClusterVolume] = {}
+        self._users: dict[_Key, set[PodUid]] = {}
+        self._waiting: set[_Key] = set()
+        self._news = asyncio.Event()
 
-    async def find(self, namespace: str, claim: str) -> ClusterVolume | None:
+    async def run(self) -> None:
+        """Look at what is waited for, until cancelled."""
+        delay = FIRST_SECONDS
+        while True:
+            if not self._waiting:
+                self._news.clear()
+                await self._news.wait()
+                delay = FIRST_SECONDS
+            await self._clock.sleep(delay)
+            delay = min(delay * 2, CAP_SECONDS)
+            for key in list(self._waiting):
+                await self._try(key)
+
+    async def find(self, user: ObjectUser, claim: str) -> ClusterVolume | None:
         """See `ClusterObjects.find_volume`."""
-        key = (namespace, claim)
+        key = (user.namespace, claim)
+        self._users.setdefault(key, set()).add(user.uid)
         try:
-            found = await self._look(namespace, claim)
+            found = await self._look(*key)
         except NotFound:
-            self._known.pop(key, None)
+            self._wait(key)
             return None
-        except PermissionDenied as error:  # the authorizer hears of a new pod a moment later than we do
-            raise Unavailable(str(error)) from error
-        except _NotUsable as error:
-            self._known.pop(key, None)
-            raise Unavailable(str(error)) from error
-        except KubeletxError:
+        except _NotUsable:
+            self._wait(key)
+            raise
+        except (
+            KubeletxError
+        ) as error:  # also the authorizer's, which hears of a new pod a moment later than we do
             if key in self._known:
                 return self._known[key]
-            raise
+            self._wait(key)
+            raise Unavailable(str(error)) from error
         self._known[key] = found
-        while len(self._known) > KNOWN:
-            self._known.popitem(last=False)
         return found
+
+    def leave(self, uid: PodUid) -> None:
+        """The pod needs no claims any more."""
+        for key, users in list(self._users.items()):
+            users.discard(uid)
+            if not users:
+                del self._users[key]
+                self._known.pop(key, None)
+                self._waiting.discard(key)
+
+    def _wait(self, key: _Key) -> None:
+        self._known.pop(key, None)
+        self._waiting.add(key)
+        self._news.set()
+
+    async def _try(self, key: _Key) -> None:
+        try:
+            await self._look(*key)
+        except KubeletxError:
+            return
+        self._waiting.discard(key)
+        for uid in list(self._users.get(key, ())):
+            self._tell(uid)
 
     async def _look(self, namespace: str, name: str) -> ClusterVolume:
         claim = await self._client.get(PERSISTENT_VOLUME_CLAIMS.path(namespace, name), PersistentVolumeClaim)
@@ -89,5 +144,5 @@ class ClaimedVolumes:
             is_block=spec.volume_mode == "Block",
             check=check,
             mount_options=spec.mount_options,
-            is_here=affinity is None or selects(affinity, self._node_name, self._labels()),
+            is_here=affinity is None or selects(affinity, *self._node()),
         )

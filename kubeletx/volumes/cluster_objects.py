@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeVar
+
 import msgspec
 
-from kubeletx.api import ClusterVolume, ObjectData, TokenWish
+from kubeletx.api import ClusterVolume, ObjectData, TokenWish, Unavailable
+from kubeletx.api.names import Event
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+class Unread(Unavailable):
+    """Nobody can tell at present what the object holds. What was written of it before may stay."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reason=Event.FAILED_MOUNT)
 
 
 class ObjectSet(msgspec.Struct, frozen=True, kw_only=True):
@@ -13,10 +27,18 @@ class ObjectSet(msgspec.Struct, frozen=True, kw_only=True):
     A name that is absent does not exist. `claims`: by claim name. Tokens are not shown.
     """
 
-    config_maps: dict[str, ObjectData] = {}
-    secrets: dict[str, ObjectData] = {}
-    tokens: dict[TokenWish, bytes] = {}
-    claims: dict[str, ClusterVolume] = {}
+    config_maps: Mapping[str, ObjectData | Unread] = {}
+    secrets: Mapping[str, ObjectData | Unread] = {}
+    tokens: Mapping[TokenWish, bytes | Unread] = {}
+    claims: Mapping[str, ClusterVolume | Unread] = {}
 
     def __repr__(self) -> str:
         return f"ObjectSet({sorted(self.config_maps)}, {sorted(self.secrets)}, tokens={len(self.tokens)})"
+
+
+def read(found: Mapping[K, T | Unread], key: K) -> T | None:
+    """The object; None: it does not exist. Raises Unread."""
+    one = found.get(key)
+    if isinstance(one, Unread):
+        raise one
+    return one

@@ -1,12 +1,20 @@
-"""What volumes and environments need of the cluster, fetched before the pure translation begins."""
+"""What volumes and environments need of the cluster, fetched before the pure translation begins.
+
+What nobody can tell at present is noted as unread: a volume that was written before goes on as it is.
+"""
 
 from __future__ import annotations
 
-from kubeletx.api import ClusterObjects, ObjectData, TokenWish
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import TypeVar
+
+from kubeletx.api import ClusterObjects, KubeletxError, TokenWish
 from kubeletx.kube.core import Container, Pod
 from kubeletx.kube.volume_defaults import TOKEN_EXPIRATION_SECONDS
 
-from .cluster_objects import ObjectSet
+from .cluster_objects import ObjectSet, Unread
 from .references import (
     claims_of,
     config_maps_of,
@@ -16,34 +24,50 @@ from .references import (
     tokens_of,
 )
 
+K = TypeVar("K")
+T = TypeVar("T")
+
 
 async def fetch_objects(pod: Pod, cluster: ClusterObjects) -> ObjectSet:
-    """Every object that the pod's volumes name and that exists."""
-    tokens, claims = {}, {}
-    for audience, seconds in tokens_of(pod):
-        wish = TokenWish(audience=audience, expiration_seconds=seconds or TOKEN_EXPIRATION_SECONDS)
-        tokens[wish] = await cluster.token(pod.uid, wish)
-    for claim in claims_of(pod).values():
-        if (volume := await cluster.find_volume(pod.namespace, claim)) is not None:
-            claims[claim] = volume
-    found = await _fetch(pod.namespace, config_maps_of_volumes(pod), secrets_of_volumes(pod), cluster)
-    return ObjectSet(config_maps=found.config_maps, secrets=found.secrets, tokens=tokens, claims=claims)
+    """Every object that the pod's volumes name and that exists, or why it cannot be read."""
+    wishes = {
+        TokenWish(audience=audience, expiration_seconds=seconds or TOKEN_EXPIRATION_SECONDS)
+        for audience, seconds in tokens_of(pod)
+    }
+    config_maps, secrets, tokens, claims = await asyncio.gather(
+        _all(config_maps_of_volumes(pod), partial(cluster.find_config_map, pod.namespace)),
+        _all(secrets_of_volumes(pod), partial(cluster.find_secret, pod.namespace)),
+        _all(wishes, partial(cluster.token, pod.uid)),
+        _all(claims_of(pod), partial(cluster.find_volume, pod.uid)),
+    )
+    return ObjectSet(config_maps=config_maps, secrets=secrets, tokens=tokens, claims=claims)
 
 
 async def fetch_environment(pod: Pod, container: Container, cluster: ClusterObjects) -> ObjectSet:
-    """Every object that the container's environment names and that exists."""
-    return await _fetch(pod.namespace, config_maps_of(container), secrets_of(container), cluster)
+    """Every object that the container's environment names and that exists. Raises Unavailable."""
+    config_maps, secrets = await asyncio.gather(
+        _all(config_maps_of(container), partial(cluster.find_config_map, pod.namespace)),
+        _all(secrets_of(container), partial(cluster.find_secret, pod.namespace)),
+    )
+    _raise_unread(config_maps.values())
+    _raise_unread(secrets.values())
+    return ObjectSet(config_maps=config_maps, secrets=secrets)
 
 
-async def _fetch(
-    namespace: str, config_maps: list[str], secrets: list[str], cluster: ClusterObjects
-) -> ObjectSet:
-    found_maps: dict[str, ObjectData] = {}
-    found_secrets: dict[str, ObjectData] = {}
-    for name in config_maps:
-        if (data := await cluster.find_config_map(namespace, name)) is not None:
-            found_maps[name] = data
-    for name in secrets:
-        if (data := await cluster.find_secret(namespace, name)) is not None:
-            found_secrets[name] = data
-    return ObjectSet(config_maps=found_maps, secrets=found_secrets)
+async def _all(keys: Iterable[K], ask: Callable[[K], Awaitable[T | None]]) -> dict[K, T | Unread]:
+    wanted = list(keys)
+    answers = await asyncio.gather(*(_one(ask, key) for key in wanted))
+    return {key: found for key, found in zip(wanted, answers, strict=True) if found is not None}
+
+
+async def _one(ask: Callable[[K], Awaitable[T | None]], key: K) -> T | Unread | None:
+    try:
+        return await ask(key)
+    except KubeletxError as error:
+        return Unread(str(error))
+
+
+def _raise_unread(found: Iterable[object]) -> None:
+    for one in found:
+        if isinstance(one, Unread):
+            raise one

@@ -9,7 +9,20 @@ from kubeletx.api import KubeletxError
 from kubeletx.kube.core import Volume, VolumeSource
 from kubeletx.kube.meta import json_name
 
-from . import config_map, downward_api, empty_dir, host_path, image, nfs, persistent, projected, secret
+from . import (
+    config_map,
+    downward_api,
+    empty_dir,
+    host_path,
+    image,
+    layout,
+    nfs,
+    persistent,
+    projected,
+    secret,
+)
+from .atomic_writer import DATA
+from .cluster_objects import Unread
 from .mounting import mount_error
 from .prepared import PreparedVolume, SetUp, SetUpVolume, VolumeError
 
@@ -34,6 +47,21 @@ def kind_of(volume: Volume) -> str:
     return next(names, "empty_dir")
 
 
+def written_before(request: SetUp, kind: str) -> PreparedVolume | None:
+    """The volume as an earlier look at the cluster left it; None: there is none, or it went with a reboot."""
+    directory = {
+        "config_map": layout.CONFIG_MAP,
+        "secret": layout.SECRET,
+        "projected": layout.PROJECTED,
+    }.get(kind)
+    if directory is None:
+        return None
+    path = layout.volume_dir(request.root_dir, request.pod.uid, directory, request.volume.name)
+    if not (path / DATA).is_dir():
+        return None
+    return PreparedVolume(name=request.volume.name, source=str(path), read_only=True)
+
+
 def set_up_volume(request: SetUp, drivers: Mapping[str, SetUpVolume]) -> PreparedVolume:
     """Make one volume ready. Raises KubeletxError with reason FailedMount."""
     kind = kind_of(request.volume)
@@ -46,6 +74,10 @@ def set_up_volume(request: SetUp, drivers: Mapping[str, SetUpVolume]) -> Prepare
         )
     try:
         return set_up(request)
+    except Unread:
+        if (kept := written_before(request, kind)) is not None:
+            return kept
+        raise
     except KubeletxError:
         raise
     except OSError as err:

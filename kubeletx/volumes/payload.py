@@ -22,7 +22,7 @@ from kubeletx.kube.volume_defaults import TOKEN_EXPIRATION_SECONDS
 
 from . import layout
 from .atomic_writer import DEFAULT_MODE, FileContent, check_path, write_files
-from .cluster_objects import ObjectSet
+from .cluster_objects import ObjectSet, Unread, read
 from .empty_dir import make_volume_dir, memory_size
 from .mountinfo import find_mount
 from .mounting import mount_tmpfs
@@ -98,7 +98,11 @@ def token_file(
     if request.objects is None:
         raise VolumeError(field=field, problem="no service account token can be asked for", fix=_FIX_NO_TOKEN)
     seconds = source.expiration_seconds or TOKEN_EXPIRATION_SECONDS
-    token = request.objects.tokens[TokenWish(audience=source.audience or "", expiration_seconds=seconds)]
+    token = read(
+        request.objects.tokens, TokenWish(audience=source.audience or "", expiration_seconds=seconds)
+    )
+    if token is None:
+        raise Unread(f"{field}: the token was not asked for")
     user = only_user(request.pod)
     is_private = user is not None or request.fs_group is not None
     mode = PRIVATE_MODE if is_private else _mode(None, default_mode)
@@ -119,14 +123,14 @@ def only_user(pod: Pod) -> int | None:
 
 
 def find_config_map(objects: ObjectSet | None, name: str, *, optional: bool, field: str) -> ObjectData | None:
-    """The config map; None when it is not there and need not be. Raises InvalidPod."""
-    found = objects.config_maps.get(name) if objects is not None else None
+    """The config map; None when it is not there and need not be. Raises InvalidPod and Unread."""
+    found = read(objects.config_maps, name) if objects is not None else None
     return _found(found, objects, f'configmap "{name}"', optional=optional, field=field)
 
 
 def find_secret(objects: ObjectSet | None, name: str, *, optional: bool, field: str) -> ObjectData | None:
-    """The secret; None when it is not there and need not be. Raises InvalidPod."""
-    found = objects.secrets.get(name) if objects is not None else None
+    """The secret; None when it is not there and need not be. Raises InvalidPod and Unread."""
+    found = read(objects.secrets, name) if objects is not None else None
     return _found(found, objects, f'secret "{name}"', optional=optional, field=field)
 
 

@@ -17,6 +17,7 @@ from kubeletx.api.names import Event
 from kubeletx.kube.core import HostPathVolumeSource, NFSVolumeSource, Volume
 
 from . import host_path, nfs
+from .cluster_objects import read
 from .ownership import set_group
 from .prepared import PreparedVolume, SetUp, VolumeError
 from .references import claim_of
@@ -33,7 +34,7 @@ def set_up(request: SetUp) -> PreparedVolume:
             problem=f'persistentvolumeclaim "{claim}" cannot be read',
             fix="this pod's source gives no cluster objects: use hostPath or nfs",
         )
-    volume = request.objects.claims.get(claim)
+    volume = read(request.objects.claims, claim)
     if volume is None:
         raise Unavailable(
             f'{field}: persistentvolumeclaim "{claim}" not found; create it', reason=Event.FAILED_MOUNT

@@ -164,8 +164,6 @@ class VolumePreparer:
                 f"objects that pod {pod.ref} refers to were not answered within {deadline_seconds:.0f} s",
                 reason=Event.FAILED_MOUNT,
             ) from err
-        except KubeletxError as err:
-            raise Unavailable(str(err), reason=Event.FAILED_MOUNT) from err
 
     async def _run(self, uid: PodUid, deadline_seconds: float, function: Callable[..., T], *args: Any) -> T:
         """Run `function` for this pod alone; a call that outlives its deadline keeps the pod's place.

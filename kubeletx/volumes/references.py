@@ -51,9 +51,9 @@ def secrets_of_volumes(pod: Pod) -> list[str]:
     return _unique(found)
 
 
-def claims_of(pod: Pod) -> dict[str, str]:
-    """Claim names by volume name, those included that the cluster makes from the pod's templates."""
-    return {volume.name: claim for volume in pod.spec.volumes if (claim := claim_of(pod, volume))}
+def claims_of(pod: Pod) -> list[str]:
+    """Claims of the volumes, each once, those included that the cluster makes from the pod's templates."""
+    return _unique(claim_of(pod, volume) for volume in pod.spec.volumes)
 
 
 def claim_of(pod: Pod, volume: Volume) -> str:

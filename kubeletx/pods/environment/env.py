@@ -21,7 +21,7 @@ from kubeletx.kube.core import (
     SecretEnvSource,
     SecretKeySelector,
 )
-from kubeletx.volumes.cluster_objects import ObjectSet
+from kubeletx.volumes.cluster_objects import ObjectSet, read
 from kubeletx.volumes.expansion import expand
 from kubeletx.volumes.pod_fields import FieldContext, field_text, resource_text
 
@@ -144,7 +144,7 @@ def _texts(
         raise ContainerConfigError(
             field=where, problem=f'{kind} "{pod.namespace}/{name}" cannot be read', fix=_FIX_STATIC
         )
-    data = (objects.config_maps if kind == "configmap" else objects.secrets).get(name)
+    data = read(objects.config_maps if kind == "configmap" else objects.secrets, name)
     if data is None:
         if optional:
             return None

@@ -395,7 +395,9 @@ async def test_an_error_of_the_file_system_names_the_volume(tmp_path):
         raise OSError(28, "No space left on device", "/x")
 
     preparer = make_preparer(tmp_path, blocking=inline, drivers={"quobyte": fail})
-    with pytest.raises(Unavailable, match=r'volume "n" \(nfs\): No space left on device \(/x\)') as caught:
+    with pytest.raises(
+        Unavailable, match=r'volume "n" \(quobyte\): No space left on device \(/x\)'
+    ) as caught:
         await preparer.prepare(make_pod({"volumes": [{"name": "n", "quobyte": {}}]}))
     assert caught.value.reason == "FailedMount"
 

@@ -89,8 +89,7 @@ class FakeCluster:
     async def list_services(self, namespace: str) -> tuple[ClusterService, ...]:
         return tuple(one for one in self.services if one.namespace == namespace)
 
-    async def find_volume(self, namespace: str, claim: str) -> ClusterVolume | None:
-        assert namespace == "default"
+    async def find_volume(self, uid: PodUid, claim: str) -> ClusterVolume | None:
         return self.claims.get(claim)
 
     async def find_config_map(self, namespace: str, name: str) -> ObjectData | None:
