@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import psutil
 import pytest
+from api_connections import connections
 from msgspec.structs import replace
 
 from kubeletx.api import InvalidPod, ObjectRef, PodUid, names
@@ -124,12 +124,6 @@ class Around:
 
         await self.until(look)
         return found[0]
-
-
-def connections(api: ApiServerDouble) -> list[object]:
-    """Of this process to the API server."""
-    port = int(api.url.rpartition(":")[2])
-    return [one for one in psutil.Process().net_connections() if one.raddr and one.raddr.port == port]
 
 
 @pytest.fixture

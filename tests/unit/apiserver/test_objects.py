@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
+from api_connections import connections
 
 from kubeletx.api import ClusterVolume, ObjectUser, PodUid, TokenWish, Unavailable
 from kubeletx.apiserver import objects_followed
@@ -23,10 +23,10 @@ SPACE = "default"
 
 
 @pytest.fixture
-def api(tmp_path: Path) -> Iterator[ApiServerDouble]:
-    with ApiServerDouble(tmp_path / "api") as double:
-        double.settings.bookmark_seconds = 0.1  # a watch that was left is noticed at the next write
-        yield double
+def api(api: ApiServerDouble) -> ApiServerDouble:
+    """One that soon notices that a watch was left: at the next write."""
+    api.settings.bookmark_seconds = 0.1
+    return api
 
 
 class Seen:
@@ -65,6 +65,7 @@ async def running(api: ApiServerDouble, seen: Seen | None = None) -> AsyncIterat
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await client.close()
+        await until(lambda: not connections(api))  # TLS says good-bye first
 
 
 def make_pod(api: ApiServerDouble, name: str = "web", **spec: Any) -> PodUid:
@@ -106,19 +107,23 @@ async def test_a_config_map_is_read_and_its_users_hear_of_every_change(api: ApiS
         settings(api, "1")
         await seen.wait()
         found = await objects.find_config_map(SPACE, "settings")
-        assert found is not None and found.text == {"a": "1"}
+        assert found is not None
+        assert found.text == {"a": "1"}
         api.admin.patch("configmaps", "settings", {"metadata": {"labels": {"x": "y"}}}, SPACE)
         api.admin.patch("configmaps", "settings", {"data": {"a": "2"}}, SPACE)
         await seen.wait()
         found = await objects.find_config_map(SPACE, "settings")
-        assert found is not None and found.text == {"a": "2"}
+        assert found is not None
+        assert found.text == {"a": "2"}
         api.admin.delete("configmaps", "settings", SPACE)
         await seen.wait()
         assert await objects.find_config_map(SPACE, "settings") is None
     assert seen.told == [uid] * 3  # a label alone is no news
 
 
-async def test_a_node_asks_for_single_objects_only_and_one_watch_serves_all_pods(api: ApiServerDouble) -> None:
+async def test_a_node_asks_for_single_objects_only_and_one_watch_serves_all_pods(
+    api: ApiServerDouble,
+) -> None:
     settings(api, "1")
     pods = [make_pod(api, f"p{number}", **refers_to(config_map="settings")) for number in range(3)]
     async with running(api) as objects:
@@ -152,7 +157,8 @@ async def test_what_is_immutable_is_read_once_and_not_watched(api: ApiServerDoub
     async with running(api) as objects:
         objects.follow(user(uid, config_map="settings"))
         found = await objects.find_config_map(SPACE, "settings")
-        assert found is not None and found.text == {"a": "1"}
+        assert found is not None
+        assert found.text == {"a": "1"}
         await until(lambda: api.watch_count("services") == 1)
         await until(lambda: api.watch_count("configmaps") == 0)
         assert await objects.find_config_map(SPACE, "settings") == found
@@ -165,11 +171,14 @@ async def test_a_secret_comes_as_bytes_and_shows_none_of_them(api: ApiServerDoub
     async with running(api) as objects:
         objects.follow(user(uid, secret="key"))
         found = await objects.find_secret(SPACE, "key")
-    assert found is not None and found.as_bytes() == {"k": b"s3cret"}
+    assert found is not None
+    assert found.as_bytes() == {"k": b"s3cret"}
     assert "s3cret" not in repr(found)
 
 
-async def test_while_the_api_server_is_away_the_content_stays_and_news_come_after(api: ApiServerDouble) -> None:
+async def test_while_the_api_server_is_away_the_content_stays_and_news_come_after(
+    api: ApiServerDouble,
+) -> None:
     settings(api, "1")
     uid, seen = make_pod(api, **refers_to(config_map="settings")), Seen()
     async with running(api, seen) as objects:
@@ -177,12 +186,14 @@ async def test_while_the_api_server_is_away_the_content_stays_and_news_come_afte
         assert await objects.find_config_map(SPACE, "settings") is not None
         await asyncio.to_thread(api.stop)
         found = await objects.find_config_map(SPACE, "settings")
-        assert found is not None and found.text == {"a": "1"}
+        assert found is not None
+        assert found.text == {"a": "1"}
         api.start()
         api.admin.patch("configmaps", "settings", {"data": {"a": "2"}}, SPACE)
         await seen.wait()
         found = await objects.find_config_map(SPACE, "settings")
-        assert found is not None and found.text == {"a": "2"}
+        assert found is not None
+        assert found.text == {"a": "2"}
 
 
 async def test_who_asked_in_vain_hears_of_the_first_answer(
@@ -211,11 +222,15 @@ async def test_an_object_that_the_pod_does_not_refer_to_is_refused(api: ApiServe
 
 async def test_services_of_a_namespace_are_those_with_an_address(api: ApiServerDouble) -> None:
     ports = [{"name": "http", "port": 80}]
-    for name, spec in (("web", {"ports": ports, "clusterIP": "10.0.0.7"}), ("bare", {"ports": ports, "clusterIP": "None"})):
+    for name, spec in (
+        ("web", {"ports": ports, "clusterIP": "10.0.0.7"}),
+        ("bare", {"ports": ports, "clusterIP": "None"}),
+    ):
         api.admin.create("services", {"metadata": {"name": name}, "spec": spec}, SPACE)
     async with running(api) as objects:
         before = {one.name for one in await objects.list_services(SPACE)}
-        assert "web" in before and "bare" not in before
+        assert "web" in before
+        assert "bare" not in before
         api.admin.delete("services", "web", SPACE)
         async with asyncio.timeout(GUARD_SECONDS):
             while "web" in {one.name for one in await objects.list_services(SPACE)}:
@@ -271,7 +286,8 @@ async def test_a_claim_that_is_not_bound_yet_is_looked_at_until_it_is(
             make_claim(api)
         await seen.wait()
         found = await objects.find_volume(uid, "data")
-        assert found is not None and (found.kind, found.path) == ("local", "/disk")
+        assert found is not None
+        assert (found.kind, found.path) == ("local", "/disk")
 
 
 @pytest.mark.parametrize(("label", "is_here"), [("a", True), ("b", False)])
@@ -285,7 +301,8 @@ async def test_the_node_affinity_of_a_volume_is_held_against_the_nodes_labels(
         objects.node_labels = {"zone": label}
         objects.follow(user(uid))
         found = await objects.find_volume(uid, "data")
-        assert found is not None and found.is_here is is_here
+        assert found is not None
+        assert found.is_here is is_here
 
 
 async def test_a_volume_that_is_bound_to_another_claim_is_not_taken(api: ApiServerDouble) -> None:
