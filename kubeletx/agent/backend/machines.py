@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
+import structlog
 from msgspec.structs import replace
 
 from kubeletx.api import (
@@ -58,6 +59,8 @@ from kubeletx.server.views import (
 )
 
 T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
 
 SNAPSHOT_SECONDS = 600.0
 """Memory of a large guest goes to disk; on top of the runtime's own deadline."""
@@ -464,7 +467,10 @@ class MachineBackend:
         except KubeletxError as error:
             unknown = isinstance(error, TimedOut | Unavailable)
             outcome = Outcome.UNKNOWN if unknown else Outcome.FAILED
-            await self._end(worker, numbers[0], outcome, str(error))
+            try:
+                await self._end(worker, numbers[0], outcome, str(error))
+            except KubeletxError as unwritten:  # the pod's directory may just have gone with it
+                log.warning("Failed to record an operation", pod=worker.desired.ref, err=str(unwritten))
             what = f"{verb} {detail}".strip()
             reason = Event.OPERATION_UNKNOWN if unknown else Event.OPERATION_FAILED
             self._tell(worker, reason, f"{what}: {error}", type="Warning")
