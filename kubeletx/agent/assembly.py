@@ -20,9 +20,8 @@ from kubeletx.node.cgroup_fs import CgroupTrees
 from kubeletx.node.cgroups import PodCgroupManager
 from kubeletx.node.event_table import METADATA as EVENT_TABLES
 from kubeletx.node.events import EventRecorder
-from kubeletx.node.pressure import PressureMonitor
 from kubeletx.node.status import NodeReporter
-from kubeletx.pods.admission import NodeAdmission
+from kubeletx.pods.admission import Door, NodeAdmission
 from kubeletx.pods.board import StatusBoard
 from kubeletx.pods.collaborators import Collaborators
 from kubeletx.pods.environment.directories import PodDirectories
@@ -30,6 +29,8 @@ from kubeletx.pods.environment.file_watch import FileWatcher
 from kubeletx.pods.environment.log_keeper import LogKeeper
 from kubeletx.pods.environment.log_reader import LogReader
 from kubeletx.pods.environment.user_namespaces import UserNamespaces
+from kubeletx.pods.eviction.disks import DiskBoard
+from kubeletx.pods.eviction.evictor import Node as EvictedNode
 from kubeletx.pods.images import UnitImages
 from kubeletx.pods.manager import PodManager
 from kubeletx.pods.pod_files import PodFiles
@@ -74,6 +75,7 @@ from .cluster_link import make_link
 from .config import AgentConfig
 from .drop_ins import DropInWatch
 from .endpoints import read_endpoints
+from .eviction import make_evictor, pids_counter
 from .file_threads import FileThreads
 from .files import make_directory
 from .guard import Ours, check, collisions, find_kubelets, is_port_free
@@ -236,13 +238,14 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             watcher=watcher,
             limits=rotation_limits(config),
         )
+        door = Door()
         services = PodServices(
             Collaborators(
                 registry=registry,
                 node=context,
                 identity=NodeIdentity(name=reporter.name, host_ips=reporter.ips),
                 volumes=volumes,
-                admission=NodeAdmission(admission_node(config, context, reporter)),
+                admission=NodeAdmission(admission_node(config, context, reporter), door),
                 images=UnitImages(stores, objects),
                 probes=probes,
                 hooks=UnitHooks(registry, reporter.ips[0] if reporter.ips else ""),
@@ -292,6 +295,13 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
         )
         drop_ins = DropInWatch(registry, (config.root_dir / "runtimes.d", config.root_dir / "cordons"))
         usage = UsageBoard(registry, agent_id=agent_id, clock=clock)
+        disks = DiskBoard(
+            context,
+            pods=manager.running,
+            blocking=files,
+            clock=clock,
+            period_seconds=config.eviction.volume_stats_seconds,
+        )
         node = NodeBackend(
             reporter=reporter,
             registry=registry,
@@ -299,10 +309,25 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             events=events,
             usage=usage,
             images=images,
-            monitor=PressureMonitor(config.root_dir, config.eviction.hard),
+        )
+        evictor = make_evictor(
+            config,
+            EvictedNode(
+                root_dir=config.root_dir,
+                ref=node_ref,
+                manager=manager,
+                registry=registry,
+                stores=stores,
+                collector=collector,
+                usage=usage,
+                disks=disks,
+                pids=pids_counter(cgroups, trees),
+            ),
+            door=door,
+            node=node,
             clock=clock,
             blocking=files,
-            update_seconds=config.node.status_update_seconds,
+            events=events,
         )
         cluster = None
         if link is not None:
@@ -387,7 +412,8 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 "drop-ins": drop_ins.run,
                 "image-gc": collector.run,
                 "logs": logs.run,
-                "node-pressure": node.run,
+                "disk-usage": disks.run,
+                "eviction": evictor.run,
                 **({} if pod_network is None else {"pod-network": pod_network.run}),
             },
         )

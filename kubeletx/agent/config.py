@@ -194,11 +194,25 @@ DEFAULT_EVICTION_HARD: dict[str, str] = {
 
 
 class EvictionSettings(Section, frozen=True, kw_only=True):
-    """Hard thresholds; they are taken from allocatable."""
+    """When pods are ended because the node is short of something. Hard thresholds are taken from allocatable."""
 
     hard: dict[str, str] = msgspec.field(default_factory=DEFAULT_EVICTION_HARD.copy)
     """Signal to quantity or percentage. Setting any drops the other defaults, unless they are merged."""
     merge_defaults: bool = False
+    soft: dict[str, str] = {}
+    """Signal to quantity or percentage: thresholds that act after a grace period."""
+    soft_grace_periods: dict[str, str] = {}
+    """Signal to duration; each soft threshold has one."""
+    minimum_reclaim: dict[str, str] = {}
+    """Signal to quantity or percentage: how far above its threshold a pressure ends."""
+    pressure_transition_seconds: float = 300.0
+    """How long a pressure is reported after it was last seen (kubelet: 5m)."""
+    max_pod_grace_seconds: int = 0
+    """Of soft evictions, beside the pod's own; at least 1 s in the end."""
+    local_limits: bool = True
+    """Whether pods that take more of the disk than their own limits allow are ended."""
+    volume_stats_seconds: float = 60.0
+    """How often pods' directories are measured (kubelet: 1m); those with limits every ten seconds."""
 
 
 class ServerSettings(Section, frozen=True, kw_only=True):

@@ -9,14 +9,16 @@ from typing import Final
 
 from kubeletx.api import InvalidConfig
 from kubeletx.kube import quantity
-from kubeletx.node.pressure import SIGNALS
+from kubeletx.node.thresholds import SIGNALS
 from kubeletx.server.ciphers import CIPHERS, TLS13_CIPHERS
 
 from .config import AgentConfig
+from .config_kinds import parse_duration
 from .config_settings import BY_PATH
 from .ports import kubelet_port
 
 _RESERVABLE: Final = ("cpu", "memory", "ephemeral-storage", "pid")
+_SIGNALS_FIX: Final = f"use one of {', '.join(sorted(SIGNALS))}"
 _LABEL_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _LABEL_PREFIX: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
@@ -118,14 +120,37 @@ def _cgroups(config: AgentConfig) -> Iterator[InvalidConfig]:
 
 
 def _eviction(config: AgentConfig) -> Iterator[InvalidConfig]:
-    for signal, text in config.eviction.hard.items():
+    eviction = config.eviction
+    for path, thresholds in (
+        ("eviction.hard", eviction.hard),
+        ("eviction.soft", eviction.soft),
+        ("eviction.minimum_reclaim", eviction.minimum_reclaim),
+    ):
+        yield from _thresholds(config, path, thresholds)
+    path = "eviction.soft_grace_periods"
+    for signal, text in eviction.soft_grace_periods.items():
         if signal not in SIGNALS:
-            fix = f"use one of {', '.join(sorted(SIGNALS))}"
-            yield _error(config, "eviction.hard", f"{signal!r} is not a signal", fix)
+            yield _error(config, path, f"{signal!r} is not a signal", _SIGNALS_FIX)
+        elif not _is_duration(text):
+            yield _error(config, path, f"{signal}: {text!r} is not a duration", "write it like 1m30s")
+    for signal in eviction.soft.keys() - eviction.soft_grace_periods.keys():
+        problem = f"{signal} has no grace period"
+        yield _error(config, "eviction.soft", problem, "set one with evictionSoftGracePeriod")
+
+
+def _thresholds(config: AgentConfig, path: str, thresholds: dict[str, str]) -> Iterator[InvalidConfig]:
+    for signal, text in thresholds.items():
+        if signal not in SIGNALS:
+            yield _error(config, path, f"{signal!r} is not a signal", _SIGNALS_FIX)
         elif not (_is_percentage(text) or _is_quantity(text)):
-            yield _error(
-                config, "eviction.hard", f"{signal}: {text!r} is no threshold", "write it like 100Mi or 10%"
-            )
+            yield _error(config, path, f"{signal}: {text!r} is no threshold", "write it like 100Mi or 10%")
+
+
+def _is_duration(text: str) -> bool:
+    try:
+        return parse_duration(text) >= 0
+    except ValueError:
+        return False
 
 
 def _server(config: AgentConfig) -> Iterator[InvalidConfig]:

@@ -18,7 +18,7 @@ IGNORED_FIELDS: Final = frozenset(
     _words("""
     tlsCurvePreferences imagePullCredentialsVerificationPolicy
     preloadedImagesVerificationAllowlist enableContentionProfiling oomScoreAdj
-    volumeStatsAggPeriod kubeletCgroups systemCgroups
+    kubeletCgroups systemCgroups
     cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod draManagerReconcilePeriod
     memoryManagerPolicy topologyManagerPolicy topologyManagerScope topologyManagerPolicyOptions qosReserved
     hairpinMode podCIDR runOnce nodeStatusMaxImages maxOpenFiles contentType
@@ -28,9 +28,7 @@ IGNORED_FIELDS: Final = frozenset(
     systemReservedCgroup kubeReservedCgroup volumePluginDir kernelMemcgNotification enableSystemLogHandler
     enableSystemLogQuery shutdownGracePeriod shutdownGracePeriodCriticalPods shutdownGracePeriodByPodPriority
     reservedMemory enableProfilingHandler enableDebugFlagsHandler memoryThrottlingFactor
-    memoryReservationPolicy tracing localStorageCapacityIsolation
-    evictionSoft evictionSoftGracePeriod evictionPressureTransitionPeriod evictionMaxPodGracePeriod
-    evictionMinimumReclaim enforceNodeAllocatable eventRecordQPS eventBurst
+    memoryReservationPolicy tracing enforceNodeAllocatable eventRecordQPS eventBurst
     userNamespaces logging.flushFrequency logging.vmodule logging.options
     """)
 )
@@ -71,13 +69,6 @@ REFUSED_FLAGS: Final[dict[str, str]] = {
         _words("system-reserved-cgroup kube-reserved-cgroup kubelet-cgroups system-cgroups runtime-cgroups"),
         "only the cgroup of pods is managed; set --cgroup-root if it must move",
     ),
-    **dict.fromkeys(
-        _words(
-            "eviction-soft eviction-soft-grace-period eviction-pressure-transition-period "
-            "eviction-max-pod-grace-period eviction-minimum-reclaim"
-        ),
-        "kubeletx does not evict pods; --eviction-hard lowers what is allocatable",
-    ),
     "contention-profiling": "Python has no such profile; use py-spy",
     "enforce-node-allocatable": "the cgroup of all pods has no limit of its own",
     "event-qps": "events are kept on the node, without a limit by time",
@@ -92,10 +83,8 @@ REFUSED_FLAGS: Final[dict[str, str]] = {
     "max-open-files": "set LimitNOFILE= in the systemd unit",
     "protect-kernel-defaults": "kubeletx changes no kernel settings",
     "volume-plugin-dir": "FlexVolume drivers are not supported",
-    "volume-stats-agg-period": "volume usage is measured when it is asked for",
     "node-status-max-images": "all images are listed by 'kubeletx get images'",
-    "local-storage-capacity-isolation": "pods are not evicted for their disk usage",
-    "kernel-memcg-notification": "kubeletx does not evict pods",
+    "kernel-memcg-notification": "memory pressure is learnt from the kernel's pressure files, where there are any",
     "vmodule": "use --v=4 for debug messages",
     "log-flush-frequency": "the log is never buffered",
     "log-json-info-buffer-size": "the log is never buffered",

@@ -9,15 +9,18 @@ from kubeletx.api import Clock
 from kubeletx.node.capacity import NodeResources
 from kubeletx.node.readiness import Policy
 from kubeletx.node.status import NodePlan, NodeReporter, node_labels
+from kubeletx.node.thresholds import parse_thresholds
 from kubeletx.pods.admission import AdmissionNode
 from kubeletx.pods.environment import NodeContext
 from kubeletx.pods.environment.host_facts import read_host_facts
 from kubeletx.pods.environment.logs_rotation import RotationLimits
+from kubeletx.pods.eviction.evictor import EvictionPolicy
 from kubeletx.runtimes.cni.network import CniPodNetwork
 from kubeletx.runtimes.images.settings import CollectionSettings, PullSettings
 from kubeletx.runtimes.limits import Limits
 
 from .config import AgentConfig
+from .config_kinds import parse_duration
 from .ports import kubelet_port
 
 
@@ -58,6 +61,18 @@ def rotation_limits(config: AgentConfig) -> RotationLimits:
         max_size_bytes=logs.max_size_bytes,
         max_files=logs.max_files,
         interval_seconds=logs.monitor_interval_seconds,
+    )
+
+
+def eviction_policy(config: AgentConfig) -> EvictionPolicy:
+    """When pods are ended because the node is short of something."""
+    eviction = config.eviction
+    graces = {name: parse_duration(text) for name, text in eviction.soft_grace_periods.items()}
+    return EvictionPolicy(
+        thresholds=parse_thresholds(eviction.hard, eviction.soft, graces, eviction.minimum_reclaim),
+        hold_seconds=eviction.pressure_transition_seconds,
+        max_grace_seconds=eviction.max_pod_grace_seconds,
+        local_limits=eviction.local_limits,
     )
 
 

@@ -114,6 +114,16 @@ RUNTIME_MISMATCH: Final = "RuntimeMismatch"
 RUNTIME_UNSUPPORTED: Final = "RuntimeUnsupported"
 STRICT_GROUPS_UNSUPPORTED: Final = "SupplementalGroupsPolicyNotSupported"
 
+# --- ends and refusals that the node decides ---
+EVICTED: Final = "Evicted"
+"""Reason of a pod that was ended, or not admitted, because the node is short of something."""
+TERMINATED: Final = "Terminated"
+"""Reason of a pod that the shutdown of the node ended."""
+NODE_SHUTDOWN: Final = "NodeShutdown"
+"""Reason of a pod that was not admitted because the node is shutting down."""
+TERMINATION_BY_KUBELET: Final = "TerminationByKubelet"
+"""Reason of the condition DisruptionTarget of pods that the node ended."""
+
 # --- how a unit ended ---
 START_CUT_OFF: Final = "StartCutOff"
 """`UnitStatus.reason` of an exited unit that never ran, because its start was broken off with the caller (a
@@ -157,6 +167,8 @@ class Event:
     NODE_NOT_READY: Final = "NodeNotReady"
     IMAGE_GC_FAILED: Final = "ImageGCFailed"
     INVALID_DISK_CAPACITY: Final = "InvalidDiskCapacity"
+    EVICTED: Final = "Evicted"
+    EVICTION_THRESHOLD_MET: Final = "EvictionThresholdMet"
     # ours
     MACHINE_PAUSED: Final = "MachinePaused"
     MACHINE_RESUMED: Final = "MachineResumed"

@@ -1,144 +1,94 @@
-"""Whether the node is short of memory, disk or process ids, by the hard eviction thresholds.
+"""Reads the signals of node pressure from the kernel; what follows from them is in `thresholds`.
 
-The rule is pure: `exceeded` compares signals with thresholds, `step` keeps a pressure for some minutes after it
-ended, so that the condition does not flap. `PressureMonitor` reads the signals from the kernel. Memory counts as
-available when the kernel says so (MemAvailable). Source: kubelet, pkg/kubelet/eviction.
+Memory counts as available when the kernel says so (MemAvailable). Image file systems are told apart by device, so
+that two stores on one disk are one place; stores on the node's own file system share its place. A look takes some
+ten microseconds. Source: kubelet, pkg/kubelet/eviction.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
-from ..api import InvalidConfig
-from ..kube import quantity
-from .readiness import Pressure
+from ..api import RuntimeName
+from .thresholds import MEMORY, NODE, PIDS, Observation
 
-TRANSITION_SECONDS = 300.0
-"""How long a pressure is reported after it was last seen (evictionPressureTransitionPeriod)."""
-
-_MEMORY = frozenset({"memory.available"})
-_DISK = frozenset(
-    f"{fs}.{what}" for fs in ("nodefs", "imagefs", "containerfs") for what in ("available", "inodesFree")
-)
-_PIDS = frozenset({"pid.available"})
-SIGNALS = _MEMORY | _DISK | _PIDS
+_PROC = Path("/proc")
 
 
-class Signal(msgspec.Struct, frozen=True, kw_only=True):
-    """One measured amount: what is available of what there is."""
+class ImageDisk(msgspec.Struct, frozen=True, kw_only=True):
+    """A file system of image stores. `place`: `NODE` when it is the node's own."""
 
-    available: int
-    capacity: int
-
-
-class SeenAt(msgspec.Struct, frozen=True, kw_only=True):
-    """Monotonic times at which each pressure was last seen; None: never."""
-
-    memory: float | None = None
-    disk: float | None = None
-    pids: float | None = None
+    place: str
+    path: str
+    runtimes: frozenset[RuntimeName]
 
 
-def check_thresholds(thresholds: Mapping[str, str]) -> None:
-    """Raises InvalidConfig for an unknown signal or an amount that makes no sense."""
-    for name, text in thresholds.items():
-        if name not in SIGNALS:
-            raise InvalidConfig(
-                field=f"evictionHard.{name}",
-                problem="is not a known signal",
-                fix=f"use one of {', '.join(sorted(SIGNALS))}",
-            )
-        try:
-            _threshold(text, 1)
-        except ValueError:
-            raise InvalidConfig(
-                field=f"evictionHard.{name}", problem=f"{text!r} is no amount", fix="write 100Mi or 10%"
-            ) from None
+def find_image_disks(root_dir: Path, mounts: Mapping[RuntimeName, tuple[str, ...]]) -> tuple[ImageDisk, ...]:
+    """The file systems behind the stores of local runtimes; what is not there is left out.
 
-
-def exceeded(signals: Mapping[str, Signal], thresholds: Mapping[str, str]) -> frozenset[str]:
-    """Names of the signals that are below their threshold; what was not measured never is."""
-    return frozenset(
-        name
-        for name, text in thresholds.items()
-        if (signal := signals.get(name)) is not None and signal.available < _threshold(text, signal.capacity)
-    )
-
-
-def step(seen: SeenAt, short_of: frozenset[str], *, mono: float) -> SeenAt:
-    """What is remembered after one look."""
-    return SeenAt(
-        memory=mono if short_of & _MEMORY else seen.memory,
-        disk=mono if short_of & _DISK else seen.disk,
-        pids=mono if short_of & _PIDS else seen.pids,
-    )
-
-
-def pressure(seen: SeenAt, *, mono: float, hold_seconds: float = TRANSITION_SECONDS) -> Pressure:
-    """The conditions to report: true from the first sight until `hold_seconds` after the last."""
-
-    def holds(at: float | None) -> bool:
-        return at is not None and (at == mono or mono - at < hold_seconds)
-
-    return Pressure(memory=holds(seen.memory), disk=holds(seen.disk), pids=holds(seen.pids))
-
-
-class PressureMonitor:
-    """Looks when asked; a look takes some ten microseconds."""
-
-    def __init__(self, root_dir: Path, thresholds: Mapping[str, str], *, proc: Path = Path("/proc")) -> None:
-        """`root_dir`: its filesystem is the node's (nodefs). Raises InvalidConfig for bad thresholds."""
-        check_thresholds(thresholds)
-        self._root_dir = root_dir
-        self._thresholds = dict(thresholds)
-        self._proc = proc
-        self._seen = SeenAt()
-
-    def look(self, *, mono: float, image_mounts: Sequence[str] = ()) -> Pressure:
-        """Read the signals now. `image_mounts`: filesystems of local image stores."""
-        signals = read_signals(self._root_dir, image_mounts, proc=self._proc)
-        self._seen = step(self._seen, exceeded(signals, self._thresholds), mono=mono)
-        return pressure(self._seen, mono=mono)
+    `mounts`: where each runtime's store keeps its data.
+    """
+    found: dict[int, ImageDisk] = {}
+    own = _device(str(root_dir))
+    for runtime, paths in mounts.items():
+        for path in paths:
+            device = _device(path)
+            if device is None:
+                continue
+            place = NODE if device == own else f"disk {os.major(device)}:{os.minor(device)}"
+            before = found.get(device)
+            runtimes = (before.runtimes if before is not None else frozenset()) | {runtime}
+            found[device] = ImageDisk(place=place, path=before.path if before else path, runtimes=runtimes)
+    return tuple(found.values())
 
 
 def read_signals(
-    root_dir: Path, image_mounts: Sequence[str] = (), *, proc: Path = Path("/proc")
-) -> dict[str, Signal]:
-    """What can be measured, by signal; of several image filesystems the fullest counts."""
-    found: dict[str, Signal] = {}
+    root_dir: Path, disks: tuple[ImageDisk, ...] = (), *, mono: float, proc: Path = _PROC
+) -> tuple[Observation, ...]:
+    """What can be measured now. `mono`: the present moment."""
+    return tuple(_read(root_dir, disks, mono, proc))
+
+
+def _read(root_dir: Path, disks: tuple[ImageDisk, ...], mono: float, proc: Path) -> Iterator[Observation]:
     meminfo = _meminfo(proc / "meminfo")
     if "MemAvailable" in meminfo and "MemTotal" in meminfo:
-        found["memory.available"] = Signal(available=meminfo["MemAvailable"], capacity=meminfo["MemTotal"])
-    for prefix, paths in (("nodefs", [str(root_dir)]), ("imagefs", list(image_mounts))):
-        for name, signal in _fullest(paths).items():
-            found[f"{prefix}.{name}"] = signal
+        yield Observation(
+            signal=MEMORY, available=meminfo["MemAvailable"], capacity=meminfo["MemTotal"], at=mono
+        )
     pids = _pids(proc)
     if pids is not None:
-        found["pid.available"] = pids
-    return found
+        yield Observation(signal=PIDS, available=pids[0], capacity=pids[1], at=mono)
+    yield from _disk("nodefs", NODE, str(root_dir), mono)
+    for disk in disks:
+        for name in ("imagefs", "containerfs"):
+            yield from _disk(name, disk.place, disk.path, mono)
 
 
-def _fullest(paths: Sequence[str]) -> dict[str, Signal]:
-    found: dict[str, Signal] = {}
-    for path in paths:
-        try:
-            disk = os.statvfs(path)
-        except OSError:
-            continue
-        space = Signal(available=disk.f_bavail * disk.f_frsize, capacity=disk.f_blocks * disk.f_frsize)
-        inodes = Signal(available=disk.f_favail, capacity=disk.f_files)
-        for name, signal in (("available", space), ("inodesFree", inodes)):
-            if signal.capacity > 0 and (name not in found or _share(signal) < _share(found[name])):
-                found[name] = signal
-    return found
+def _disk(name: str, place: str, path: str, mono: float) -> Iterator[Observation]:
+    try:
+        disk = os.statvfs(path)
+    except OSError:
+        return
+    amounts = (
+        ("available", disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize),
+        ("inodesFree", disk.f_favail, disk.f_files),  # 0 of 0 where inodes are made as needed (btrfs)
+    )
+    for what, available, capacity in amounts:
+        if capacity > 0:
+            yield Observation(
+                signal=f"{name}.{what}", place=place, available=available, capacity=capacity, at=mono
+            )
 
 
-def _share(signal: Signal) -> float:
-    return signal.available / signal.capacity
+def _device(path: str) -> int | None:
+    try:
+        return os.stat(path).st_dev
+    except OSError:
+        return None
 
 
 def _meminfo(path: Path) -> dict[str, int]:
@@ -150,16 +100,11 @@ def _meminfo(path: Path) -> dict[str, int]:
     return {name: int(rest.split()[0]) * 1024 for name, _, rest in pairs if name.startswith("Mem")}
 
 
-def _pids(proc: Path) -> Signal | None:
+def _pids(proc: Path) -> tuple[int, int] | None:
+    """How many more may be made, and of how many."""
     try:
         limits = [int((proc / "sys/kernel" / name).read_text()) for name in ("pid_max", "threads-max")]
         running = int((proc / "loadavg").read_text().split()[3].partition("/")[2])
     except (OSError, ValueError, IndexError):
         return None
-    return Signal(available=max(0, min(limits) - running), capacity=min(limits))
-
-
-def _threshold(text: str, capacity: int) -> int:
-    if text.endswith("%"):
-        return int(float(text[:-1]) / 100 * capacity)
-    return quantity.to_bytes(text)
+    return max(0, min(limits) - running), min(limits)

@@ -28,9 +28,9 @@ from ..kube.node import (
 from .capacity import NodeResources, allocatable, missing_resources, read_capacity, resource_list
 from .identity import detect_node_ips, node_addresses, node_name
 from .info import architecture, read_system_info
-from .pressure import PressureMonitor
 from .readiness import NodeFacts, Policy, Pressure, RuntimeFacts, node_conditions
 
+NO_PRESSURE = Pressure()
 MAX_IMAGES = 50
 MAX_IMAGE_NAMES = 5
 
@@ -74,7 +74,6 @@ class NodeReporter:
         self.allocatable = NodeResources()
         self._created_at = clock.now()
         self._conditions: tuple[NodeCondition, ...] = ()
-        self._monitor = PressureMonitor(plan.root_dir, plan.hard_eviction)
 
     def load(self) -> None:
         """Read addresses and capacity. Raises InvalidConfig for settings that make no sense."""
@@ -97,15 +96,15 @@ class NodeReporter:
         self,
         runtimes: Sequence[RuntimeReport],
         *,
-        pressure: Pressure | None = None,
+        pressure: Pressure = NO_PRESSURE,
         problems: Sequence[str] = (),
     ) -> bool:
-        """Compute the conditions; True when the status of one changed. `pressure` None: ask the kernel."""
+        """Compute the conditions; True when the status of one changed. `problems`: further reasons against Ready."""
         before = {condition.type: condition.status for condition in self._conditions}
         facts = NodeFacts(
             runtimes=tuple(runtime.facts for runtime in runtimes),
             policy=self.plan.policy,
-            pressure=pressure or self._monitor.look(mono=self._clock.monotonic()),
+            pressure=pressure,
             missing_resources=missing_resources(self.capacity),
             problems=tuple(problems),
         )

@@ -68,7 +68,7 @@ def build_conditions(
 ) -> tuple[PodCondition, ...]:
     """All conditions of the pod. `statuses`: init and regular containers; empty if it was rejected."""
     previous = facts.previous_status
-    foreign = tuple(_foreign(desired.pod, previous))
+    foreign = tuple(_dated_disruption(one, previous, now) for one in _foreign(desired, previous))
     containers_ready = _containers_ready(desired.pod, facts, phase, statuses)
     made = (
         _ready_to_start(desired, facts, previous),
@@ -94,6 +94,13 @@ def find_condition(status: PodStatus | None, type: str) -> PodCondition | None:
     return next((c for c in status.conditions if c.type == type), None)
 
 
+def _dated_disruption(condition: PodCondition, previous: PodStatus | None, now: datetime) -> PodCondition:
+    """Others date their conditions themselves."""
+    if condition.type != names.DISRUPTION_TARGET or condition.last_transition_time is not None:
+        return condition
+    return _dated(condition, previous, None, now)
+
+
 def _dated(
     condition: PodCondition, previous: PodStatus | None, generation: int | None, now: datetime
 ) -> PodCondition:
@@ -104,14 +111,30 @@ def _dated(
     return replace(condition, last_transition_time=since, observed_generation=generation)
 
 
-def _foreign(pod: Pod, previous: PodStatus | None) -> Iterator[PodCondition]:
-    """Conditions of other owners, from the source; an announced disruption also from before."""
-    for condition in pod.status.conditions:
-        if condition.type not in OURS:
+def _foreign(desired: DesiredPod, previous: PodStatus | None) -> Iterator[PodCondition]:
+    """Conditions of other owners, from the source; an announced disruption also from before, or from the node."""
+    ended = _ended_by_node(desired)
+    for condition in desired.pod.status.conditions:
+        if condition.type not in OURS and (ended is None or condition.type != ended.type):
             yield condition
     disruption = find_condition(previous, names.DISRUPTION_TARGET)
-    if disruption is not None and find_condition(pod.status, names.DISRUPTION_TARGET) is None:
+    if ended is not None:
+        yield ended if disruption is None or disruption.reason != ended.reason else disruption
+    elif disruption is not None and find_condition(desired.pod.status, names.DISRUPTION_TARGET) is None:
         yield disruption
+
+
+def _ended_by_node(desired: DesiredPod) -> PodCondition | None:
+    """Tells controllers that the end is none of the pod's own doing, so that it need not count as its failure."""
+    deletion = desired.deletion
+    if deletion is None or deletion.reason not in (names.EVICTED, names.TERMINATED):
+        return None
+    return PodCondition(
+        type=names.DISRUPTION_TARGET,
+        status=TRUE,
+        reason=names.TERMINATION_BY_KUBELET,
+        message=deletion.message,
+    )
 
 
 def _ready_to_start(desired: DesiredPod, facts: PodFacts, previous: PodStatus | None) -> PodCondition:

@@ -396,6 +396,21 @@ class PodManager:
             self._delete(worker, 0 if force else None, force=force)
         return ended
 
+    def end(self, uid: PodUid, *, grace_seconds: int, reason: str, message: str) -> bool:
+        """End the pod as Failed for a reason of the node's; False: it is gone, ending or ended already."""
+        worker = self._workers.get(uid)
+        if worker is None or worker.desired.deletion is not None or has_ended(worker.desired, worker.facts):
+            return False
+        now = self._services.now().mono
+        log.info("Ending pod", pod=worker.desired.ref, pod_uid=uid, reason=reason, err=message)
+        worker.delete(Deletion(requested_at=now, grace_seconds=grace_seconds, reason=reason, message=message))
+        return True
+
+    def has_stopped(self, uid: PodUid) -> bool:
+        """Whether nothing of the pod runs any more."""
+        worker = self._workers.get(uid)
+        return worker is None or has_ended(worker.desired, worker.facts)
+
     async def wait_change(self) -> None:
         """Return after the next pod has gone."""
         await self._gone.wait()

@@ -4,7 +4,7 @@ A pod has one goal at a time, derived, never stored:
 
     RUN     its units should run, by restart policy
     END     it ran to its end, missed its deadline, was evicted or refused: stop everything, keep the
-            binding and the dead units for status and logs
+            binding and the dead units for status and logs (of an evicted pod they go: the disk may be short)
     DELETE  nobody wants it: stop, remove, release, forget; the binding goes last
 
 No I/O, no clock, no logging. Any action may be lost and is planned again from the next facts. What is in
@@ -19,7 +19,7 @@ import enum
 import msgspec
 
 from kubeletx.api import UnitState
-from kubeletx.api.names import RUNTIME_NOT_READY, Event
+from kubeletx.api.names import EVICTED, RUNTIME_NOT_READY, Event
 
 from .actions import (
     Action,
@@ -36,6 +36,7 @@ from .actions import (
     Unbind,
 )
 from .facts import Deletion, DesiredPod, Failure, Now, PodFacts
+from .phase import FAILED
 from .plan_sandbox import SandboxNeed, sandbox_need, stop_stale
 from .plan_stop import plan_removal, plan_stop_units
 from .plan_units import plan_units, wanted_now
@@ -218,7 +219,16 @@ def _plan_end(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
         return draft.plan("stops")
     if not facts.volumes.released and draft.is_due(facts.volumes.failure):
         draft.do(ReleaseVolumes())
+    if _is_evicted(desired, facts) and not plan_removal(facts, draft):
+        return draft.plan("removes what an evicted pod left")
     return draft.plan("ended")
+
+
+def _is_evicted(desired: DesiredPod, facts: PodFacts) -> bool:
+    """Whether its writable layers are to go too, now that its status tells how its containers ended."""
+    status = facts.previous_status
+    has_told = status is not None and status.phase == FAILED
+    return has_told and desired.deletion is not None and desired.deletion.reason == EVICTED
 
 
 def _plan_delete(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:

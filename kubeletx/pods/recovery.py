@@ -13,7 +13,15 @@ import msgspec
 from msgspec.structs import replace
 
 from kubeletx.api import PodUid, RuntimeName
-from kubeletx.api.names import POD_GRACE_SECONDS, POD_NAME, POD_NAMESPACE, POD_SOURCE, POD_SPEC_HASH
+from kubeletx.api.names import (
+    DISRUPTION_TARGET,
+    POD_GRACE_SECONDS,
+    POD_NAME,
+    POD_NAMESPACE,
+    POD_SOURCE,
+    POD_SPEC_HASH,
+    TERMINATED,
+)
 from kubeletx.kube.core import ObjectMeta, Pod, PodSpec, PodStatus
 from kubeletx.kube.hashes import pod_hash
 from kubeletx.runtimes.bindings import Binding
@@ -21,7 +29,9 @@ from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.runtimes.snapshots import PodSnapshot
 
 from .facts import DesiredPod
+from .phase import PENDING
 from .records import PodRecord
+from .sources import API
 from .status_frame import at_ns
 
 UNKNOWN_SOURCE = "unknown"
@@ -67,7 +77,7 @@ def find_again(registry: RuntimeRegistry, records: Mapping[PodUid, PodRecord]) -
                 desired=desired,
                 runtime=binding.runtime,
                 binding=binding,
-                status=record.status if record is not None else None,
+                status=_after_shutdown(record) if record is not None else None,
                 has_record=record is not None,
             )
         )
@@ -107,6 +117,18 @@ def _created(desired: DesiredPod, binding: Binding) -> DesiredPod:
     created = min(known, binding.bound_at) if known is not None else binding.bound_at
     metadata = replace(desired.pod.metadata, creation_timestamp=created)
     return replace(desired, pod=replace(desired.pod, metadata=metadata))
+
+
+def _after_shutdown(record: PodRecord) -> PodStatus | None:
+    """The stored status. A pod of this node's own that a shutdown of the host ended is wanted again.
+
+    A cluster's pod stays Failed: its controller has made another one.
+    """
+    status = record.status
+    if status is None or status.reason != TERMINATED or record.source == API:
+        return status
+    kept = tuple(one for one in status.conditions if one.type != DISRUPTION_TARGET)
+    return replace(status, phase=PENDING, reason=None, message=None, conditions=kept)
 
 
 def _from_binding(binding: Binding) -> DesiredPod:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from functools import partial
 
 import structlog
 
-from kubeletx.api import Clock, EventSink, ObjectRef
+from kubeletx.api import EventSink, ObjectRef
 from kubeletx.api.names import Event as Reason
 from kubeletx.kube.event import Event
 from kubeletx.kube.node import Node
 from kubeletx.node.events import EventRecorder
-from kubeletx.node.pressure import PressureMonitor
 from kubeletx.node.readiness import Pressure, RuntimeFacts
 from kubeletx.node.status import NodeReporter, RuntimeReport, is_ready
 from kubeletx.node.totals import Usage, UsageReport, add_up, usage_of, usage_of_runtime
@@ -20,7 +18,6 @@ from kubeletx.pods.manager import PodManager
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.runtimes.usage import UsageBoard
 from kubeletx.server import views
-from kubeletx.volumes.preparer import Blocking
 
 from .images import ImageBackend
 from .watching import Latest
@@ -40,10 +37,6 @@ class NodeBackend:
         events: EventRecorder,
         usage: UsageBoard,
         images: ImageBackend,
-        monitor: PressureMonitor,
-        clock: Clock,
-        blocking: Blocking,
-        update_seconds: float,
     ) -> None:
         self._reporter = reporter
         self._registry = registry
@@ -51,33 +44,27 @@ class NodeBackend:
         self._events = events
         self._usage = usage
         self._images = images
-        self._monitor = monitor
-        self._clock = clock
-        self._blocking = blocking
-        self._update_seconds = update_seconds
         self._pressure = Pressure()
+        self._problems: tuple[str, ...] = ()
         self._watchers: list[Latest[None]] = []
         self._was_ready: bool | None = None
         registry.subscribe(self)
 
-    async def run(self) -> None:
-        """Measure the node's pressures now and then; conditions follow."""
-        while True:
-            now = self._clock.monotonic()
-            pressure = await self._blocking(partial(self._monitor.look, mono=now))
-            if pressure != self._pressure:
-                log.warning(
-                    "Changed node pressure", memory=pressure.memory, disk=pressure.disk, pids=pressure.pids
-                )
-                self._pressure = pressure
-                self.runtime_changed("")
-            await self._clock.sleep(self._update_seconds)
+    def pressure_changed(self, pressure: Pressure) -> None:
+        """What the node is short of now; the conditions follow at once."""
+        self._pressure = pressure
+        self.runtime_changed("")
+
+    def problems_changed(self, *problems: str) -> None:
+        """Further reasons against Ready, in words; the conditions follow at once."""
+        self._problems = problems
+        self.runtime_changed("")
 
     # --- the runtimes' listener ---
 
     def runtime_changed(self, name: str) -> None:
         """Compute the conditions anew; NodeReady and NodeNotReady are told once each."""
-        if self._reporter.update(self.reports(), pressure=self._pressure):
+        if self._reporter.update(self.reports(), pressure=self._pressure, problems=self._problems):
             for watcher in self._watchers:
                 watcher.put("node", None)
         now_ready = is_ready(self._reporter.conditions)
@@ -104,7 +91,7 @@ class NodeBackend:
     async def get_node(self) -> Node:
         """The node as it would be reported."""
         reports = self.reports()
-        self._reporter.update(reports, pressure=self._pressure)
+        self._reporter.update(reports, pressure=self._pressure, problems=self._problems)
         return self._reporter.build(reports, images=await self._images.node_images())
 
     async def watch_node(self) -> AsyncIterator[Node]:

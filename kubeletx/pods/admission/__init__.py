@@ -2,10 +2,12 @@
 
 from .chain import admit, admit_beside
 from .counter import NodeAdmission
+from .door import Door
 from .node import AdmissionNode, Occupancy, Taken, occupancy_of, taken_by
 
 __all__ = [
     "AdmissionNode",
+    "Door",
     "NodeAdmission",
     "Occupancy",
     "Taken",

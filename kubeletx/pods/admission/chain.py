@@ -1,7 +1,9 @@
 """`admit`: the admission chain in the kubelet's order (A1); the first refusal decides and is final (A2).
 
-    our annotations → sysctls → operating system → groups → resource fit → placement → host ports → AppArmor → kernel features
-            → what the chosen runtime cannot do
+    [pressure of the node] → our annotations → sysctls → operating system → groups → resource fit → placement → host ports → AppArmor → kernel features
+            → what the chosen runtime cannot do → [shutdown of the node]
+
+The two in brackets are of the moment, not of the node: see `door`.
 
 A pod that runs already is never asked again: after a restart of the agent it is only counted (A6).
 """

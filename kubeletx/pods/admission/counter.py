@@ -14,6 +14,7 @@ from kubeletx.kube.core import Pod
 from ..facts import DesiredPod, Rejection
 from ..sources import API
 from .chain import admit_beside
+from .door import Door, check_pressure, check_shutdown
 from .node import AdmissionNode, Occupancy, Taken, taken_by
 from .resources import check_resources
 
@@ -30,8 +31,10 @@ class HasTraits(Protocol):
 class NodeAdmission:
     """Admits pods to one node and counts them until they are released (`services.Admission`)."""
 
-    def __init__(self, node: AdmissionNode) -> None:
+    def __init__(self, node: AdmissionNode, door: Door | None = None) -> None:
+        """`door`: what the node is short of now, and whether it is going down."""
         self._node = node
+        self._door = door or Door()
         self._taken: dict[PodUid, Taken] = {}
         self._with_ports: dict[PodUid, Taken] = {}
         self._amounts: dict[str, int] = {}
@@ -48,7 +51,10 @@ class NodeAdmission:
         if pod.uid in self._taken:
             return None
         wanted = taken_by(pod, desired.source, traits)
-        rejection = admit_beside(pod, self._node, self.occupancy, wanted, traits)
+        is_here = wanted is not None
+        rejection = check_pressure(desired, self._door.pressure) if is_here else None
+        rejection = rejection or admit_beside(pod, self._node, self.occupancy, wanted, traits)
+        rejection = rejection or (check_shutdown(self._door) if is_here else None)
         if rejection is None and wanted is not None:
             self._count(wanted)
         return rejection

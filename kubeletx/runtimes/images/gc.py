@@ -138,6 +138,16 @@ class ImageCollector:
                 chosen = self._candidates(store, survey, min_age=timedelta(0))
             return await self._remove(store, chosen)
 
+    async def relieve(self, store: ImageStore) -> Removed:
+        """Remove every unused image of ours that is old enough: the disk is short. Failures are an event."""
+        try:
+            async with self._lock(store):
+                survey = await self.survey(store)
+                return await self._remove(store, self._candidates(store, survey))
+        except KubeletxError as error:
+            self._warn(names.Event.IMAGE_GC_FAILED, f"image store of {_names(store)}: {error}")
+            return Removed(store=store.id, runtimes=tuple(store.members))
+
     async def remove(self, store: ImageStore, image: ImageStatus) -> None:
         """Remove one image on request. Raises Conflict while it is in use or pinned."""
         async with self._lock(store):

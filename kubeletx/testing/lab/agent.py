@@ -52,7 +52,8 @@ class PrivateAgent:
         self.node_name = node_name
         self.endpoints = endpoints
         """What `start` gives the agent; None: every containerd of the lab."""
-        self._flags = tuple(flags)
+        self.flags = tuple(flags)
+        """What `start` gives the agent besides, last."""
         self._name = name
         self.daemon: Daemon | None = None
 
@@ -79,10 +80,12 @@ class PrivateAgent:
             f"--cgroup-root=/{self.cgroup_root}",
             "--healthz-port=0",
             "--port=0",
+            # Whose machine this is may be rather full: what runs here is no reason to end what is tested.
+            "--eviction-hard=memory.available<50Mi,nodefs.available<1%,imagefs.available<1%",
         ]
         if self.manifest_dir is not None:
             arguments.append(f"--pod-manifest-path={self.manifest_dir}")
-        return [*arguments, *self._flags]
+        return [*arguments, *self.flags]
 
     def start(self, *, timeout_seconds: float = 60) -> None:
         """Start it and wait until its admin socket answers."""

@@ -19,6 +19,7 @@ from kubeletx.agent.config import (
     AgentConfig,
     CgroupSettings,
     EndpointText,
+    EvictionSettings,
     LogSettings,
     NodeSettings,
     RuntimeSettings,
@@ -72,6 +73,7 @@ class AgentModel:
             node=NodeSettings(hostname_override="node"),
             logs=LogSettings(pod_logs_dir=root / "logs"),
             cgroups=CgroupSettings(per_qos=False),
+            eviction=EvictionSettings(hard={}),  # the machine that tests run on may be short of anything
             server=ServerSettings(healthz_port=0),
         )
         (root / "manifests").mkdir(exist_ok=True)

@@ -93,6 +93,7 @@ NO_REASONS = {
     "MemoryMax",
     "MemoryPressure",
     "NoExecute",
+    "NoSchedule",
     "NoSwap",
     "NodeAdmission",
     "NodeContext",

@@ -1,0 +1,227 @@
+"""Eviction thresholds: which are met, for how long, and what the node is short of. Pure.
+
+    settings ─► parse_thresholds ─► thresholds        signals read ─► observations
+    step(state, thresholds, observations) ─► state, pressure (the node's conditions), acting (to be relieved now)
+
+- A hard threshold acts as soon as it is met, a soft one after its grace period without a break.
+- What acted is met until the signal is above the threshold by the minimum reclaim.
+- A pressure is reported from the first sight until `hold_seconds` after the last.
+- An observation that is no newer than the one before is shown in the conditions and makes nobody act.
+
+A signal is observed in places: `NODE`, or the file system of some image stores. Source: kubelet, pkg/kubelet/eviction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from ..api import InvalidConfig
+from ..kube import quantity
+from .readiness import Pressure
+
+TRANSITION_SECONDS: Final = 300.0
+"""How long a pressure is reported after it was last seen (evictionPressureTransitionPeriod)."""
+NODE: Final = ""
+"""The place of everything that is not an image file system of its own."""
+
+MEMORY: Final = "memory.available"
+PIDS: Final = "pid.available"
+_DISK: Final = frozenset(
+    f"{fs}.{what}" for fs in ("nodefs", "imagefs", "containerfs") for what in ("available", "inodesFree")
+)
+SIGNALS: Final = frozenset({MEMORY, PIDS}) | _DISK
+
+
+class Threshold(msgspec.Struct, frozen=True, kw_only=True):
+    """`amount` and `minimum_reclaim`: a quantity, or a percentage of the capacity."""
+
+    signal: str
+    amount: str
+    is_hard: bool = True
+    grace_seconds: float = 0.0
+    minimum_reclaim: str = ""
+
+    def value(self, capacity: int) -> int:
+        """The least that must be available."""
+        return amount_of(self.amount, capacity)
+
+
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
+    """One measured amount: what is available of what there is. `at`: monotonic."""
+
+    signal: str
+    available: int
+    capacity: int
+    place: str = NODE
+    at: float = 0.0
+
+
+class Key(msgspec.Struct, frozen=True, order=True):
+    """One threshold in one place."""
+
+    signal: str
+    is_hard: bool
+    place: str
+
+
+class Met(msgspec.Struct, frozen=True, kw_only=True):
+    """A threshold whose signal is too low in this observation."""
+
+    threshold: Threshold
+    observation: Observation
+
+    @property
+    def key(self) -> Key:
+        """Which threshold, and where."""
+        return Key(self.threshold.signal, self.threshold.is_hard, self.observation.place)
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """What is remembered from look to look. Times are monotonic.
+
+    `acting`: met for their grace period at the last look. `since`: when each was first met. `pressed_at`: when each
+    signal's pressure was last seen. `seen_at`: when each signal was last observed, by signal and place.
+    """
+
+    acting: frozenset[Key] = frozenset()
+    since: dict[Key, float] = {}
+    pressed_at: dict[str, float] = {}
+    seen_at: dict[tuple[str, str], float] = {}
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """`acting`: what is to be relieved, the first one first."""
+
+    state: State
+    pressure: Pressure
+    acting: tuple[Met, ...] = ()
+
+
+def step(
+    state: State,
+    thresholds: Iterable[Threshold],
+    observations: Iterable[Observation],
+    *,
+    mono: float,
+    hold_seconds: float = TRANSITION_SECONDS,
+) -> Look:
+    """What follows from one look."""
+    observed = tuple(observations)
+    met = tuple(_met(thresholds, observed, state.acting))
+    since = {one.key: state.since.get(one.key, mono) for one in met}
+    ripe = tuple(one for one in met if mono - since[one.key] >= one.threshold.grace_seconds)
+    pressed_at = {**state.pressed_at, **{one.threshold.signal: mono for one in met}}
+    new = tuple(one for one in ripe if _is_news(state, one.observation))
+    return Look(
+        state=State(
+            acting=frozenset(one.key for one in ripe),
+            since=since,
+            pressed_at=pressed_at,
+            seen_at={(one.signal, one.place): one.at for one in observed},
+        ),
+        pressure=pressure_of(pressed_at, mono=mono, hold_seconds=hold_seconds),
+        acting=tuple(sorted(new, key=_urgency)),
+    )
+
+
+def pressure_of(pressed_at: Mapping[str, float], *, mono: float, hold_seconds: float) -> Pressure:
+    """The conditions to report. `pressed_at`: signal to when its pressure was last seen."""
+    held = {name for name, at in pressed_at.items() if at == mono or mono - at < hold_seconds}
+    return Pressure(memory=MEMORY in held, disk=bool(held & _DISK), pids=PIDS in held)
+
+
+def parse_thresholds(
+    hard: Mapping[str, str],
+    soft: Mapping[str, str] | None = None,
+    soft_grace_seconds: Mapping[str, float] | None = None,
+    minimum_reclaim: Mapping[str, str] | None = None,
+) -> tuple[Threshold, ...]:
+    """The thresholds of a configuration. Raises InvalidConfig for what makes no sense."""
+    graces, reclaims = soft_grace_seconds or {}, minimum_reclaim or {}
+    _check("evictionHard", hard)
+    _check("evictionSoft", soft or {})
+    _check("evictionMinimumReclaim", reclaims)
+    made = [
+        Threshold(signal=name, amount=text, minimum_reclaim=reclaims.get(name, ""))
+        for name, text in hard.items()
+    ]
+    for name, text in (soft or {}).items():
+        if name not in graces:
+            raise InvalidConfig(
+                field=f"evictionSoftGracePeriod.{name}",
+                problem="is missing",
+                fix="say how long the soft threshold must be met before pods are evicted",
+            )
+        made.append(
+            Threshold(
+                signal=name,
+                amount=text,
+                is_hard=False,
+                grace_seconds=graces[name],
+                minimum_reclaim=reclaims.get(name, ""),
+            )
+        )
+    return tuple(one for one in made if amount_of(one.amount, 1 << 40) > 0)
+
+
+def amount_of(text: str, capacity: int) -> int:
+    """A quantity, or a percentage of `capacity`; nothing is 0. Raises ValueError."""
+    if not text:
+        return 0
+    if not text.endswith("%"):
+        return quantity.to_bytes(text)
+    percent = float(text[:-1])
+    if not 0 <= percent <= 100:
+        raise ValueError("is not a percentage")
+    return int(percent / 100 * capacity)
+
+
+def _check(field: str, amounts: Mapping[str, str]) -> None:
+    for name, text in amounts.items():
+        if name not in SIGNALS:
+            raise InvalidConfig(
+                field=f"{field}.{name}",
+                problem="is not a known signal",
+                fix=f"use one of {', '.join(sorted(SIGNALS))}",
+            )
+        try:
+            amount_of(text, 1)
+        except ValueError:
+            raise InvalidConfig(
+                field=f"{field}.{name}", problem=f"{text!r} is no amount", fix="write 100Mi or 10%"
+            ) from None
+
+
+def _met(
+    thresholds: Iterable[Threshold], observed: Iterable[Observation], acting: frozenset[Key]
+) -> Iterator[Met]:
+    by_signal: dict[str, list[Observation]] = {}
+    for observation in observed:
+        by_signal.setdefault(observation.signal, []).append(observation)
+    for threshold in thresholds:
+        for observation in by_signal.get(threshold.signal, ()):
+            one = Met(threshold=threshold, observation=observation)
+            wanted = threshold.value(observation.capacity)
+            if one.key in acting:
+                wanted += amount_of(threshold.minimum_reclaim, observation.capacity)
+            if observation.available < wanted:
+                yield one
+
+
+def _is_news(state: State, observation: Observation) -> bool:
+    before = state.seen_at.get((observation.signal, observation.place))
+    return before is None or observation.at > before
+
+
+def _urgency(met: Met) -> tuple[bool, bool, str, str]:
+    """Memory first: there is no time to lose. Then hard before soft."""
+    threshold = met.threshold
+    return (
+        threshold.signal != MEMORY,
+        not threshold.is_hard,
+        met.observation.place,
+        threshold.signal,
+    )

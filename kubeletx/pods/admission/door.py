@@ -1,0 +1,59 @@
+"""What closes the node to new pods for a while: pressure, and its own shutdown (A1, A5).
+
+Critical pods come in under any pressure. Under memory pressure alone, so do pods that request something, and
+those that tolerate it. Source: kubelet, eviction_manager.go (Admit) and nodeshutdown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kubeletx.api.names import EVICTED, NODE_SHUTDOWN
+from kubeletx.kube.core import Toleration
+from kubeletx.kube.qos import BEST_EFFORT, qos_class
+from kubeletx.node.readiness import Pressure
+
+from ..eviction.texts import refused
+from ..eviction.use import is_critical
+from ..facts import DesiredPod, Rejection
+
+MEMORY_PRESSURE_TAINT = "node.kubernetes.io/memory-pressure"
+
+
+class Door:
+    """The present moment of the node; whoever measures writes it, admission reads it."""
+
+    def __init__(self) -> None:
+        self.pressure = Pressure()
+        self.is_shutting_down = False
+
+
+def check_pressure(desired: DesiredPod, pressure: Pressure) -> Rejection | None:
+    """Why the pod may not start beside what the node is short of."""
+    pod = desired.pod
+    if pressure == Pressure() or is_critical(pod, desired.source):
+        return None
+    asks = qos_class(pod.spec) != BEST_EFFORT or tolerates_memory_pressure(pod.spec.tolerations)
+    if pressure == Pressure(memory=True) and asks:
+        return None
+    return Rejection(reason=EVICTED, message=refused(pressure))
+
+
+def check_shutdown(door: Door) -> Rejection | None:
+    """Nothing starts on a node that is going down."""
+    if not door.is_shutting_down:
+        return None
+    return Rejection(reason=NODE_SHUTDOWN, message="Pod was rejected as the node is shutting down.")
+
+
+def tolerates_memory_pressure(tolerations: Iterable[Toleration]) -> bool:
+    """Whether one of them puts up with the taint memory-pressure:NoSchedule."""
+    return any(_tolerates(one) for one in tolerations)
+
+
+def _tolerates(one: Toleration) -> bool:
+    if one.effect not in (None, "", "NoSchedule"):
+        return False
+    if one.operator == "Exists":
+        return one.key in (None, "", MEMORY_PRESSURE_TAINT)
+    return one.operator in (None, "", "Equal") and one.key == MEMORY_PRESSURE_TAINT and not one.value

@@ -1,0 +1,128 @@
+"""What pods have on the node's disk: measured on threads, at a rhythm, for evictions and statistics alike.
+
+A pod is measured every minute, one with limits of its own every ten seconds; one whose directories take long to
+walk more rarely, so that measuring never takes more than a fiftieth of one thread's time.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from kubeletx.api import Clock, PodUid
+from kubeletx.kube.core import Pod
+from kubeletx.volumes import layout
+from kubeletx.volumes.disk_usage import DiskUse, measure
+from kubeletx.volumes.preparer import Blocking
+
+from ..environment.node import NodeContext
+from ..facts import Fact
+from . import limits
+
+LOOK_SECONDS: Final = 10.0
+PERIOD_SECONDS: Final = 60.0
+LAZINESS: Final = 50
+"""How many times the time that a walk took passes before the next."""
+_LOCAL: Final = (layout.EMPTY_DIR, layout.DOWNWARD_API, layout.PROJECTED, layout.CONFIG_MAP, layout.SECRET)
+
+
+class PodDisk(Fact, frozen=True, kw_only=True):
+    """`volumes`: those on the node's disk, by name. `logs`: by container. `other`: further files of the pod.
+
+    `at`: monotonic. `seconds`: what measuring took.
+    """
+
+    at: float
+    volumes: Mapping[str, DiskUse] = {}
+    logs: Mapping[str, DiskUse] = {}
+    other: DiskUse = DiskUse()
+    seconds: float = 0.0
+
+
+class DiskBoard:
+    """What each pod had when it was measured last."""
+
+    def __init__(
+        self,
+        context: NodeContext,
+        *,
+        pods: Callable[[], Iterable[Pod]],
+        blocking: Blocking,
+        clock: Clock,
+        period_seconds: float = PERIOD_SECONDS,
+    ) -> None:
+        """`pods`: those that are worth measuring now."""
+        self._context = context
+        self._pods = pods
+        self._blocking = blocking
+        self._clock = clock
+        self._period_seconds = period_seconds
+        self._figures: dict[PodUid, PodDisk] = {}
+
+    @property
+    def figures(self) -> Mapping[PodUid, PodDisk]:
+        """By pod; one that was not measured yet is missing."""
+        return self._figures
+
+    async def run(self) -> None:
+        """Measure what is due, until cancelled."""
+        while True:
+            await self.refresh()
+            await self._clock.sleep(LOOK_SECONDS)
+
+    async def refresh(self, *, max_age_seconds: float | None = None) -> None:
+        """Measure pods whose figures are due, or all whose figures are older than this."""
+        pods = list(self._pods())
+        for uid in self._figures.keys() - {pod.uid for pod in pods}:
+            del self._figures[uid]
+        for pod in pods:
+            now = self._clock.monotonic()
+            if self._is_due(pod, now, max_age_seconds):
+                self._figures[pod.uid] = await self._blocking(_measure, self._context, pod, now)
+
+    def _is_due(self, pod: Pod, now: float, max_age_seconds: float | None) -> bool:
+        known = self._figures.get(pod.uid)
+        if known is None:
+            return True
+        if max_age_seconds is not None:
+            return now - known.at > max_age_seconds
+        period = LOOK_SECONDS if limits.has_limits(pod) else self._period_seconds
+        return now - known.at >= max(period, LAZINESS * known.seconds)
+
+
+def _measure(context: NodeContext, pod: Pod, now: float) -> PodDisk:
+    began = time.perf_counter()
+    root = context.root_dir
+    device = _device(root)
+    volumes = {
+        path.name: measure(path)
+        for kind in _LOCAL
+        for path in _children(layout.volumes_dir(root, pod.uid) / f"kubernetes.io~{kind}")
+        if _device(path) == device  # else it is in memory
+    }
+    logs = {path.name: measure(path) for path in _children(context.log_directory(pod))}
+    own = context.pod_directory(pod.uid)
+    return PodDisk(
+        at=now,
+        volumes=volumes,
+        logs=logs,
+        other=measure(layout.hosts_path(root, pod.uid)) + measure(own / "containers"),
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _children(path: Path) -> list[Path]:
+    try:
+        return list(path.iterdir())
+    except OSError:
+        return []
+
+
+def _device(path: Path) -> int | None:
+    try:
+        return os.lstat(path).st_dev
+    except OSError:
+        return None

@@ -1,0 +1,344 @@
+"""`Evictor`: looks every ten seconds, tells what the node is short of, and ends one pod at a time to relieve it.
+
+    signals ─► thresholds ─┬─► conditions of the node, admission
+                           └─► limits of pods' own ─► disk: dead containers, unused images ─► the first pod by rank
+                                                                    of the store that is short alone
+
+After an eviction the next look comes once the pod has stopped. What is decided is in `thresholds`, `rank` and
+`limits`; this file asks, waits and acts. Source: kubelet, pkg/kubelet/eviction/eviction_manager.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from kubeletx.api import (
+    Clock,
+    EventSink,
+    KubeletxError,
+    ObjectRef,
+    PodUid,
+    RuntimeName,
+    UnitState,
+    UnitStats,
+)
+from kubeletx.api.names import EVICTED, Event
+from kubeletx.kube.core import Pod
+from kubeletx.node.pressure import ImageDisk, find_image_disks, read_signals
+from kubeletx.node.readiness import Pressure
+from kubeletx.node.thresholds import TRANSITION_SECONDS, Met, Observation, State, Threshold, step
+from kubeletx.runtimes.images.gc import ImageCollector
+from kubeletx.runtimes.images.stores import ImageStores
+from kubeletx.runtimes.registry import RuntimeRegistry
+from kubeletx.runtimes.usage import UsageBoard
+from kubeletx.volumes.disk_usage import DiskUse
+from kubeletx.volumes.preparer import Blocking
+
+from ..environment.labels import grace_seconds
+from ..manager import PodManager
+from ..progress import has_ended
+from ..worker import PodWorker
+from . import limits, texts
+from .disks import DiskBoard
+from .rank import is_disk, rank, resource_of
+from .use import ContainerUse, PodUse
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS: Final = 10.0
+STOP_SECONDS: Final = 30.0
+"""How long the next look waits for an evicted pod at most."""
+HARD_GRACE_SECONDS: Final = 1
+STORES_SECONDS: Final = 300.0
+"""How long it is remembered where stores keep their data."""
+
+
+class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """`hold_seconds`: how long a pressure is reported after it ended. `max_grace_seconds`: of soft evictions.
+    `local_limits`: whether pods are ended for limits of their own."""
+
+    thresholds: tuple[Threshold, ...] = ()
+    hold_seconds: float = TRANSITION_SECONDS
+    max_grace_seconds: int = 0
+    local_limits: bool = True
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """What the evictor measures and ends. `pids`: how many processes a pod has; None: not known."""
+
+    root_dir: Path
+    ref: ObjectRef
+    manager: PodManager
+    registry: RuntimeRegistry
+    stores: ImageStores
+    collector: ImageCollector
+    usage: UsageBoard
+    disks: DiskBoard
+    pids: Callable[[Pod], int | None] = lambda _pod: None
+    proc: Path = Path("/proc")
+
+
+class Evictor:
+    """`run` is its one task."""
+
+    def __init__(
+        self,
+        node: Node,
+        policy: EvictionPolicy,
+        *,
+        clock: Clock,
+        blocking: Blocking,
+        events: EventSink,
+        on_pressure: Callable[[Pressure], object],
+        wait: Callable[[float], Awaitable[object]] | None = None,
+    ) -> None:
+        """`on_pressure`: hears of every change. `wait`: returns after so many seconds or when a look is worth it."""
+        self._node = node
+        self._policy = policy
+        self._clock = clock
+        self._blocking = blocking
+        self._events = events
+        self._on_pressure = on_pressure
+        self._wait = wait or clock.sleep
+        self._state = State()
+        self._pressure = Pressure()
+        self._mounts: dict[RuntimeName, tuple[str, ...]] = {}
+        self._mounts_until = 0.0
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            ended = await self.look()
+            if ended:
+                await self._stopped(ended)
+            else:
+                await self._wait(LOOK_SECONDS)
+
+    async def look(self) -> Sequence[PodUid]:
+        """One look; the pods that it ended."""
+        mono = self._clock.monotonic()
+        look = step(
+            self._state,
+            self._policy.thresholds,
+            await self._observe(),
+            mono=mono,
+            hold_seconds=self._policy.hold_seconds,
+        )
+        self._state = look.state
+        if look.pressure != self._pressure:
+            self._pressure = look.pressure
+            log.warning("Changed node pressure", conditions=",".join(texts.conditions(look.pressure)))
+            self._on_pressure(look.pressure)
+        over = await self._end_over_limits() if self._policy.local_limits else []
+        if over:
+            return over
+        for met in look.acting:
+            self._tell_met(met)
+            if is_disk(met.threshold.signal) and await self._relieve(met):
+                return ()
+            uid = await self._evict_first(met)
+            if uid is not None:
+                return (uid,)
+        return ()
+
+    # --- what the node is short of ---
+
+    async def _observe(self) -> Sequence[Observation]:
+        await self._find_mounts()
+        return (await self._read())[1]
+
+    async def _read(self) -> tuple[tuple[ImageDisk, ...], Sequence[Observation]]:
+        """The image file systems and the signals now. The mounts were found by the last look."""
+        return await self._blocking(
+            partial(_read, self._node.root_dir, dict(self._mounts), self._clock.monotonic(), self._node.proc)
+        )
+
+    async def _find_mounts(self) -> None:
+        """Ask stores where they keep their data, now and then; what one said last holds while it is silent."""
+        local = self._local_runtimes()
+        now = self._clock.monotonic()
+        if now < self._mounts_until and local == self._mounts.keys():
+            return
+        stores, missing = await self._node.stores.all()
+        mounts = {name: mount for name, mount in self._mounts.items() if name in local}
+        for store in stores:
+            members = [name for name in store.members if name in local]
+            if not members:
+                continue
+            try:
+                info = await store.info()
+            except KubeletxError as error:
+                log.debug("Image store did not say where it is", store=store.id, err=str(error))
+                continue
+            mounts.update(dict.fromkeys(members, tuple(one.mountpoint for one in info.filesystems)))
+        self._mounts = {name: mounts.get(name, ()) for name in local}
+        is_complete = not missing and all(self._mounts.values())
+        self._mounts_until = now + (STORES_SECONDS if is_complete else LOOK_SECONDS)
+
+    def _local_runtimes(self) -> set[RuntimeName]:
+        return {
+            handle.name
+            for handle in self._node.registry.handles()
+            if handle.traits is not None and not handle.traits.remote
+        }
+
+    # --- pods ---
+
+    def _active(self) -> Iterator[PodWorker]:
+        """Pods that run on this machine and whose end their runtime could bring about."""
+        local = self._local_runtimes()
+        for worker in self._node.manager.workers.values():
+            handle = self._node.registry.find(worker.facts.runtime) if worker.facts.runtime else None
+            if handle is None or handle.name not in local or not handle.state.reachable:
+                continue
+            if worker.desired.deletion is None and not has_ended(worker.desired, worker.facts):
+                yield worker
+
+    async def _uses(self, workers: Sequence[PodWorker], *, with_runtimes: bool) -> list[PodUse]:
+        units: dict[PodUid, list[UnitStats]] = {}
+        for runtime in await self._node.usage.read() if with_runtimes else ():
+            for unit in runtime.units if runtime.answered else ():
+                units.setdefault(unit.uid, []).append(unit)
+        disks, _ = await self._read()
+        places = {name: disk.place for disk in disks for name in disk.runtimes}
+        return [self._use(worker, units.get(worker.uid, []), places) for worker in workers]
+
+    def _use(
+        self, worker: PodWorker, units: Sequence[UnitStats], places: Mapping[RuntimeName, str]
+    ) -> PodUse:
+        disk = self._node.disks.figures.get(worker.uid)
+        logs = disk.logs if disk is not None else {}
+        by_name = {unit.name: _container_use(unit, logs.get(unit.name)) for unit in units}
+        for name, used in logs.items():
+            by_name.setdefault(name, ContainerUse(name=name, logs=used))
+        runtime = worker.facts.runtime
+        return PodUse(
+            uid=worker.uid,
+            pod=worker.desired.pod,
+            source=worker.desired.source,
+            containers=tuple(by_name.values()),
+            volumes=disk.volumes if disk is not None else {},
+            other=disk.other if disk is not None else DiskUse(),
+            image_place=places.get(runtime) if runtime is not None else None,
+            is_machine=worker.facts.is_machine,
+        )
+
+    # --- relief ---
+
+    async def _relieve(self, met: Met) -> bool:
+        """Remove dead containers and unused images of the stores on this disk; whether that was enough."""
+        disks, _ = await self._read()
+        on_it = {name for disk in disks if disk.place == met.observation.place for name in disk.runtimes}
+        if not on_it:
+            return False
+        await self._remove_dead(on_it)
+        stores, _missing = await self._node.stores.all()
+        for store in stores:
+            if on_it & store.members.keys():
+                await self._node.collector.relieve(store)
+        _, observations = await self._read()
+        again = step(self._state, (met.threshold,), observations, mono=self._clock.monotonic())
+        return met.key not in again.state.acting
+
+    async def _remove_dead(self, runtimes: set[RuntimeName]) -> None:
+        """Containers of pods that have ended; what their status tells of them is written down."""
+        for worker in list(self._node.manager.workers.values()):
+            runtime = worker.facts.runtime
+            if runtime not in runtimes or not has_ended(worker.desired, worker.facts):
+                continue
+            handle = self._node.registry.find(runtime) if runtime is not None else None
+            snapshot = worker.facts.snapshot
+            if handle is None or snapshot is None or worker.desired.is_going:
+                continue
+            dead = [unit for unit in snapshot.units if unit.state is UnitState.EXITED]
+            try:
+                for unit in dead:
+                    await handle.remove_unit(unit.id)
+                if dead:
+                    await handle.look(worker.uid)
+            except KubeletxError as error:
+                log.warning("Failed to remove a dead container", pod=worker.desired.ref, err=str(error))
+
+    async def _end_over_limits(self) -> list[PodUid]:
+        workers = [one for one in self._active() if limits.has_limits(one.desired.pod)]
+        if not workers:
+            return []
+        has_layers = any(limits.has_storage_limits(one.desired.pod) for one in workers)
+        ended = []
+        for use in await self._uses(workers, with_runtimes=has_layers):
+            message = limits.exceeded(use)
+            if message is not None and self._end(use, HARD_GRACE_SECONDS, message):
+                ended.append(use.uid)
+        return ended
+
+    async def _evict_first(self, met: Met) -> PodUid | None:
+        workers = list(self._active())
+        if is_disk(met.threshold.signal):
+            await self._node.disks.refresh(max_age_seconds=LOOK_SECONDS)
+        uses = await self._uses(workers, with_runtimes=True)
+        if resource_of(met.threshold.signal) == "pids":
+            uses = await self._blocking(partial(_with_pids, uses, self._node.pids))
+        for use in rank(uses, met):
+            if self._end(use, self._grace(met, use.pod), texts.low_on(met, use)):
+                return use.uid
+        log.warning("Found no pod to evict", signal=met.threshold.signal, place=met.observation.place)
+        return None
+
+    def _grace(self, met: Met, pod: Pod) -> int:
+        if met.threshold.is_hard:
+            return HARD_GRACE_SECONDS
+        return max(HARD_GRACE_SECONDS, min(self._policy.max_grace_seconds, grace_seconds(pod)))
+
+    def _end(self, use: PodUse, grace: int, message: str) -> bool:
+        pod = use.pod
+        if not self._node.manager.end(use.uid, grace_seconds=grace, reason=EVICTED, message=message):
+            return False
+        ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(use.uid))
+        self._events.record(ref, type="Warning", reason=Event.EVICTED, message=message)
+        return True
+
+    def _tell_met(self, met: Met) -> None:
+        self._events.record(
+            self._node.ref,
+            type="Warning",
+            reason=Event.EVICTION_THRESHOLD_MET,
+            message=f"Attempting to reclaim {resource_of(met.threshold.signal)}",
+        )
+
+    async def _stopped(self, uids: Sequence[PodUid]) -> None:
+        """Wait until nothing of them runs, but not for ever."""
+        end = self._clock.monotonic() + STOP_SECONDS
+        while self._clock.monotonic() < end:
+            await self._clock.sleep(1.0)
+            if all(self._node.manager.has_stopped(uid) for uid in uids):
+                return
+
+
+def _read(
+    root_dir: Path, mounts: Mapping[RuntimeName, tuple[str, ...]], mono: float, proc: Path
+) -> tuple[tuple[ImageDisk, ...], tuple[Observation, ...]]:
+    disks = find_image_disks(root_dir, mounts)
+    return disks, read_signals(root_dir, disks, mono=mono, proc=proc)
+
+
+def _container_use(unit: UnitStats, logs: DiskUse | None) -> ContainerUse:
+    working_set = unit.memory_working_set_bytes
+    rootfs = None
+    if unit.fs_used_bytes is not None:
+        rootfs = DiskUse(bytes=unit.fs_used_bytes, inodes=unit.fs_inodes_used or 0)
+    return ContainerUse(
+        name=unit.name,
+        memory_bytes=unit.memory_usage_bytes if working_set is None else working_set,
+        rootfs=rootfs,
+        logs=logs,
+    )
+
+
+def _with_pids(uses: Sequence[PodUse], pids: Callable[[Pod], int | None]) -> list[PodUse]:
+    return [msgspec.structs.replace(use, pids=pids(use.pod)) for use in uses]

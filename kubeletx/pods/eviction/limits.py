@@ -1,0 +1,75 @@
+"""Limits that a pod has of its own, pressure or not (X3): who takes more of the disk than it may. Pure.
+
+emptyDir's sizeLimit, then the pod's ephemeral storage, then each container's. What was not measured is not over
+its limit. Memory-backed volumes have their size from the kernel, and a machine's root disk from its own size.
+Source: kubelet, pkg/kubelet/eviction/eviction_manager.go, localStorageEviction.
+"""
+
+from __future__ import annotations
+
+from kubeletx.kube import quantity
+from kubeletx.kube.core import Pod
+from kubeletx.kube.requests import effective_limits
+
+from ..roles import init_units, regular_units
+from . import texts
+from .rank import EPHEMERAL_STORAGE
+from .use import Part, PodUse
+
+
+def has_limits(pod: Pod) -> bool:
+    """Whether there is anything to hold against what the pod takes."""
+    return bool(empty_dir_limits(pod)) or has_storage_limits(pod)
+
+
+def has_storage_limits(pod: Pod) -> bool:
+    """Whether writable layers count."""
+    return EPHEMERAL_STORAGE in effective_limits(pod.spec)
+
+
+def empty_dir_limits(pod: Pod) -> dict[str, str]:
+    """Volume name to its sizeLimit, of those on disk."""
+    return {
+        volume.name: volume.empty_dir.size_limit
+        for volume in pod.spec.volumes
+        if volume.empty_dir is not None
+        and volume.empty_dir.size_limit
+        and volume.empty_dir.medium != "Memory"
+        and quantity.to_bytes(volume.empty_dir.size_limit) > 0
+    }
+
+
+def exceeded(use: PodUse) -> str | None:
+    """The message about the first limit that the pod exceeds; None: none, or it is never evicted."""
+    if use.is_critical:
+        return None
+    return _volumes(use) or (None if use.is_machine else _pod(use) or _containers(use))
+
+
+def _volumes(use: PodUse) -> str | None:
+    for name, limit in empty_dir_limits(use.pod).items():
+        used = use.volumes.get(name)
+        if used is not None and used.bytes > quantity.to_bytes(limit):
+            return texts.empty_dir_over(name, quantity.canonical(limit))
+    return None
+
+
+def _pod(use: PodUse) -> str | None:
+    limit = effective_limits(use.pod.spec).get(EPHEMERAL_STORAGE)
+    used = use.disk(frozenset(Part))
+    if limit is None or used is None or used.bytes <= limit.value:
+        return None
+    return texts.pod_over(str(limit))
+
+
+def _containers(use: PodUse) -> str | None:
+    limits = {
+        unit.name: unit.resources.limits.get(EPHEMERAL_STORAGE)
+        for unit in (*init_units(use.pod), *regular_units(use.pod))
+    }
+    for one in use.containers:
+        limit = limits.get(one.name)
+        used = sum(part.bytes for part in (one.rootfs, one.logs) if part is not None)
+        if limit and 0 < quantity.to_bytes(limit) < used:
+            return texts.container_over(one.name, quantity.canonical(limit))
+    return None

@@ -1,0 +1,83 @@
+"""Whom to end first when a threshold is met. Pure.
+
+    memory           uses more than it requests → lower priority → uses more above its request
+    disk, inodes     the same, by what it has on the disk that is short
+    process ids      lower priority → more processes
+
+A pod that nobody could measure comes after all others: it may be innocent. (The kubelet takes such a pod first;
+there one runtime answers for all pods, here one that is slow must not cost its pods.)
+Source: kubelet, pkg/kubelet/eviction/helpers.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from kubeletx.kube.requests import effective_requests
+from kubeletx.node.thresholds import MEMORY, NODE, PIDS, Met
+
+from .use import Part, PodUse
+
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+INODES: Final = "inodes"
+
+
+def resource_of(signal: str) -> str:
+    """The resource that a signal is about, as messages name it."""
+    if signal == MEMORY:
+        return "memory"
+    if signal == PIDS:
+        return "pids"
+    return INODES if signal.endswith("inodesFree") else EPHEMERAL_STORAGE
+
+
+def is_disk(signal: str) -> bool:
+    """Whether images and dead containers are worth a try before a pod is."""
+    return resource_of(signal) in (EPHEMERAL_STORAGE, INODES)
+
+
+def is_concerned(use: PodUse, met: Met) -> bool:
+    """Whether ending the pod could help. The pressure of a store concerns the pods of its runtimes alone."""
+    if not met.threshold.signal.startswith(("imagefs.", "containerfs.")):
+        return True
+    return use.image_place == met.observation.place
+
+
+def parts_of(use: PodUse, met: Met) -> frozenset[Part]:
+    """What of the pod lies on the disk that is short."""
+    if met.observation.place != NODE:
+        return frozenset({Part.ROOTFS})
+    if use.image_place == NODE:
+        return frozenset(Part)
+    return frozenset({Part.LOGS, Part.VOLUMES})
+
+
+def rank(uses: Iterable[PodUse], met: Met) -> list[PodUse]:
+    """The pods that may be ended for this threshold, the first one first."""
+    able = [use for use in uses if not use.is_critical and is_concerned(use, met)]
+    if met.threshold.signal == PIDS:
+        return sorted(able, key=lambda use: (use.priority, -(use.pids or 0), use.uid))
+    return sorted(able, key=lambda use: _by_usage(use, met))
+
+
+def usage(use: PodUse, met: Met) -> int | None:
+    """How much of what is short the pod takes; None: not measured."""
+    resource = resource_of(met.threshold.signal)
+    if resource == "memory":
+        return use.memory_bytes
+    if resource == "pids":
+        return use.pids
+    disk = use.disk(parts_of(use, met))
+    if disk is None:
+        return None
+    return disk.inodes if resource == INODES else disk.bytes
+
+
+def _by_usage(use: PodUse, met: Met) -> tuple[int, int, int, str]:
+    used = usage(use, met)
+    if used is None:
+        return (2, use.priority, 0, use.uid)
+    amount = effective_requests(use.pod.spec).get(resource_of(met.threshold.signal))
+    above = used - (amount.value if amount is not None else 0)
+    return (0 if above > 0 else 1, use.priority, -above, use.uid)

@@ -1,0 +1,76 @@
+"""The kubelet's messages of evictions, letter by letter (pkg/kubelet/eviction/helpers.go). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kubeletx.kube import quantity
+from kubeletx.node.readiness import Pressure
+from kubeletx.node.thresholds import Met
+
+from ..roles import init_units, regular_units
+from .rank import EPHEMERAL_STORAGE, resource_of
+from .use import ContainerUse, PodUse
+
+
+def low_on(met: Met, use: PodUse) -> str:
+    """Why this pod is ended for this threshold."""
+    resource, seen = resource_of(met.threshold.signal), met.observation
+    wanted = amount(resource, met.threshold.value(seen.capacity))
+    text = f"The node was low on resource: {resource}. "
+    text += f"Threshold quantity: {wanted}, available: {amount(resource, seen.available)}. "
+    requests = {one.name: one.resources.requests for one in (*init_units(use.pod), *regular_units(use.pod))}
+    for container in use.containers:
+        used = _used(container, resource)
+        if used is None or container.name not in requests:
+            continue
+        request = requests[container.name].get(resource, "0")
+        if used > quantity.to_bytes(request):
+            text += (
+                f"Container {container.name} was using {amount(resource, used)}, request is "
+                f"{quantity.canonical(request)}, has larger consumption of {resource}. "
+            )
+    return text
+
+
+def refused(pressure: Pressure) -> str:
+    """Why a new pod is not admitted."""
+    return f"The node had condition: [{' '.join(conditions(pressure))}]. "
+
+
+def conditions(pressure: Pressure) -> Sequence[str]:
+    """Names of the conditions that are true."""
+    named = (
+        ("MemoryPressure", pressure.memory),
+        ("DiskPressure", pressure.disk),
+        ("PIDPressure", pressure.pids),
+    )
+    return [name for name, is_true in named if is_true]
+
+
+def empty_dir_over(volume: str, limit: str) -> str:
+    """An emptyDir grew beyond its sizeLimit."""
+    return f'Usage of EmptyDir volume "{volume}" exceeds the limit "{limit}". '
+
+
+def container_over(container: str, limit: str) -> str:
+    """A container wrote more than its limit of ephemeral storage."""
+    return f'Container {container} exceeded its local ephemeral storage limit "{limit}". '
+
+
+def pod_over(limit: str) -> str:
+    """All of the pod takes more than its containers may together."""
+    return f"Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "
+
+
+def amount(resource: str, value: int) -> str:
+    """Bytes as 1Mi, numbers as they are."""
+    return quantity.from_bytes(value) if resource in ("memory", EPHEMERAL_STORAGE) else str(value)
+
+
+def _used(container: ContainerUse, resource: str) -> int | None:
+    if resource == "memory":
+        return container.memory_bytes
+    if resource != EPHEMERAL_STORAGE or container.rootfs is None or container.logs is None:
+        return None
+    return container.rootfs.bytes + container.logs.bytes

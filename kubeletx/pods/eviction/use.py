@@ -1,0 +1,91 @@
+"""What one pod takes of the node, as far as it was measured."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from kubeletx.api import PodUid
+from kubeletx.kube.core import Pod
+from kubeletx.volumes.disk_usage import DiskUse, add_up
+
+from ..facts import Fact
+from ..sources import FILE, URL
+
+CRITICAL_PRIORITY: Final = 2_000_000_000
+MIRROR: Final = "kubernetes.io/config.mirror"
+
+
+class Part(enum.Enum):
+    """Where a pod's data on disk belongs to."""
+
+    ROOTFS = "rootfs"
+    LOGS = "logs"
+    VOLUMES = "volumes"
+
+
+class ContainerUse(Fact, frozen=True, kw_only=True):
+    """One container, or a machine with its emulator. None: nobody measured it (never 0)."""
+
+    name: str
+    memory_bytes: int | None = None
+    rootfs: DiskUse | None = None
+    logs: DiskUse | None = None
+
+
+class PodUse(Fact, frozen=True, kw_only=True):
+    """`image_place`: where the writable layers of its runtime are (`node.pressure.ImageDisk`); None: not known.
+
+    `volumes`: those on the node's disk, by name. `other`: further files of the pod, such as its hosts file.
+    `is_machine`: its root disk has a fixed size, so that limits of ephemeral storage hold by themselves.
+    """
+
+    uid: PodUid
+    pod: Pod
+    source: str
+    containers: tuple[ContainerUse, ...] = ()
+    volumes: Mapping[str, DiskUse] = {}
+    other: DiskUse = DiskUse()
+    pids: int | None = None
+    image_place: str | None = None
+    is_machine: bool = False
+
+    @property
+    def priority(self) -> int:
+        """Higher is more important."""
+        return self.pod.spec.priority or 0
+
+    @property
+    def is_critical(self) -> bool:
+        """Whether it is never evicted."""
+        return is_critical(self.pod, self.source)
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Of all containers that were measured."""
+        return _total(one.memory_bytes for one in self.containers)
+
+    def disk(self, parts: Collection[Part]) -> DiskUse | None:
+        """What these parts take; None: none of them was measured."""
+        found: list[DiskUse] = []
+        for one in self.containers:
+            if Part.ROOTFS in parts and one.rootfs is not None:
+                found.append(one.rootfs)
+            if Part.LOGS in parts and one.logs is not None:
+                found.append(one.logs)
+        if Part.VOLUMES in parts:
+            found += [*self.volumes.values(), self.other]
+        return add_up(found) if found else None
+
+
+def is_critical(pod: Pod, source: str) -> bool:
+    """Static pods (of files and URLs), mirror pods, and those of the highest priorities."""
+    if source in (FILE, URL) or MIRROR in pod.metadata.annotations:
+        return True
+    return (pod.spec.priority or 0) >= CRITICAL_PRIORITY
+
+
+def _total(amounts: Iterable[int | None]) -> int | None:
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if known else None
