@@ -22,6 +22,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # for api_cluster.py, which the 
 from api_cluster import NodeUnderTest
 
 Server = ApiServerDouble | KubeApiServer
+BARE = Settings(controllers=False, auto_approve=False)
+"""No controllers, as beside the real one."""
 _NUMBERS = itertools.count(1)
 KINDS = [
     pytest.param("double"),
@@ -39,7 +41,7 @@ KINDS = [
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A started API server with the namespace of node leases."""
     directory: Path = tmp_path_factory.mktemp(request.param)
-    made = KubeApiServer(directory) if request.param == "real" else ApiServerDouble(directory, Settings())
+    made = KubeApiServer(directory) if request.param == "real" else ApiServerDouble(directory, BARE)
     with made as one:
         _ensure(one.admin, "namespaces", "kube-node-lease")
         yield one

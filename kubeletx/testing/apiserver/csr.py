@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from .ca import CertificateAuthority
-from .errors import Json, StatusError, invalid
+from .errors import Json, StatusError, forbidden, invalid
 from .resources import resource
 from .settings import Settings, timestamp
 
@@ -30,7 +30,7 @@ _USAGES: Final = {
 def strip_new_request(made: Json, settings: Settings) -> Json:
     """A new request without a status; approved at once if the cluster does so.
 
-    Raises StatusError 422 for what is no request at all. One that its signer would not sign is stored like any
+    Raises StatusError 403 or 422 for what is no request at all. One that its signer would not sign is stored like any
     other and gets the condition Failed when it is approved.
     """
     spec = made.get("spec") or {}
@@ -94,11 +94,15 @@ def signer(authority: CertificateAuthority, settings: Settings) -> Callable[[Jso
 
 
 def _parse(value: Json) -> x509.CertificateSigningRequest:
-    """The PKCS #10 request. Raises StatusError 422."""
+    """The PKCS #10 request. Raises StatusError 403, as admission does before validation.
+
+    Source: plugin/pkg/admission/certificates/subjectrestriction/admission.go.
+    """
     try:
         return x509.load_pem_x509_csr(base64.b64decode(value["spec"].get("request") or ""))
     except ValueError as err:
-        raise _refused(value, "spec.request", f"Invalid value: {err}") from err
+        of = resource("certificatesigningrequests")
+        raise forbidden(of, value["metadata"]["name"], f"unable to parse CSR: {err}") from err
 
 
 def _problem(value: Json) -> str:

@@ -12,6 +12,7 @@ Objects outlive `stop` and `start`, which keeps the port, as those of a real ser
 from __future__ import annotations
 
 import asyncio
+import selectors
 import socket
 import ssl
 import threading
@@ -44,6 +45,8 @@ _NO_TIME_CHECK: Final = (
     0x200000  # OpenSSL's X509_V_FLAG_NO_CHECK_TIME: expired certificates get 401, as upstream
 )
 _DEADLINE_SECONDS: Final = 60.0
+_FAREWELL_SECONDS: Final = 2.0
+_TURN_SECONDS: Final = 0.002
 _MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 
 T = TypeVar("T")
@@ -62,7 +65,8 @@ class ApiServerDouble:
         self.authority = CertificateAuthority(directory / "pki")
         self.ca_file = self.authority.ca_file
         self.requests = RequestLog()
-        self._loop = asyncio.new_event_loop()
+        self._sockets = selectors.DefaultSelector()
+        self._loop = asyncio.SelectorEventLoop(self._sockets)
         self._thread = threading.Thread(target=self._loop.run_forever, name="api-server", daemon=True)
         self._thread.start()
         self.faults = Faults(self._soon)
@@ -113,6 +117,7 @@ class ApiServerDouble:
         """Stop for good and end the thread."""
         self.faults.clear()
         self.stop()
+        self._run(self._settle())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_DEADLINE_SECONDS)
         self._loop.close()
@@ -228,6 +233,13 @@ class ApiServerDouble:
         self._order(Cut())
         await runner.cleanup()
         await self._handler.abort_connections()
+
+    async def _settle(self) -> None:
+        """Let connections to nodes finish their farewell; only the loop's own socket stays."""
+        deadline = self._loop.time() + _FAREWELL_SECONDS
+        while len(self._sockets.get_map()) > 1 and self._loop.time() < deadline:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(_TURN_SECONDS)
+        await asyncio.sleep(_TURN_SECONDS)
 
     def _tls(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -43,6 +43,7 @@ from .watching import Bookmark, Cut, End, Watch
 _JSON: Final = "application/json"
 _BODIES: Final = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
 _PROXIED: Final = ("log", "exec", "attach", "portforward", "proxy")
+_TURNS: Final = 20
 _HEALTH: Final = ("/healthz", "/livez", "/readyz")
 
 
@@ -76,8 +77,10 @@ class Handler:
         """Close every connection that ever asked something, also those whose peer is slow to agree."""
         for transport in list(self._transports):
             transport.abort()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        for _ in range(
+            _TURNS
+        ):  # TLS tells its socket, which tells the protocol, each a turn of the loop later
+            await asyncio.sleep(0)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""
@@ -118,7 +121,7 @@ class Handler:
     def _user(self, request: web.Request) -> User:
         certificate = request.transport.get_extra_info("peercert") if request.transport else None
         authorization = request.headers.get("Authorization", "")
-        return user_of(certificate, authorization, self._tokens.users(), self._settings.now())
+        return user_of(certificate, authorization, self._tokens.find_user, self._settings.now())
 
     def _answer_path(self, request: web.Request, user: User) -> web.Response:
         self._authorizer.check_path(user, request.method.lower(), request.path)

@@ -150,7 +150,7 @@ def references(store: Store, node: str) -> Iterator[tuple[str, str, str]]:
 
     Pods that have ended count too, as long as they exist; mirror pods give access to nothing but themselves.
     """
-    for stored in store.all(resource("pods")):
+    for stored in store.each(resource("pods")):
         pod = stored.value
         if pod["spec"].get("nodeName") != node:
             continue
@@ -161,13 +161,13 @@ def references(store: Store, node: str) -> Iterator[tuple[str, str, str]]:
         yield from pod_references(pod, namespace)
         for claim in claims(pod):
             yield from _behind_claim(store, namespace, claim)
-    for stored in store.all(resource("volumeattachments")):
+    for stored in store.each(resource("volumeattachments")):
         if (stored.value.get("spec") or {}).get("nodeName") == node:
             yield "volumeattachments", "", stored.value["metadata"]["name"]
 
 
 def _behind_claim(store: Store, namespace: str, claim: str) -> Iterator[tuple[str, str, str]]:
-    for stored in store.all(resource("persistentvolumes")):
+    for stored in store.each(resource("persistentvolumes")):
         spec = stored.value.get("spec") or {}
         bound = spec.get("claimRef") or {}
         if (bound.get("namespace"), bound.get("name")) == (namespace, claim):

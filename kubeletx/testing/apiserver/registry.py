@@ -193,6 +193,8 @@ class Registry:
                 return nodes.change_node_status(old, new)
             case "events", "":
                 return event(new)
+            case "certificatesigningrequests", "":
+                return {**new, "spec": old["spec"], "status": old.get("status", {})}
             case "certificatesigningrequests", "approval":
                 return approved_by(old, new, self.settings)
             case _, "status":

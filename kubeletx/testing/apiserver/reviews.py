@@ -68,10 +68,10 @@ class Tokens:
                 return None
         return issued
 
-    def users(self) -> dict[str, User]:
-        """Tokens that the API server itself takes."""
-        valid = {token: self.find(token) for token in self._issued}
-        return {token: one.user for token, one in valid.items() if one and AUDIENCE in one.audiences}
+    def find_user(self, token: str) -> User | None:
+        """Who asks the API server itself with this token; None if it is not for that."""
+        issued = self.find(token)
+        return issued.user if issued is not None and AUDIENCE in issued.audiences else None
 
     def request(self, target: Target, body: Json) -> Json:
         """Answer a TokenRequest for a service account. Raises StatusError 404, 409 or 422."""

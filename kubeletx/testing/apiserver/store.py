@@ -11,7 +11,7 @@ Not safe for threads: everything runs in the server's event loop. Stored objects
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -85,6 +85,10 @@ class Store:
         for key in sorted(table):
             if not namespace or key[0] == namespace:
                 yield table[key]
+
+    def each(self, resource: Resource) -> Iterable[Stored]:
+        """Objects in no order."""
+        return self._tables.get(resource.plural, {}).values()
 
     def all_at(self, resource: Resource, revision: int, namespace: str = "") -> list[Stored] | None:
         """Objects as they were at an earlier revision; None when that is forgotten."""

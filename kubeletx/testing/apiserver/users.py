@@ -9,7 +9,7 @@ apiserver, pkg/authentication/request/{x509,bearertoken,anonymous}.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -43,7 +43,10 @@ ANONYMOUS: Final = User(name="system:anonymous", groups=("system:unauthenticated
 
 
 def user_of(
-    certificate: Mapping[str, Any] | None, authorization: str, tokens: Mapping[str, User], now: datetime
+    certificate: Mapping[str, Any] | None,
+    authorization: str,
+    find_token: Callable[[str], User | None],
+    now: datetime,
 ) -> User:
     """The user of a request. `certificate` is what the TLS layer knows of the peer. Raises StatusError 401."""
     if certificate:
@@ -51,7 +54,7 @@ def user_of(
     if not authorization:
         return ANONYMOUS
     scheme, _, token = authorization.partition(" ")
-    found = tokens.get(token.strip()) if scheme.lower() == "bearer" else None
+    found = find_token(token.strip()) if scheme.lower() == "bearer" else None
     if found is None:
         raise unauthorized()
     return found

@@ -123,9 +123,3 @@ def test_what_the_signers_refuse_has_failed(
     assert conditions(made) == ["Approved", "Failed"]
     assert problem in made["status"]["conditions"][1]["message"]
     assert "certificate" not in made["status"]
-
-
-def test_no_request_at_all_is_invalid(api: ApiServerDouble) -> None:
-    with pytest.raises(StatusError) as error:
-        ask(api.admin, b"nothing")
-    assert error.value.code == 422
