@@ -47,6 +47,7 @@ _NO_TIME_CHECK: Final = (
 _DEADLINE_SECONDS: Final = 60.0
 _FAREWELL_SECONDS: Final = 2.0
 _TURN_SECONDS: Final = 0.002
+_STOP_SECONDS: Final = 0.05  # then running requests are cancelled; 0 would wait for them without an end
 _MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 
 T = TypeVar("T")
@@ -221,7 +222,9 @@ class ApiServerDouble:
             return
         app = web.Application(client_max_size=_MAX_BODY_BYTES)
         app.router.add_route("*", "/{path:.*}", self._handler.handle)
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.0)
+        self._runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, shutdown_timeout=_STOP_SECONDS
+        )
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self._port, ssl_context=self._tls(), reuse_address=True)
         await site.start()

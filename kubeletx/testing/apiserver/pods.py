@@ -218,6 +218,12 @@ def _containers(spec: Json) -> list[Json]:
 def _complete_containers(spec: Json) -> None:
     for container in [*_containers(spec), *spec.get("ephemeralContainers", [])]:
         container.setdefault("resources", {})
+        for variable in container.get("env", []):
+            if reference := (variable.get("valueFrom") or {}).get("resourceFieldRef"):
+                reference.setdefault("divisor", "0")
+    for volume in spec.get("volumes", []):
+        if "hostPath" in volume:
+            volume["hostPath"].setdefault("type", "")
 
 
 def _set_account_fields(spec: Json) -> None:

@@ -16,6 +16,7 @@ import msgspec
 
 from . import deletion, nodes, patches, pods
 from .csr import approved_by, sign_if_approved, strip_new_request
+from .defaults import check_lease, new_service, new_volume
 from .errors import (
     Json,
     StatusError,
@@ -91,8 +92,6 @@ class Registry:
         """Replace an object; the second value says whether it was created. Raises StatusError."""
         if self.store.find(target.resource, target.key) is None and not target.subresource:
             if target.resource.plural not in _CREATED_BY_PUT:
-                raise not_found(target.resource, target.name)
-            if _checked(target.resource, body).get("metadata", {}).get("resourceVersion"):
                 raise not_found(target.resource, target.name)
             return self.create(target, body, admit), True
         old = self.get(target)
@@ -191,6 +190,8 @@ class Registry:
                 return nodes.change_node(old, new)
             case "nodes", "status":
                 return nodes.change_node_status(old, new)
+            case "leases", "":
+                return check_lease(new)
             case "events", "":
                 return event(new)
             case "certificatesigningrequests", "":
@@ -218,6 +219,12 @@ class Registry:
                 return _new_secret(made)
             case "events":
                 return _new_event(made)
+            case "services":
+                return new_service(made, self.store)
+            case "persistentvolumes" | "persistentvolumeclaims":
+                return new_volume(made)
+            case "leases":
+                return check_lease(made)
             case _ if of.status_subresource:
                 return {**made, "status": {}}
             case _:

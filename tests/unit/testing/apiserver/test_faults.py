@@ -118,6 +118,17 @@ def test_objects_outlive_a_stop_on_the_same_port(api: ApiServerDouble) -> None:
     assert api.admin.get("configmaps", "one", "default")["metadata"]["name"] == "one"
 
 
+async def test_a_frozen_server_can_be_stopped(api: ApiServerDouble) -> None:
+    async with watching(api):
+        api.faults.freeze()
+        asked = asyncio.create_task(asyncio.to_thread(api.admin.list, "nodes"))
+        while not api.requests.all(path="/nodes"):
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(api.stop)
+        with pytest.raises((OSError, http.client.HTTPException)):
+            await asked
+
+
 async def test_an_older_backup_turns_the_counter_back_and_cuts_watches(api: ApiServerDouble) -> None:
     backup = api.backup()
     make(api, "one")
