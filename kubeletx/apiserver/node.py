@@ -155,6 +155,7 @@ class ApiNode:
             )
             try:
                 found = await self._client.create(NODES.path(), fresh, Node)
+                self._reported_at = self._clock.monotonic()
                 log.info("Registered node", node=self._name)
             except AlreadyExists:
                 found = await self._client.get(path, Node)

@@ -48,6 +48,8 @@ class _Wanted(msgspec.Struct):
     status: PodStatus
     runtime: str = ""
     is_gone: bool = False
+    is_forced: bool = False
+    """Somebody ended it on the node for all sources (DECISIONS 11)."""
 
 
 class _Told(msgspec.Struct, frozen=True):
@@ -91,6 +93,7 @@ class StatusReporter:
             self._wanted[desired.uid] = _Wanted(status, str(facts.runtime or ""))
         elif known is not None:
             known.is_gone = True
+            known.is_forced = desired.deletion is not None and desired.deletion.force
         self._put(desired.uid)
 
     def api_changed(self, pod: Pod, is_there: bool) -> None:
@@ -195,8 +198,10 @@ class StatusReporter:
         self._told[uid] = _Told(wanted.status, await self._client.patch(path, patch, Pod))
 
     def _may_delete(self, pod: Pod, wanted: _Wanted | None) -> bool:
-        if pod.metadata.deletion_timestamp is None or self._is_here(pod.uid):
+        if self._is_here(pod.uid):
             return False
+        if pod.metadata.deletion_timestamp is None:
+            return wanted is not None and wanted.is_gone and wanted.is_forced
         return wanted is None or wanted.is_gone
 
     # --- queue ---

@@ -27,7 +27,7 @@ from kubeletx.pods.progress import newest
 from kubeletx.pods.recovery import UNKNOWN_SOURCE
 from kubeletx.pods.roles import ephemeral_units, init_units, regular_units
 from kubeletx.pods.services import PodServices
-from kubeletx.pods.sources import APPLIED
+from kubeletx.pods.sources import API, APPLIED
 from kubeletx.pods.worker import PodWorker
 from kubeletx.runtimes.handle import RuntimeHandle
 from kubeletx.server.views import ApplyResult, DeleteOptions, LogOptions, PodChange, PodTarget
@@ -106,8 +106,8 @@ class PodBackend:
         for life in others:
             if not (life.is_going or self._manager.is_orphan(life.uid) or (force and grace == 0)):
                 raise Conflict(
-                    f"pod {target.ref} comes from source {life.source!r} and would be made again; remove it "
-                    f"there (static pods: delete the manifest file)"
+                    f"pod {target.ref} comes from source {life.source!r} and would be made again; remove it there "
+                    f"({'use kubectl delete' if life.source == API else 'static pods: delete the manifest file'})"
                 )
         if len(others) < len(lives):
             await self._applied.delete(target.namespace, target.name, grace_seconds=grace, force=force)

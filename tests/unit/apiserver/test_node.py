@@ -1,0 +1,192 @@
+"""The Node object and its lease in an API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kubeletx.api import NotFound
+from kubeletx.apiserver.lease import NodeLease
+from kubeletx.apiserver.node import ApiNode, NodePolicy
+from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
+from kubeletx.kube.client.resources import NODES
+from kubeletx.kube.core import ObjectMeta
+from kubeletx.kube.node import Node, NodeCondition, NodeStatus, Taint
+from kubeletx.runtimes.clock import SystemClock
+from kubeletx.testing.apiserver import ApiServerDouble
+
+GUARD_SECONDS = 60
+NAME = "self"
+LABELS = {"kubernetes.io/hostname": NAME, "runtime.kubeletx.io/one": "ready"}
+
+
+def wanted(ready: str = "True", **labels: str) -> Node:
+    """The node as it stands."""
+    return Node(
+        metadata=ObjectMeta(name=NAME, uid=NAME, labels={**LABELS, **labels}),
+        status=NodeStatus(
+            capacity={"cpu": "2"}, conditions=(NodeCondition(type="Ready", status=ready, reason="Because"),)
+        ),
+    )
+
+
+class Around:
+    """An `ApiNode` at work against the double; `now` is what it is told to report."""
+
+    def __init__(self, api: ApiServerDouble, **policy: Any) -> None:
+        self.api = api
+        self.now = wanted()
+        self.changed = asyncio.Event()
+        clock = SystemClock()
+        self.client = KubeClient(load_kubeconfig(api.node_kubeconfig(NAME)), clock=clock)
+        self.node = ApiNode(
+            self.client, NAME, self._watch, clock=clock, policy=NodePolicy(update_seconds=3600, **policy)
+        )
+        self.lease = NodeLease(self.client, NAME, clock=clock)
+        self.reflector = Reflector(
+            self.client, NODES, Node, self.node, clock=clock, field_selector=f"metadata.name={NAME}"
+        )
+
+    async def _watch(self) -> AsyncIterator[Node]:
+        while True:
+            yield self.now
+            await self.changed.wait()
+            self.changed.clear()
+
+    def become(self, node: Node) -> None:
+        """Something changed."""
+        self.now = node
+        self.changed.set()
+
+    def seen(self) -> dict[str, Any]:
+        """The Node as the API server has it; empty: there is none."""
+        items = self.api.admin.list("nodes")["items"]
+        return items[0] if items else {}
+
+    def ready(self) -> str:
+        """Status of its condition Ready."""
+        conditions = self.seen().get("status", {}).get("conditions", [])
+        return next((one["status"] for one in conditions if one["type"] == "Ready"), "")
+
+
+@pytest.fixture
+async def run() -> AsyncIterator[Callable[[Around], None]]:
+    tasks: list[asyncio.Task[None]] = []
+    clients: list[KubeClient] = []
+
+    def begin(around: Around) -> None:
+        clients.append(around.client)
+        tasks.append(asyncio.create_task(around.reflector.run()))
+        tasks.append(asyncio.create_task(around.node.run()))
+
+    async with asyncio.timeout(GUARD_SECONDS):
+        yield begin
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for client in clients:
+        await client.close()
+
+
+async def until(is_so: Callable[[], Any]) -> None:
+    while not is_so():
+        await asyncio.sleep(0.01)
+
+
+Begin = Callable[[Around], None]
+
+
+async def test_a_node_registers_with_labels_and_taints_and_reports_changes(
+    api: ApiServerDouble, run: Begin
+) -> None:
+    around = Around(api, taints=(Taint(key="a", effect="NoSchedule"),))
+    run(around)
+    await until(lambda: around.ready() == "True")
+    assert {"key": "a", "effect": "NoSchedule"} in around.seen()["spec"]["taints"]
+    around.become(
+        wanted("False", **{"runtime.kubeletx.io/one": "notready", "runtime.kubeletx.io/two": "ready"})
+    )
+    await until(lambda: around.ready() == "False")
+    await until(lambda: "runtime.kubeletx.io/two" in around.seen()["metadata"]["labels"])
+    around.become(wanted("False"))
+    await until(lambda: "runtime.kubeletx.io/two" not in around.seen()["metadata"]["labels"])
+
+
+async def test_a_node_that_is_there_keeps_what_others_gave_it(api: ApiServerDouble, run: Begin) -> None:
+    labels = {"kubernetes.io/hostname": "old", "zone": "b", "runtime.kubeletx.io/gone": "ready"}
+    api.admin.create("nodes", {"metadata": {"name": NAME, "labels": labels}, "spec": {"unschedulable": True}})
+    around = Around(api, taints=(Taint(key="a", effect="NoSchedule"),))
+    run(around)
+    await until(lambda: around.ready() == "True")
+    await until(lambda: around.seen()["metadata"]["labels"] == {**LABELS, "zone": "b"})
+    assert around.seen()["spec"]["unschedulable"] is True
+    assert "a" not in [taint["key"] for taint in around.seen()["spec"].get("taints", [])]
+
+
+async def test_a_deleted_node_and_one_that_a_controller_gave_up_come_back(
+    api: ApiServerDouble, run: Begin
+) -> None:
+    around = Around(api)
+    run(around)
+    await until(lambda: around.ready() == "True")
+    uid = around.seen()["metadata"]["uid"]
+    api.admin.delete("nodes", NAME)
+    await until(lambda: around.ready() == "True" and around.seen()["metadata"]["uid"] != uid)
+    given_up = {
+        "status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}
+    }
+    api.admin.patch("nodes", NAME, given_up, subresource="status")
+    await until(lambda: around.ready() == "True")
+
+
+async def test_a_node_that_may_not_register_waits_for_somebody_who_does(
+    api: ApiServerDouble, run: Begin
+) -> None:
+    around = Around(api, register=False)
+    run(around)
+    await until(lambda: api.requests.all(user=f"system:node:{NAME}", path=f"/nodes/{NAME}"))
+    assert around.seen() == {}
+    api.admin.create("nodes", {"metadata": {"name": NAME}})
+    await until(lambda: around.ready() == "True")
+
+
+async def test_a_node_at_rest_sends_nothing(api: ApiServerDouble, run: Begin) -> None:
+    around = Around(api)
+    run(around)
+    await until(
+        lambda: around.ready() == "True" and "runtime.kubeletx.io/one" in around.seen()["metadata"]["labels"]
+    )
+    await asyncio.sleep(0.1)
+    api.requests.clear()
+    around.become(replace(around.now))
+    await asyncio.sleep(0.2)
+    assert [one.method for one in api.requests.all(user=f"system:node:{NAME}")] == []
+
+
+async def test_the_lease_is_made_renewed_and_found_again(api: ApiServerDouble) -> None:
+    around = Around(api)
+    api.admin.create("nodes", {"metadata": {"name": NAME}})
+    around.lease.owned_by(around.seen()["metadata"]["uid"])
+
+    def seen() -> dict[str, Any]:
+        found: dict[str, Any] = api.admin.get("leases", NAME, namespace="kube-node-lease")
+        return found
+
+    try:
+        await around.lease.renew()
+        first = seen()
+        assert (first["spec"]["holderIdentity"], first["spec"]["leaseDurationSeconds"]) == (NAME, 40)
+        assert [one["kind"] for one in first["metadata"]["ownerReferences"]] == ["Node"]
+        await around.lease.renew()
+        assert seen()["spec"]["renewTime"] > first["spec"]["renewTime"]
+        api.admin.delete("leases", NAME, namespace="kube-node-lease")
+        with pytest.raises(NotFound):
+            await around.lease.renew()
+        await around.lease.renew()
+        assert seen()["spec"]["holderIdentity"] == NAME
+    finally:
+        await around.client.close()
