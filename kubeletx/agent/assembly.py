@@ -176,7 +176,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
         classes = RuntimeClasses(config.runtimes.classes)
         link = make_link(config, reporter.name, classes, clock)
         if link is not None:
-            stack.push_async_callback(link.client.close)
+            stack.push_async_callback(link.close)
         objects = {API: link.objects} if link is not None else {}
         registry = RuntimeRegistry(
             kinds=plugins.kinds,

@@ -17,6 +17,7 @@ from kubeletx.apiserver.node import ApiNode, NodePolicy
 from kubeletx.apiserver.pods import ApiPods
 from kubeletx.apiserver.rotation import CertificateRotation
 from kubeletx.apiserver.status import StatusReporter
+from kubeletx.apiserver.taints import TypeTaints
 from kubeletx.kube.client import Reflector
 from kubeletx.kube.client.resources import NODES, PODS
 from kubeletx.kube.core import Pod
@@ -43,6 +44,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     statuses: StatusReporter
     mirrors: Mirrors
     server_rotation: CertificateRotation | None
+    taints: TypeTaints | None
     events: EventReporter
     pod_reflector: Reflector[Pod]
     node_reflector: Reflector[Node]
@@ -58,12 +60,13 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
     def _start(self, group: asyncio.TaskGroup, clock: Clock) -> None:
         """Each in a task of its own; one that fails with a bug starts again."""
-        rotations = {
+        perhaps = {
             "client-certificate": self.link.client_rotation,
             "server-certificate": self.server_rotation,
+            "taints": self.taints,
         }
         for name, run in (
-            *((name, rotation.run) for name, rotation in rotations.items() if rotation is not None),
+            *((name, part.run) for name, part in perhaps.items() if part is not None),
             ("node", self.node.run),
             ("node-watch", self.node_reflector.run),
             ("node-lease", self._renew_lease),
@@ -143,6 +146,10 @@ def make_cluster(
         ),
     )
     node.subscribe(mirrors.node_changed)
+    taints = None
+    if link.taint_client is not None:
+        taints = TypeTaints(link.taint_client, watch_node, clock=clock)
+        node.subscribe(taints.node_changed)
     node.subscribe(lambda found: lease.owned_by(found.metadata.uid if found is not None else ""))
     link.connect(manager, node)
     return Cluster(
@@ -152,6 +159,7 @@ def make_cluster(
         lease=lease,
         statuses=statuses,
         mirrors=mirrors,
+        taints=taints,
         server_rotation=server_rotation(
             config, client, Subject(node_name=node_name, dns_names=(node_name,), addresses=addresses), clock
         ),

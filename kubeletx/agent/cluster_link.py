@@ -13,7 +13,7 @@ from kubeletx.apiserver.node import ApiNode
 from kubeletx.apiserver.objects import ApiObjects
 from kubeletx.apiserver.rotation import CertificateRotation
 from kubeletx.apiserver.runtime_classes import RuntimeClasses
-from kubeletx.kube.client import KubeClient, Reflector
+from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
 from kubeletx.kube.client.resources import RUNTIME_CLASSES
 from kubeletx.kube.node import Node
 from kubeletx.kube.objects import RuntimeClass
@@ -32,8 +32,15 @@ class ClusterLink(msgspec.Struct, frozen=True, kw_only=True):
     client: KubeClient
     found: NodeAccess
     client_rotation: CertificateRotation | None
+    taint_client: KubeClient | None
     objects: ApiObjects
     class_reflector: Reflector[RuntimeClass]
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.client.close()
+        if self.taint_client is not None:
+            await self.taint_client.close()
 
     def connect(self, manager: PodManager, node: ApiNode) -> None:
         """Tell pods about what changes, and volumes about the node's labels."""
@@ -63,15 +70,21 @@ def make_link(
     if settings.kubeconfig is None:
         return None
     found = node_access(config, settings.kubeconfig, node_name, clock)
+    agent = f"kubeletx/{kubeletx.__version__}"
     client = KubeClient(
         found.access,
         clock=clock,
-        user_agent=f"kubeletx/{kubeletx.__version__}",
+        user_agent=agent,
         throttle=TokenBucket(clock, settings.qps, settings.burst).take,
     )
     return ClusterLink(
         client=client,
         found=found,
+        taint_client=None
+        if settings.taint_kubeconfig is None
+        else KubeClient(
+            load_kubeconfig(settings.taint_kubeconfig), clock=clock, user_agent=f"{agent} taints"
+        ),
         client_rotation=client_rotation(config, found, client, node_name, clock),
         objects=ApiObjects(client, node_name, clock=clock),
         class_reflector=Reflector(client, RUNTIME_CLASSES, RuntimeClass, classes, clock=clock),

@@ -77,6 +77,8 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
     """The client certificate is asked for anew after 70 to 90 % of its life."""
     server_tls_bootstrap: bool = False
     """The certificate of the kubelet's API comes from the cluster too; somebody must approve it."""
+    taint_kubeconfig: Path | None = None
+    """Who may change the node's taints, which a node itself may not; None: they stay as they were registered."""
     register_node: bool = True
     register_with_taints: tuple[Taint, ...] = ()
     """At registration only; a node may not change its taints later."""

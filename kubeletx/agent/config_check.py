@@ -58,6 +58,9 @@ def _cluster(config: AgentConfig) -> Iterator[InvalidConfig]:
             "is set without a kubeconfig to write",
             "set --kubeconfig too",
         )
+    if cluster.taint_kubeconfig is not None and cluster.kubeconfig is None:
+        problem = "is set without a kubeconfig of the node"
+        yield _error(config, "cluster.taint_kubeconfig", problem, "set --kubeconfig too")
 
 
 def _node(config: AgentConfig) -> Iterator[InvalidConfig]:

@@ -90,6 +90,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
             "Make the Node object in the API server; false: somebody else does."),
     Setting("cluster.register_with_taints", "registerWithTaints", "register-with-taints", Taints(),
             "Taints of the Node when it is registered, as key=value:effect,..."),
+    Setting("cluster.taint_kubeconfig", "kubeletx.taintKubeconfig", "taint-kubeconfig", PathKind(),
+            "Lets the taints of workload types without a ready runtime follow readiness (deploy/taints.yaml)."),
     Setting("cluster.report_seconds", "nodeStatusReportFrequency", "node-status-report-frequency",
             Duration(zero_means=300.0), "How often node status is sent when nothing changes."),
     Setting("cluster.lease_seconds", "nodeLeaseDurationSeconds", "", Integer(low=1),

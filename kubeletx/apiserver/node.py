@@ -26,7 +26,7 @@ from kubeletx.kube.client.backoff import Backoff
 from kubeletx.kube.client.resources import NODES
 from kubeletx.kube.core import ObjectMeta
 from kubeletx.kube.meta import is_older
-from kubeletx.kube.node import Node, NodeSpec, Taint
+from kubeletx.kube.node import Node, Taint
 
 from .node_patch import map_patch, status_patch
 
@@ -151,7 +151,7 @@ class ApiNode:
             fresh = replace(
                 wanted,
                 metadata=replace(wanted.metadata, uid="", creation_timestamp=None),
-                spec=NodeSpec(provider_id=wanted.spec.provider_id, taints=self._policy.taints),
+                spec=replace(wanted.spec, taints=(*self._policy.taints, *wanted.spec.taints)),
             )
             try:
                 found = await self._client.create(NODES.path(), fresh, Node)

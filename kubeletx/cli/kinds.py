@@ -55,7 +55,8 @@ def _watch_pods(agent: AgentClient) -> Watch:
         yield change.type, change.object
 
 
-def _runtimes(agent: AgentClient) -> tuple[Sequence[RuntimeView], Sequence[str]]:
+def list_runtimes(agent: AgentClient) -> tuple[Sequence[RuntimeView], Sequence[str]]:
+    """All runtimes in their order."""
     return agent.get("/v1/runtimes", _Items).items, ()
 
 
@@ -144,7 +145,7 @@ KINDS: Final = (
         "runtimes",
         ("rt",),
         columns.RUNTIME,
-        _runtimes,
+        list_runtimes,
         lambda item, now: [columns.runtime_row(item, now)],
         lambda item: str(item.name),
         ("kubeletx.io/v1", "RuntimeList"),

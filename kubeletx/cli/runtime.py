@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from kubeletx.agent.config_kinds import parse_duration
-from kubeletx.server.views import Progress, RuntimeAddition, RuntimeView
+from kubeletx.server.views import Progress, RuntimeAddition, RuntimeDetail, RuntimeView
 
 from .booleans import Group, boolean
 from .client import AgentClient
@@ -93,6 +93,22 @@ def describe(agent: AgentClient, names: tuple[str, ...], output: str | None) -> 
     from .describe import describe_runtimes
 
     return describe_runtimes(agent, names, output)
+
+
+@runtime.command()
+@with_agent
+def manifests(agent: AgentClient) -> int:
+    """Print a RuntimeClass for every runtime, for 'kubectl apply -f -'."""
+    from .kinds import list_runtimes
+    from .printers import to_yaml
+    from .runtime_manifests import runtime_classes
+
+    listed, _ = list_runtimes(agent)
+    classes, notes = runtime_classes([agent.get(_path(one.name), RuntimeDetail) for one in listed])
+    for note in notes:
+        click.echo(f"Warning: {note}", err=True)
+    click.echo("\n---\n".join(to_yaml(one) for one in classes))
+    return ExitCode.OK
 
 
 @runtime.command("list")

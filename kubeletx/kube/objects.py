@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import field
 
+from .core import Toleration
 from .meta import ApiStruct, ObjectMeta, constant
 from .volumes import HostPathVolumeSource, NFSVolumeSource
 
@@ -130,6 +131,19 @@ class PersistentVolume(ApiStruct, frozen=True, kw_only=True):
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
 
 
+class Overhead(ApiStruct, frozen=True, kw_only=True):
+    """What a pod of the class needs beside its containers, by resource."""
+
+    pod_fixed: dict[str, str] = {}
+
+
+class Scheduling(ApiStruct, frozen=True, kw_only=True):
+    """Where pods of the class may go."""
+
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+
+
 class RuntimeClass(ApiStruct, frozen=True, kw_only=True):
     """A name for a runtime handler."""
 
@@ -137,6 +151,8 @@ class RuntimeClass(ApiStruct, frozen=True, kw_only=True):
     kind: str = constant("RuntimeClass")
     metadata: ObjectMeta = ObjectMeta()
     handler: str = ""
+    overhead: Overhead | None = None
+    scheduling: Scheduling | None = None
 
 
 class BoundObjectReference(ApiStruct, frozen=True, kw_only=True):

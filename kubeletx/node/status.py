@@ -29,6 +29,7 @@ from .capacity import NodeResources, allocatable, missing_resources, read_capaci
 from .identity import detect_node_ips, node_addresses, node_name
 from .info import architecture, read_system_info
 from .readiness import NodeFacts, Policy, Pressure, RuntimeFacts, node_conditions
+from .taints import type_taints
 
 NO_PRESSURE = Pressure()
 MAX_IMAGES = 50
@@ -124,7 +125,9 @@ class NodeReporter:
                 annotations=runtime_versions(runtimes),
                 creation_timestamp=self._created_at,
             ),
-            spec=NodeSpec(provider_id=plan.provider_id),
+            spec=NodeSpec(
+                provider_id=plan.provider_id, taints=type_taints(runtime.facts for runtime in runtimes)
+            ),
             status=NodeStatus(
                 capacity=resource_list(self.capacity),
                 allocatable=resource_list(self.allocatable),

@@ -1,0 +1,28 @@
+"""The taints that say which workload types have no ready runtime: a pure rule (DECISIONS 27).
+
+A taint keeps away every pod that does not tolerate it, whatever its type. So only the type that pods have without
+saying so, container, gets NoSchedule; a node whose machines cannot run is merely avoided (PreferNoSchedule), and goes
+on taking containers. Printed RuntimeClasses select nodes by the runtime's label, which is exact, and tolerate the
+taints of other types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..api import CONTAINER, names
+from ..kube.node import Taint
+from .readiness import NEVER_ASKED, RuntimeFacts, types_without_runtime
+
+
+def type_taint(workload_type: str) -> Taint:
+    """The taint of a type without a ready runtime."""
+    effect = "NoSchedule" if workload_type == CONTAINER else "PreferNoSchedule"
+    return Taint(key=names.WORKLOAD_TAINT_PREFIX + workload_type, value=names.NO_READY_RUNTIME, effect=effect)
+
+
+def type_taints(runtimes: Iterable[RuntimeFacts]) -> tuple[Taint, ...]:
+    """Those due now, in the order listed; a type with a runtime that was not asked yet has none."""
+    runtimes = tuple(runtimes)
+    unknown = {one.workload_type for one in runtimes if one.state.reason == NEVER_ASKED}
+    return tuple(type_taint(type_) for type_ in types_without_runtime(runtimes) if type_ not in unknown)
