@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import pytest
 from survival import until
 
 from kubeletx.testing.apiserver import ApiClient, ApiServerDouble, StatusError
 from kubeletx.testing.lab import PrivateAgent, image_ref
-from kubeletx.testing.lab.kube_apiserver import KubeApiServer
+from kubeletx.testing.lab.kube_apiserver import KubeApiServer, missing_binaries
 
 Json = dict[str, Any]
 ApiServer = ApiServerDouble | KubeApiServer
 KUBECTL = "application/strategic-merge-patch+json"
+API_SERVERS = ("double", pytest.param("kube-apiserver", marks=pytest.mark.apiserver))
+"""What a fixture is parametrised with whose value comes from `running_api`."""
 
 _NUMBERS = itertools.count(1)
+
+
+def running_api(kind: str, directory: Path) -> Iterator[ApiServer]:
+    """An API server, ended afterwards; the test is skipped where there is no real one."""
+    if kind == "double":
+        with ApiServerDouble(directory) as double:
+            yield double
+        return
+    if why := missing_binaries():
+        pytest.skip(why)
+    with KubeApiServer(directory) as real:
+        yield real
 
 
 class ClusterNode:

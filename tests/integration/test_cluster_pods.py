@@ -8,30 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from clusters import ApiServer, ClusterNode, cluster_agent, condition, main_status
+from clusters import (
+    API_SERVERS,
+    ApiServer,
+    ClusterNode,
+    cluster_agent,
+    condition,
+    main_status,
+    running_api,
+)
 from survival import holds, until
 
-from kubeletx.testing.apiserver import ApiServerDouble
 from kubeletx.testing.lab import Lab, PrivateAgent
-from kubeletx.testing.lab.kube_apiserver import KubeApiServer, missing_binaries
 
 MakeAgent = Callable[..., PrivateAgent]
 
 
-@pytest.fixture(
-    scope="module", params=["double", pytest.param("kube-apiserver", marks=pytest.mark.apiserver)]
-)
+@pytest.fixture(scope="module", params=API_SERVERS)
 def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     """An API server for all tests of this file."""
-    directory = tmp_path_factory.mktemp("api")
-    if request.param == "double":
-        with ApiServerDouble(directory) as double:
-            yield double
-        return
-    if why := missing_binaries():
-        pytest.skip(why)
-    with KubeApiServer(directory) as real:
-        yield real
+    yield from running_api(request.param, tmp_path_factory.mktemp("api"))
 
 
 @pytest.fixture
