@@ -68,7 +68,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         for name, run in (
             *((name, part.run) for name, part in perhaps.items() if part is not None),
             ("node", self.node.run),
-            ("node-watch", self.node_reflector.run),
+            ("node-watch", self._follow_node),
             ("node-lease", self._renew_lease),
             ("pods", self._follow_pods),
             ("pod-status", self.statuses.run),
@@ -79,6 +79,11 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         ):
             task = f"api-{name}"
             group.create_task(supervise(task, run, clock), name=task)
+
+    async def _follow_node(self) -> None:
+        """A list from before the registration would look like a deletion."""
+        await self.node.registered.wait()
+        await self.node_reflector.run()
 
     async def _renew_lease(self) -> None:
         """A lease goes with its Node, so it is made after it."""

@@ -19,6 +19,7 @@ from kubeletx.node.readiness import RUNTIME_CONDITION_PREFIX
 
 _OTHERS = frozenset({"volumesAttached", "phase", "config"})
 _REPLACED = frozenset({"addresses"})
+_LISTS = frozenset({"addresses", "declaredFeatures", "images", "runtimeHandlers", "volumesInUse"})
 _MAPS = frozenset({"capacity", "allocatable"})
 
 
@@ -32,6 +33,8 @@ def status_patch(
         if before.get(field) == after.get(field):
             continue
         value = after.get(field)
+        if value is None and field not in _LISTS:
+            continue  # the API server fills in what nobody says
         if field in _REPLACED and value:
             value = [*value, {"$patch": "replace"}]
         elif field in _MAPS and isinstance(value, dict):

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from api_connections import connections
 
 from kubeletx.api import InvalidPod, PodUid, RuntimeName
 from kubeletx.apiserver.pods import ApiPods
@@ -109,6 +110,7 @@ async def node(api: ApiServerDouble) -> AsyncIterator[Node]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await one.client.close()
+        await until(lambda: not connections(api))  # TLS says good-bye first
 
 
 async def until(is_so: Callable[[], Any]) -> None:
