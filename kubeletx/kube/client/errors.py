@@ -6,7 +6,7 @@ Source: meta/v1 Status and its reasons; apimachinery, pkg/api/errors.
     401, 403          PermissionDenied
     404               NotFound
     409 AlreadyExists AlreadyExists
-    409               Conflict          another version, or another uid
+    409               Conflict          another version, or another uid (422 with metadata.uid as its cause)
     410               Expired           the version is older than what the server remembers
     429               TooManyRequests   with the time that it asks us to wait
     5xx and the rest  Unavailable
@@ -87,6 +87,10 @@ def error_of(code: int, status: Status, what: str, *, retry_after: str = "") -> 
     details = status.details or StatusDetails()
     if any(cause.reason == _TOO_LARGE for cause in details.causes):
         return Expired(text, reason=_TOO_LARGE)
+    if any(cause.field == "metadata.uid" for cause in details.causes):
+        return Conflict(
+            text, reason=status.reason or None
+        )  # a patch for an object that is no longer this one
     match code:
         case 400 | 422:
             return Internal(text, reason=status.reason or None)
