@@ -96,7 +96,9 @@ async def test_pods_end_with_a_runtime_that_is_removed_by_force_and_others_go_on
         await node.registry.remove("one", force=True)
         manager.end_on("one", force=True)
         await node.until(lambda: node.alive("two") == ["free/c0", "other/c0"])
-        waiting = manager.workers[PodUid("uid-named")].facts.waiting
+        named = PodUid("uid-named")
+        await node.until(lambda: named in manager.workers and manager.workers[named].facts.waiting)
+        waiting = manager.workers[named].facts.waiting
         assert waiting is not None
         assert waiting.reason == "RuntimeNotFound"
         assert node.registry.bound_uids("one") == ()
