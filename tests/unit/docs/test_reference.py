@@ -69,6 +69,7 @@ def test_every_label_and_annotation_is_there() -> None:
 REASON = re.compile(r"[A-Z][a-z]+(?:[A-Z][A-Za-z]*)+|OOMKilled")
 NO_REASONS = {
     "AdmissionNode",
+    "AnonPages",
     "BlockDevice",
     "CharDevice",
     "ClusterFirst",
@@ -80,6 +81,8 @@ NO_REASONS = {
     "FieldPath",
     "FileOrCreate",
     "FreeDiskSpaceFailed",
+    "MemFree",
+    "SwapFree",
     "HostToContainer",
     "HugePages",
     "IfNotPresent",
