@@ -27,6 +27,9 @@ log = structlog.get_logger(__name__)
 WAIT_SECONDS = 5.0
 """How long a first answer is waited for."""
 
+LISTS_AT_ONCE = 8
+"""After a restart all pods ask together; each new connection takes much memory until it rests."""
+
 Content = ConfigMap | Secret
 
 
@@ -124,6 +127,7 @@ class FollowedObjects:
         self._clock = clock
         self._followed: dict[Key, _Followed] = {}
         self._group: asyncio.TaskGroup | None = None
+        self._turns = asyncio.Semaphore(LISTS_AT_ONCE)
 
     @property
     def keys(self) -> frozenset[Key]:
@@ -190,6 +194,7 @@ class FollowedObjects:
             clock=self._clock,
             namespace=one.key.namespace,
             field_selector=f"metadata.name={one.key.name}",
+            turns=self._turns,
         )
         one.begin(self._group, reflector)
 

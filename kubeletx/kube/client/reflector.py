@@ -18,6 +18,7 @@ Source: client-go, tools/cache/reflector.go; Kubernetes API concepts, "Efficient
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator, Sequence
 from typing import Generic, Protocol, TypeVar
@@ -94,9 +95,13 @@ class Reflector(Generic[T]):
         clock: Clock,
         namespace: str = "",
         field_selector: str = "",
+        turns: asyncio.Semaphore | None = None,
         draw: random.Random | None = None,
     ) -> None:
-        """`namespace` empty: of all. `field_selector`: such as ``spec.nodeName=one``."""
+        """`namespace` empty: of all. `field_selector`: such as ``spec.nodeName=one``.
+
+        `turns`: how many of those that share it may list at once, for hundreds that begin together.
+        """
         self._client = client
         self._path = resource.path(namespace)
         self._what = resource.plural
@@ -105,6 +110,7 @@ class Reflector(Generic[T]):
         self._sink = sink
         self._clock = clock
         self._query = {"fieldSelector": field_selector} if field_selector else {}
+        self._turns = turns if turns is not None else contextlib.nullcontext()
         self._random = draw or random.Random()
         self._backoff = Backoff(draw=self._random)
         self._version = ""
@@ -145,12 +151,13 @@ class Reflector(Generic[T]):
 
     async def _list(self, version: str) -> None:
         """Give the sink the whole set. `version` empty: the newest; "0": any; else one not older."""
-        try:
-            items, unreadable, found = await self._pages(version, paged=not version)
-        except Expired:
-            if version:
-                raise
-            items, unreadable, found = await self._pages(version, paged=False)
+        async with self._turns:
+            try:
+                items, unreadable, found = await self._pages(version, paged=not version)
+            except Expired:
+                if version:
+                    raise
+                items, unreadable, found = await self._pages(version, paged=False)
         self._sink.replace(items, unreadable)
         self._version = found
         self._problem = ""

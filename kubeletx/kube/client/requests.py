@@ -20,6 +20,7 @@ import structlog
 from kubeletx.api import Clock, InvalidConfig, PermissionDenied, TimedOut, Unavailable
 
 from .access import ClusterAccess
+from .buffers import shrink
 from .credentials import Credentials
 from .errors import error_of, parse_status
 
@@ -137,6 +138,8 @@ class KubeClient:
     ) -> AsyncIterator[aiohttp.StreamReader]:
         """The body as it comes, without a deadline but for the first answer."""
         async with self._send("GET", path, params, None, {}, first_seconds=REQUEST_SECONDS) as response:
+            if response.connection is not None:  # None: the whole answer is here already
+                shrink(response.connection.transport)
             yield response.content
 
     @asynccontextmanager
