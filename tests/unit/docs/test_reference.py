@@ -106,6 +106,7 @@ NO_REASONS = {
     "OrCreate",
     "OutOf",
     "PodWarning",
+    "PreferNoSchedule",
     "ProbeKind",
     "ProbeSet",
     "ProbeTarget",
