@@ -19,7 +19,7 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import AlreadyExists, Clock, KubeletxError, NotFound
+from kubeletx.api import AlreadyExists, Clock, NotFound
 from kubeletx.api.names import RUNTIME_LABEL_PREFIX, RUNTIME_VERSION_PREFIX
 from kubeletx.kube.client import KubeClient, Patch
 from kubeletx.kube.client.backoff import Backoff
@@ -28,6 +28,7 @@ from kubeletx.kube.core import ObjectMeta
 from kubeletx.kube.meta import is_older
 from kubeletx.kube.node import Node, Taint
 
+from .in_step import keep_in_step
 from .node_patch import map_patch, status_patch
 
 log = structlog.get_logger(__name__)
@@ -65,7 +66,6 @@ class ApiNode:
         self._reported_at = float("-inf")
         self._news = asyncio.Event()
         self._listeners: list[Callable[[Node | None], None]] = []
-        self._problem = ""
         self.registered = asyncio.Event()
 
     @property
@@ -103,21 +103,14 @@ class ApiNode:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._observe(), name="node-status")
             group.create_task(self._tick(), name="node-tick")
-            backoff = Backoff(first=0.1, cap=7.0)
-            while True:
-                await self._news.wait()
-                self._news.clear()
-                try:
-                    await self._sync()
-                except KubeletxError as error:
-                    if not self._problem and not self._client.problem:
-                        log.warning("Failed to report the node", err=str(error))
-                    self._problem = str(error)
-                    await self._client.pause(backoff.next(self._clock.monotonic()))
-                    self._news.set()
-                else:
-                    self._problem = ""
-                    backoff.reset()
+            await keep_in_step(
+                self._news,
+                self._sync,
+                self._client,
+                self._clock,
+                what="Failed to report the node",
+                backoff=Backoff(first=0.1, cap=7.0),
+            )
 
     async def _observe(self) -> None:
         async for node in self._watch_node():

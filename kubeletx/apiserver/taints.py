@@ -10,18 +10,17 @@ Source: core/v1 NodeSpec.taints (atomic list); NodeRestriction, plugin/pkg/admis
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 
-import structlog
-
-from kubeletx.api import Clock, Conflict, KubeletxError
+from kubeletx.api import Clock, Conflict
 from kubeletx.api.names import WORKLOAD_TAINT_PREFIX
 from kubeletx.kube.client import KubeClient, Patch
 from kubeletx.kube.client.backoff import Backoff
 from kubeletx.kube.client.resources import NODES
 from kubeletx.kube.node import Node, Taint
 
-log = structlog.get_logger(__name__)
+from .in_step import keep_in_step
 
 
 class TypeTaints:
@@ -37,7 +36,6 @@ class TypeTaints:
         self._due: tuple[Taint, ...] | None = None
         self._current: Node | None = None
         self._news = asyncio.Event()
-        self._problem = ""
 
     def node_changed(self, node: Node | None) -> None:
         """A listener of `ApiNode`."""
@@ -48,23 +46,14 @@ class TypeTaints:
         """Follow until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._observe(), name="taints-due")
-            backoff = Backoff(first=0.2, cap=60.0)
-            while True:
-                await self._news.wait()
-                self._news.clear()
-                try:
-                    await self._sync()
-                except Conflict:  # the watch brings the newer form, and with it the next try
-                    continue
-                except KubeletxError as error:
-                    if not self._problem:
-                        log.warning("Failed to set the taints of workload types", err=str(error))
-                    self._problem = str(error)
-                    await self._client.pause(backoff.next(self._clock.monotonic()))
-                    self._news.set()
-                else:
-                    self._problem = ""
-                    backoff.reset()
+            await keep_in_step(
+                self._news,
+                self._sync,
+                self._client,
+                self._clock,
+                what="Failed to set the taints of workload types",
+                backoff=Backoff(first=0.2, cap=60.0),
+            )
 
     async def _observe(self) -> None:
         async for node in self._watch_node():
@@ -82,7 +71,8 @@ class TypeTaints:
             "metadata": {"resourceVersion": node.metadata.resource_version},
             "spec": {"taints": wanted or None},
         }
-        await self._client.patch(NODES.path(name=node.metadata.name), patch, Node, kind=Patch.MERGE)
+        with contextlib.suppress(Conflict):  # the watch brings the newer form, and with it the next try
+            await self._client.patch(NODES.path(name=node.metadata.name), patch, Node, kind=Patch.MERGE)
         log.info("Changed the taints of workload types", taints=", ".join(one.key for one in due) or "none")
 
 

@@ -1,0 +1,44 @@
+"""`keep_in_step`: the loop of everything that brings one object of the API server to what this node says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from kubeletx.api import Clock, KubeletxError
+from kubeletx.kube.client import KubeClient
+from kubeletx.kube.client.backoff import Backoff
+
+log = structlog.get_logger(__name__)
+
+
+async def keep_in_step(
+    news: asyncio.Event,
+    sync: Callable[[], Awaitable[None]],
+    client: KubeClient,
+    clock: Clock,
+    *,
+    what: str,
+    backoff: Backoff,
+) -> None:
+    """Call `sync` after each piece of news, and again after each failure, until cancelled.
+
+    `what`: the log line of the first failure in a row; while the whole server is away its own line is enough.
+    """
+    problem = ""
+    while True:
+        await news.wait()
+        news.clear()
+        try:
+            await sync()
+        except KubeletxError as error:
+            if not problem and not client.problem:
+                log.warning(what, err=str(error))
+            problem = str(error)
+            await client.pause(backoff.next(clock.monotonic()))
+            news.set()
+        else:
+            problem = ""
+            backoff.reset()
