@@ -10,8 +10,9 @@ Source: core/v1 NodeSpec.taints (atomic list); NodeRestriction, plugin/pkg/admis
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable
+
+import structlog
 
 from kubeletx.api import Clock, Conflict
 from kubeletx.api.names import WORKLOAD_TAINT_PREFIX
@@ -21,6 +22,8 @@ from kubeletx.kube.client.resources import NODES
 from kubeletx.kube.node import Node, Taint
 
 from .in_step import keep_in_step
+
+log = structlog.get_logger(__name__)
 
 
 class TypeTaints:
@@ -71,8 +74,10 @@ class TypeTaints:
             "metadata": {"resourceVersion": node.metadata.resource_version},
             "spec": {"taints": wanted or None},
         }
-        with contextlib.suppress(Conflict):  # the watch brings the newer form, and with it the next try
+        try:
             await self._client.patch(NODES.path(name=node.metadata.name), patch, Node, kind=Patch.MERGE)
+        except Conflict:  # the watch brings the newer form, and with it the next try
+            return
         log.info("Changed the taints of workload types", taints=", ".join(one.key for one in due) or "none")
 
 
