@@ -20,6 +20,7 @@ from kubeletx.api import KubeletxError, Unavailable
 from .assembly import Assembly, assemble
 from .config import AgentConfig
 from .logging import set_up_logging
+from .service_manager import ServiceManager
 from .supervise import supervise
 
 log = structlog.get_logger(__name__)
@@ -66,6 +67,7 @@ async def _built(stack: AsyncExitStack, config: AgentConfig) -> Assembly:
 
 
 async def _run(parts: Assembly, began: float) -> None:
+    manager = ServiceManager()
     async with asyncio.TaskGroup() as group:
         group.create_task(parts.registry.run(), name="runtimes")
         if parts.cgroups is not None:
@@ -91,9 +93,12 @@ async def _run(parts: Assembly, began: float) -> None:
             recovered_pods=found,
             elapsed_seconds=round(time.monotonic() - began, 3),
         )
+        manager.ready(f"node {parts.node_name}")
+        group.create_task(manager.run(), name="service-manager")
         try:
             await asyncio.Event().wait()
         finally:
+            manager.stopping()
             await parts.stop_servers()
 
 

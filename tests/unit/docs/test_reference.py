@@ -76,6 +76,7 @@ NO_REASONS = {
     "ConfigMap",
     "ContainerConfigError",
     "DirectoryOrCreate",
+    "DiskPressure",
     "DoesNotExist",
     "FallbackToLogsOnError",
     "FieldPath",
@@ -117,7 +118,6 @@ NO_REASONS = {
     "SetUp",
     "SpecChanged",
     "SwapTotal",
-    "DiskPressure",
 }
 
 

@@ -1,0 +1,73 @@
+"""`ServiceManager`: what the agent tells systemd: that it is ready, alive, and stopping.
+
+    start ─► READY=1 ─► WATCHDOG=1, twice within the time that systemd gives ─► STOPPING=1
+
+The sign of life comes from the event loop itself, so an agent whose loop hangs is started again; pods go on. Without
+``NOTIFY_SOCKET`` in the environment nothing is sent. Source: sd_notify(3), sd_watchdog_enabled(3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Mapping
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+_SHARE = 0.5
+
+
+class ServiceManager:
+    """One for the process. No method raises: an agent without a service manager is an agent all the same."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        self._address = _address(environment.get("NOTIFY_SOCKET", ""))
+        self._watchdog_seconds = _watchdog_seconds(environment)
+
+    def ready(self, status: str) -> None:
+        """Started. `status`: a line for ``systemctl status``."""
+        self._send(f"READY=1\nSTATUS={status}")
+
+    def stopping(self) -> None:
+        """About to end."""
+        self._send("STOPPING=1\nSTATUS=stopping; what runs goes on running")
+
+    async def run(self) -> None:
+        """Give signs of life until cancelled; return at once if nobody waits for them."""
+        if self._address is None or self._watchdog_seconds is None:
+            return
+        while True:
+            self._send("WATCHDOG=1")
+            await asyncio.sleep(self._watchdog_seconds * _SHARE)
+
+    def _send(self, text: str) -> None:
+        if self._address is None:
+            return
+        with socket.socket(
+            socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+        ) as one:
+            try:
+                one.sendto(text.encode(), self._address)
+            except OSError as error:
+                log.debug("Cannot tell the service manager", err=str(error))
+
+
+def _address(text: str) -> str | None:
+    """The name of a socket; one that begins with ``@`` is abstract."""
+    if text.startswith("@"):
+        return "\0" + text[1:]
+    return text or None
+
+
+def _watchdog_seconds(environment: Mapping[str, str]) -> float | None:
+    """How often systemd wants a sign; None: never, or not from this process."""
+    microseconds = environment.get("WATCHDOG_USEC", "")
+    meant_for = environment.get("WATCHDOG_PID", "")
+    if not microseconds.isdigit() or int(microseconds) == 0:
+        return None
+    if meant_for and meant_for != str(os.getpid()):
+        return None
+    return int(microseconds) / 1_000_000

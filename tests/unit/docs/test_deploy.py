@@ -1,0 +1,190 @@
+"""What stands in deploy/ fits the program: flags, settings, metrics, paths; and the manifests hang together."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pages import DOCS, ROOT
+
+from kubeletx.agent.config import AgentConfig
+from kubeletx.agent.config_load import load_config
+from kubeletx.agent.config_settings import BY_FLAG
+from kubeletx.kube.client import load_kubeconfig
+
+DEPLOY = ROOT / "deploy"
+TRIAL = DEPLOY / "trial" / "kubeletx-trial.yaml"
+GLOBAL_FLAGS = {"root-dir", "config", "config-dir"}
+FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]+)")
+METRIC = re.compile(r"\b((?:kubelet|kubeletx|container|node|process)_[a-z_]+)\b")
+OF_THE_CLIENT = {"process_cpu_seconds_total", "process_resident_memory_bytes"}
+"""prometheus-client's own."""
+
+
+def documents(path: Path) -> list[dict[str, Any]]:
+    return [one for one in yaml.safe_load_all(path.read_text()) if one]
+
+
+def trial(kind: str, name: str = "kubeletx-trial") -> dict[str, Any]:
+    (found,) = [one for one in documents(TRIAL) if one["kind"] == kind and one["metadata"]["name"] == name]
+    return found
+
+
+def trial_config(tmp_path: Path) -> AgentConfig:
+    path = tmp_path / "config.yaml"
+    path.write_text(trial("ConfigMap")["data"]["config.yaml"])
+    flags: dict[str, tuple[str, ...]] = {}
+    for argument in container()["args"]:
+        name, _, value = argument.removeprefix("--").partition("=")
+        if name not in GLOBAL_FLAGS:
+            flags[name] = (value.replace("$(HOST_NODE)", "one").replace("$(POD_IP)", "192.0.2.1"),)
+    return load_config(config_file=path, flags=flags)
+
+
+def container() -> dict[str, Any]:
+    (one,) = trial("DaemonSet")["spec"]["template"]["spec"]["containers"]
+    return dict(one)
+
+
+def unit() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(strict=True, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.read_string((DEPLOY / "systemd" / "kubeletx.service").read_text())
+    return parser
+
+
+@pytest.mark.parametrize("path", sorted(DEPLOY.rglob("*.yaml")), ids=lambda path: path.name)
+def test_every_object_is_whole_and_named_once(path: Path) -> None:
+    found = [(one["apiVersion"], one["kind"], one["metadata"]["name"]) for one in documents(path)]
+    assert found
+    assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*sorted(p for p in DEPLOY.rglob("*") if p.is_file() and p.suffix != ".json"), DOCS / "install.md"],
+    ids=lambda path: path.name,
+)
+def test_every_flag_of_ours_exists(path: Path) -> None:
+    lines = [
+        line
+        for line in path.read_text().splitlines()
+        if not re.search(r"kubectl|systemctl|docker|apt|pip|mount|tini", line)
+    ]
+    given = set(FLAG.findall("\n".join(lines)))
+    assert given - BY_FLAG.keys() - GLOBAL_FLAGS == set()
+
+
+def test_the_service_is_notified_and_leaves_pods_alone() -> None:
+    service = unit()["Service"]
+    assert service["Type"] == "notify"
+    assert int(service["WatchdogSec"]) > 0
+    assert (service["KillMode"], service["Delegate"], service["RestartPreventExitStatus"]) == (
+        "process",
+        "yes",
+        "2",
+    )
+    assert service["ExecStart"].split()[1:] == ["--config", "/etc/kubeletx/config.yaml"]
+
+
+def test_the_trials_configuration_is_taken_whole(tmp_path: Path) -> None:
+    config = trial_config(tmp_path)
+    assert config.ignored == ()
+    assert config.node.labels == {"kubeletx.io/trial": "true"}
+    assert config.node.hostname_override == "trial-one"
+    assert [one.key for one in config.cluster.register_with_taints] == ["kubeletx.io/trial"]
+
+
+def test_the_trial_shares_nothing_with_a_kubelet(tmp_path: Path) -> None:
+    config = trial_config(tmp_path)
+    pod = trial("DaemonSet")["spec"]["template"]["spec"]
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+    assert all("hostPath" not in volume for volume in pod["volumes"])
+    assert config.cgroups.root not in ("", "/")
+    kubelets = ("/var/lib/kubelet/", "/var/log/pods", "/run/containerd/")
+    ours = [str(config.logs.pod_logs_dir), *(one.text for one in config.runtimes.endpoints)]
+    assert not [text for text in ours if any(path in text for path in kubelets)]
+
+
+def test_the_trial_never_runs_on_its_own_nodes(tmp_path: Path) -> None:
+    affinity = trial("DaemonSet")["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    (label,) = trial_config(tmp_path).node.labels
+    assert {"key": label, "operator": "DoesNotExist"} in term["matchExpressions"]
+
+
+def test_paths_of_the_trial_lead_somewhere(tmp_path: Path) -> None:
+    config, mounts = trial_config(tmp_path), container()["volumeMounts"]
+    data = trial("ConfigMap")["data"]
+    places = [one["mountPath"] for one in mounts]
+    assert str(config.cluster.bootstrap_kubeconfig) == "/etc/kubeletx-trial/bootstrap.kubeconfig"
+    for text in (
+        str(config.cluster.kubeconfig),
+        str(config.logs.pod_logs_dir),
+        *re.findall(r'"(/\S+)"', data["containerd.toml"]),
+    ):
+        assert text.startswith("/usr/lib/cni") or any(text.startswith(place) for place in places), text
+    assert any(
+        one.text.endswith("unix:///run/kubeletx-trial/containerd.sock") for one in config.runtimes.endpoints
+    )
+    json.loads(trial("ConfigMap", "kubeletx-trial-cni")["data"]["10-trial.conflist"])
+
+
+def test_the_trials_bootstrap_kubeconfig_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "bootstrap.kubeconfig"
+    path.write_text(trial("ConfigMap")["data"]["bootstrap.kubeconfig"])
+    access = load_kubeconfig(path)
+    assert access.server == "https://kubernetes.default.svc"
+    assert access.token_file is not None
+
+
+def test_the_taints_identity_may_patch_nodes_and_nothing_else() -> None:
+    (role,) = [one for one in documents(DEPLOY / "taints.yaml") if one["kind"] == "ClusterRole"]
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}]
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
+    board = json.loads((DEPLOY / "grafana" / "kubeletx-node.json").read_text())
+    asked = {
+        name
+        for panel in board["panels"]
+        for target in panel["targets"]
+        for name in METRIC.findall(target["expr"])
+    }
+    words = {word for word in asked if word not in ("container_state",)}
+    source = "\n".join(path.read_text() for path in (ROOT / "kubeletx" / "server").glob("*.py"))
+    missing = [
+        name
+        for name in sorted(words - OF_THE_CLIENT)
+        if f'"{name}"' not in source
+        and f'"{name.removesuffix("_total").removesuffix("_bucket")}"' not in source
+    ]
+    assert missing == []
+    assert len(words) > 15
+
+
+def test_panels_of_the_dashboard_do_not_lie_upon_each_other() -> None:
+    board = json.loads((DEPLOY / "grafana" / "kubeletx-node.json").read_text())
+    cells: set[tuple[int, int]] = set()
+    for panel in board["panels"]:
+        place = panel["gridPos"]
+        own = {(place["x"] + i, place["y"] + j) for i in range(place["w"]) for j in range(place["h"])}
+        assert not own & cells, panel["title"]
+        assert place["x"] + place["w"] <= 24
+        cells |= own
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+
+
+def test_configurations_of_the_page_are_taken_whole(tmp_path: Path) -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / "install.md").read_text(), re.DOTALL)
+    configs = [block for block in blocks if "KubeletConfiguration" in block]
+    assert len(configs) == 2
+    for number, block in enumerate(configs):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(block)
+        assert load_config(config_file=path).ignored == ()
