@@ -88,7 +88,10 @@ class PodNetwork(Protocol):
     async def add(
         self, uid: PodUid, name: str, namespace: str, netns: str, ports: list[dict[str, Any]]
     ) -> PodAddress:
-        """Attach `netns` to the network; the result is journaled and the same call returns it again."""
+        """Attach `netns` to the network; the result is journaled and the same call returns it again.
+
+        The namespace's own ``lo`` is left as it is: who makes a namespace brings it up.
+        """
         ...
 
     async def check(self, uid: PodUid) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -19,7 +20,16 @@ import pytest
 from kubeletx_libvirt.network import GuestLink, PodLinks
 from kubeletx_libvirt.network.names import guest_device, outer_device
 
-from kubeletx.api import Dns, InvalidPod, NamespaceMode, Namespaces, PodUid, PortMapping, SandboxSpec
+from kubeletx.api import (
+    Dns,
+    InvalidPod,
+    NamespaceMode,
+    Namespaces,
+    PodUid,
+    PortMapping,
+    SandboxSpec,
+    Unavailable,
+)
 from kubeletx.runtimes.clock import SystemClock
 from kubeletx.runtimes.cni import CniPodNetwork
 from kubeletx.testing.host import FakeHost
@@ -259,6 +269,28 @@ async def test_ten_pods_at_once_get_ten_addresses_and_leave_none(node: Node) -> 
     assert len({link.mac for link in links}) == 10
     await asyncio.gather(*(node.links.release(spec.uid) for spec in specs))
     assert devices(node.lab) == before
+
+
+async def test_a_pods_namespace_has_its_loopback_and_no_thread_of_the_agent_stays_in_it(node: Node) -> None:
+    spec = sandbox()
+    await node.links.attach(spec)
+    await node.links.serve(spec.uid)
+    netns = node.links.directory / f"{spec.uid}.netns"
+    assert "LOOPBACK,UP" in run("nsenter", f"--net={netns}", "ip", "link", "show", "lo")
+    of_threads = {os.readlink(path) for path in Path("/proc/self/task").glob("*/ns/net")}
+    assert of_threads == {os.readlink("/proc/self/ns/net")}
+    node.links.close()
+
+
+async def test_a_step_that_the_kernel_refuses_is_told_with_the_pods_name(node: Node) -> None:
+    spec = sandbox()
+    ip("link", "add", outer_device(spec.uid), "type", "bridge")
+    try:
+        with pytest.raises(Unavailable, match=rf"of pod {spec.uid} .*: add veth kxv\w+: File exists"):
+            await node.links.attach(spec)
+    finally:
+        ip("link", "delete", outer_device(spec.uid))
+    assert (await node.links.attach(spec)).ips
 
 
 async def test_a_failed_attach_is_released_like_a_whole_one(node: Node) -> None:

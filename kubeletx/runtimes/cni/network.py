@@ -26,7 +26,7 @@ from kubeletx.api import Clock, Internal, KubeletxError, PodAddress, PodUid, Tim
 from ..programs import ProgramFailed, run_program
 from ..threads import ThreadDoor
 from ..waiting import Backoff
-from .config import NetworkConfig, find_plugin, load_config, plugin_input
+from .config import find_plugin, load_config, plugin_input
 from .journal import Entry, Journal
 from .result import to_address
 
@@ -169,7 +169,6 @@ class CniPodNetwork:
         return lock
 
     async def _add(self, entry: Entry) -> dict[str, Any]:
-        await self._loopback(entry)
         result: dict[str, Any] | None = None
         for plugin in entry.config.plugins:
             output = await self._run("ADD", entry, plugin, result)
@@ -181,16 +180,6 @@ class CniPodNetwork:
                 ) from error
         assert result is not None
         return result
-
-    async def _loopback(self, entry: Entry) -> None:
-        """Bring ``lo`` up, as every CNI runtime does; without the plugin it stays as it is."""
-        try:
-            find_plugin("loopback", self._bin_dirs)
-        except Unavailable:
-            return
-        config = NetworkConfig(name="lo", cni_version="0.3.1", plugins=({"type": "loopback"},))
-        lo = msgspec.structs.replace(entry, interface="lo", config=config, ports=[])
-        await self._run("ADD", lo, config.plugins[0], None)
 
     async def _delete(self, entry: Entry) -> None:
         entry = msgspec.structs.replace(entry, deleting=True)

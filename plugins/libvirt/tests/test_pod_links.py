@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kubeletx_libvirt.network import PodLinks, pod_links
-from kubeletx_libvirt.network.ip import Ip
+from kubeletx_libvirt.network.names import INNER_BRIDGE, INNER_DEVICE
+from kubeletx_libvirt.network.namespaces import OwnThreads
+from kubeletx_libvirt.network.netlink import Device
+from kubeletx_libvirt.network.wiring import Wiring
 
 from kubeletx.api import PodAddress, PodUid
 from kubeletx.testing import FakeClock, FakeHost, sandbox_spec
-
-NIC = {"flags": ["UP"], "mtu": 1500}
 
 
 class Network:
@@ -30,28 +30,36 @@ class Network:
         pass
 
 
-class CountingIp(Ip):
-    """No program runs; `inside` is what the pod's namespace holds."""
+class CountingWiring(Wiring):
+    """Nothing is made; `inside` is what the pod's namespace holds."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(OwnThreads())
         self.looks = 0
-        self.inside: dict[str, dict[str, Any]] = {"eth0": NIC}
+        self.inside: dict[str, Device] = {}
 
-    async def make_namespace(self, path: Path) -> None:
+    async def make_namespace(self, uid: str, path: Path) -> None:
         pass
 
-    async def hold_no_more(self, path: Path) -> None:
+    async def hold_no_more(self, uid: str, path: Path) -> None:
         os.unlink(path)
 
-    async def batch(self, lines: Sequence[str], *, netns: Path | None = None) -> None:
-        if netns is not None:
-            port = {**NIC, "master": pod_links.INNER_BRIDGE}
-            self.inside = {"eth0": port, pod_links.INNER_DEVICE: port, pod_links.INNER_BRIDGE: NIC}
+    async def join(self, uid: str, netns: Path, interface: str, mac: str) -> int | None:
+        self.looks += 1
+        bridge = Device(name=INNER_BRIDGE, index=1, is_up=True, mtu=1500)
+        ports = [
+            Device(name=name, index=2, is_up=True, mtu=1500, master=bridge.index)
+            for name in (interface, INNER_DEVICE)
+        ]
+        self.inside = {one.name: one for one in (bridge, *ports)}
+        return 1500
 
-    async def find_links(self, *names: str, netns: Path | None = None) -> dict[str, dict[str, Any]]:
+    async def list_devices(self, uid: str, netns: Path) -> dict[str, Device]:
         self.looks += 1
         return self.inside
+
+    async def remove(self, uid: str) -> None:
+        pass
 
 
 @pytest.fixture
@@ -60,38 +68,38 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def ip() -> CountingIp:
-    return CountingIp()
+def wiring() -> CountingWiring:
+    return CountingWiring()
 
 
 @pytest.fixture
 def devices(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     there = [True]
     monkeypatch.setattr(pod_links, "_is_held", os.path.exists)
-    monkeypatch.setattr(pod_links, "_is_device", lambda name: there[0])
+    monkeypatch.setattr(pod_links, "is_device", lambda name: there[0])
     return there
 
 
 @pytest.fixture
-def links(tmp_path: Path, clock: FakeClock, ip: CountingIp, devices: list[bool]) -> PodLinks:
+def links(tmp_path: Path, clock: FakeClock, wiring: CountingWiring, devices: list[bool]) -> PodLinks:
     host = FakeHost(tmp_path, clock=clock, pod_network=Network())
-    return PodLinks(host, ip=ip)
+    return PodLinks(host, wiring=wiring)
 
 
-async def test_a_start_looks_into_the_namespace_once(links: PodLinks, ip: CountingIp) -> None:
+async def test_a_start_looks_into_the_namespace_once(links: PodLinks, wiring: CountingWiring) -> None:
     sandbox = sandbox_spec("one")
     link = await links.attach(sandbox)
     assert await links.attach(sandbox) == link
     assert await links.check(sandbox.uid)
-    assert ip.looks == 1
+    assert wiring.looks == 1
 
 
 async def test_a_link_that_lost_its_inside_is_found_out_after_some_seconds(
-    links: PodLinks, ip: CountingIp, clock: FakeClock
+    links: PodLinks, wiring: CountingWiring, clock: FakeClock
 ) -> None:
     sandbox = sandbox_spec("one")
     await links.attach(sandbox)
-    ip.inside = {}
+    wiring.inside = {}
     clock.advance(pod_links.TRUSTED_SECONDS)
     assert not await links.check(sandbox.uid)
 
@@ -104,7 +112,7 @@ async def test_a_link_that_lost_its_device_is_found_out_at_once(links: PodLinks,
 
 
 async def test_a_released_link_is_trusted_no_more(
-    links: PodLinks, devices: list[bool], ip: CountingIp
+    links: PodLinks, devices: list[bool], wiring: CountingWiring
 ) -> None:
     sandbox = sandbox_spec("one")
     await links.attach(sandbox)
@@ -113,4 +121,4 @@ async def test_a_released_link_is_trusted_no_more(
     devices[0] = True
     assert await links.find(sandbox.uid) is None
     await links.attach(sandbox)
-    assert ip.looks == 2
+    assert wiring.looks == 2

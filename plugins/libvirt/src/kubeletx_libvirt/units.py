@@ -160,8 +160,8 @@ class Units:
                 await self._host.blocking(_make_log_directory, found.identity.log_path)
                 if record is not None:
                     sandbox = self._records.sandboxes.get(found.identity.sandbox_id)
-                    is_told = sandbox is not None and state is not UnitState.PARKED
-                    await self._guests.renew(unit_id, record, sandbox.spec if is_told else None)
+                    network = None if sandbox is None or state is UnitState.PARKED else sandbox.spec
+                    await self._guests.renew(unit_id, record, network)
                 if state is not UnitState.PARKED:
                     await self._records.save_run(
                         unit_id, Run(is_starting=True, since_ns=now_ns(self._host), restarts=old.restarts)

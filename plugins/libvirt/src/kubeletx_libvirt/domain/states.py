@@ -83,7 +83,7 @@ def unit_state(state: int, reason: int, *, was_started: bool, has_run: bool = Fa
 
 def is_half_made(state: int, reason: int) -> bool:
     """Whether libvirt is just making the emulator. Only one that got further survives the process of libvirt."""
-    return state == libvirt.VIR_DOMAIN_PAUSED and reason == libvirt.VIR_DOMAIN_PAUSED_STARTING_UP
+    return (state, reason) == (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_STARTING_UP)
 
 
 def fatal_hold(state: int, reason: int) -> str:

@@ -4,8 +4,7 @@ The socket stands on the veth's end in the pod's namespace, so it hears what the
 pod's guest, and what it sends arrives at the guest. The namespace needs no address for that, and nothing is
 started: the kernel's filter lets only DHCP through, so a link without questions costs nothing.
 
-A socket belongs to the namespace its thread was in when it was made. A thread of its own enters it, makes the
-socket and ends: no thread that does anything else ever changes namespace.
+A socket belongs to the namespace its thread was in when it was made: a thread of its own makes it (`namespaces`).
 """
 
 from __future__ import annotations
@@ -14,19 +13,17 @@ import asyncio
 import contextlib
 import ctypes
 import errno
-import os
 import socket
 import struct
-import threading
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from kubeletx.api import Host, Unavailable
-
+from . import namespaces
 from .dhcp import SERVER_PORT, Lease, answer
 from .names import INNER_DEVICE
+from .namespaces import OwnThreads
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +31,6 @@ _ALL_PROTOCOLS: Final = 0x0003
 _SOL_PACKET: Final = 263
 _IGNORE_OUTGOING: Final = 23
 _SO_ATTACH_FILTER: Final = 26
-_CLONE_NEWNET: Final = 0x40000000
 _MOST_BYTES: Final = 2048
 _AT_ONCE: Final = 16
 """Questions answered before the loop has its turn again."""
@@ -55,21 +51,17 @@ _FILTER: Final = (
 class DhcpSockets:
     """Answers the guests of all pods; closed sockets answer nobody."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, threads: OwnThreads) -> None:
         """Does no I/O."""
-        self._host = host
+        self._threads = threads
         self._sockets: dict[str, socket.socket] = {}
 
     async def open(self, uid: str, netns: Path, lease: Lease) -> None:
         """Answer this pod's guest from now on; again is fine. Raises Unavailable."""
         if uid in self._sockets:
             return
-        try:
-            made = await self._host.blocking(_open_in, netns)
-        except OSError as error:
-            raise Unavailable(
-                f"network: cannot answer DHCP on {INNER_DEVICE} of pod {uid}: {error.strerror}"
-            ) from error
+        what = f"cannot answer DHCP on {INNER_DEVICE} of pod {uid}"
+        made = await self._threads.run(what, _open_in, netns)
         if uid in self._sockets:
             made.close()
             return
@@ -104,37 +96,12 @@ class DhcpSockets:
                     one.send(reply)
 
 
-# --- on the host's threads ---
+# --- on threads of their own ---
 
 
 def _open_in(netns: Path) -> socket.socket:
-    made: list[socket.socket] = []
-    failures: list[OSError] = []
-
-    def run() -> None:
-        try:
-            _enter(netns)
-            made.append(_open())
-        except OSError as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=run, name="pod-namespace")
-    thread.start()
-    thread.join()
-    if failures:
-        raise failures[0]
-    return made[0]
-
-
-def _enter(netns: Path) -> None:
-    """For the calling thread alone, which has to end after it."""
-    descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if ctypes.CDLL(None, use_errno=True).setns(descriptor, _CLONE_NEWNET) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-    finally:
-        os.close(descriptor)
+    with namespaces.entered(netns):
+        return _open()
 
 
 def _open() -> socket.socket:

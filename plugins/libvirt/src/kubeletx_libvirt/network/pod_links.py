@@ -41,12 +41,14 @@ from kubeletx.api import (
 from .convert import to_link
 from .dhcp import lease_of
 from .dhcp_sockets import DhcpSockets
-from .ip import Ip
 from .links import GuestLink
-from .names import INNER_BRIDGE, INNER_DEVICE, guest_device, outer_device, stable_mac
+from .names import INNER_BRIDGE, INNER_DEVICE, guest_device, stable_mac
+from .namespaces import OwnThreads
+from .netlink import Device
+from .wiring import Wiring, is_device
 
 TRUSTED_SECONDS = 5.0
-"""So long a look into a pod's namespace is not repeated, which takes a program; a start alone needs three."""
+"""So long a look into a pod's namespace is not repeated, which takes a thread; a start alone needs three."""
 _NETNS = ".netns"
 _RECORD = ".json"
 
@@ -54,11 +56,12 @@ _RECORD = ".json"
 class PodLinks:
     """The pods' links of one runtime. Calls for one pod follow each other, pods go on side by side."""
 
-    def __init__(self, host: Host, *, ip: Ip | None = None) -> None:
+    def __init__(self, host: Host, *, wiring: Wiring | None = None) -> None:
         """Does no I/O."""
         self._host = host
-        self._ip = ip or Ip()
-        self._dhcp = DhcpSockets(host)
+        threads = OwnThreads()
+        self._wiring = wiring or Wiring(threads)
+        self._dhcp = DhcpSockets(threads)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._seen_whole: dict[str, float] = {}
         """When a look into the pod's namespace last found everything."""
@@ -94,7 +97,7 @@ class PodLinks:
                 await network.delete(uid)
                 self._record(uid).unlink(missing_ok=True)
                 _make_file(netns)
-                await self._ip.make_namespace(netns)
+                await self._wiring.make_namespace(uid, netns)
             address = await network.add(
                 uid, sandbox.name, sandbox.namespace, str(netns), _port_mappings(sandbox.ports)
             )
@@ -124,8 +127,8 @@ class PodLinks:
             return await self._find(uid)
 
     def is_there(self, uid: PodUid) -> bool:
-        """Whether namespace and device are there: a look without a program, for lists. `check` looks closer."""
-        return _is_held(self._netns(uid)) and _is_device(guest_device(uid))
+        """Whether namespace and device are there: a look without a thread, for lists. `check` looks closer."""
+        return _is_held(self._netns(uid)) and is_device(guest_device(uid))
 
     async def check(self, uid: PodUid) -> bool:
         """Whether the link is whole: namespace, both devices, and CNI's interface on the bridge, all up.
@@ -144,12 +147,10 @@ class PodLinks:
                 netns.unlink(missing_ok=True)
             if self._host.pod_network is not None:
                 await self._host.pod_network.delete(uid)
-            device = outer_device(uid)
-            if _is_device(device):
-                await self._ip.batch([f"link delete dev {device}"])
+            await self._wiring.remove(uid)
             self._record(uid).unlink(missing_ok=True)
             while _is_held(netns):
-                await self._ip.hold_no_more(netns)
+                await self._wiring.hold_no_more(uid, netns)
             netns.unlink(missing_ok=True)
 
     async def list_uids(self) -> tuple[PodUid, ...]:
@@ -178,13 +179,13 @@ class PodLinks:
     async def _find(self, uid: str) -> GuestLink | None:
         link = self._read(uid)
         netns = self._netns(uid)
-        if link is None or not _is_held(netns) or not _is_device(link.source):
+        if link is None or not _is_held(netns) or not is_device(link.source):
             return None
         now = self._host.clock.monotonic()
         if now - self._seen_whole.get(uid, -math.inf) < TRUSTED_SECONDS:
             return link
         self._seen_whole.pop(uid, None)
-        if not _is_whole(await self._ip.find_links(netns=netns), link.name):
+        if not _is_whole(await self._wiring.list_devices(uid, netns), link.name):
             return None
         self._seen_whole[uid] = now
         return link
@@ -192,47 +193,13 @@ class PodLinks:
     async def _hand_over(self, uid: str, netns: Path, interface: str, mac: str) -> tuple[int, str]:
         """Bridge CNI's interface to the guest's device. Returns the link's MTU and the guest's MAC.
 
-        Repeats what an earlier try did not finish: each line is asked for by what a look shows. The MAC of an
-        interface that was handed over already is no longer CNI's, so the one in CNI's answer counts; networks
-        that name none get a stable one of our own.
+        The MAC of an interface that was handed over already is no longer CNI's, so the one in CNI's answer counts;
+        networks that name none get a stable one of our own.
         """
-        inside = await self._ip.find_links(netns=netns)
-        if interface not in inside:
-            raise Internal(f"pod network: CNI made no {interface} in the namespace of pod {uid}")
-        mtu = int(inside[interface].get("mtu", 1500))
         mac = (mac or stable_mac("guest", uid)).lower()
-        outer, guest = outer_device(uid), guest_device(uid)
-        lines = []
-        if INNER_DEVICE not in inside:
-            pair = f"type veth peer name {INNER_DEVICE} mtu {mtu} netns {netns}"
-            lines += [f"link add name {outer} mtu {mtu} {pair}", f"link set dev {outer} addrgenmode none"]
-            lines += [f"link set dev {outer} up"]
-        if lines or not _is_device(guest):
-            # Made here and not by libvirt (type='direct'), whose embedded driver crashes at the end of such a guest.
-            lines += [
-                f"link add link {outer} name {guest} mtu {mtu} address {mac} type macvtap mode passthru"
-            ]
-            lines += [f"link set dev {guest} addrgenmode none"]
-        lines += [f"link set dev {guest} allmulticast on up"]
-        await self._ip.batch(lines)
-        lines = []
-        if INNER_BRIDGE not in inside:
-            lines += [f"link add name {INNER_BRIDGE} mtu {mtu} type bridge stp_state 0 mcast_snooping 0"]
-        lines += [
-            f"link set dev {INNER_BRIDGE} addrgenmode none",
-            f"link set dev {INNER_BRIDGE} address {stable_mac('bridge', uid)}",
-            f"link set dev {interface} addrgenmode none",
-            f"address flush dev {interface}",
-            f"link set dev {interface} address {stable_mac('port', uid)}",
-            f"link set dev {interface} master {INNER_BRIDGE}",
-            f"link set dev {INNER_DEVICE} addrgenmode none",
-            f"link set dev {INNER_DEVICE} master {INNER_BRIDGE}",
-            # CNI's own bridge may be in hairpin mode and send broadcasts back: a bridge that learns would then
-            # look for the guest on the wrong side. With two ports there is nothing to learn.
-            *(f"link set dev {name} type bridge_slave learning off" for name in (interface, INNER_DEVICE)),
-            *(f"link set dev {name} up" for name in (interface, INNER_DEVICE, INNER_BRIDGE)),
-        ]
-        await self._ip.batch(lines, netns=netns)
+        mtu = await self._wiring.join(uid, netns, interface, mac)
+        if mtu is None:
+            raise Internal(f"pod network: CNI made no {interface} in the namespace of pod {uid}")
         return mtu, mac
 
     def _read(self, uid: str) -> GuestLink | None:
@@ -262,23 +229,17 @@ def _is_held(netns: Path) -> bool:
     return os.path.ismount(netns)
 
 
-def _is_device(name: str) -> bool:
-    return os.path.exists(f"/sys/class/net/{name}")
-
-
 def _make_file(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600)
 
 
-def _is_whole(inside: dict[str, dict[str, object]], interface: str) -> bool:
+def _is_whole(inside: dict[str, Device], interface: str) -> bool:
     """Whether both ports stand on the bridge, all three up."""
     if not {interface, INNER_DEVICE, INNER_BRIDGE} <= inside.keys():
         return False
-    ports = (inside[interface], inside[INNER_DEVICE])
-    flags = [link.get("flags") for link in (*ports, inside[INNER_BRIDGE])]
-    is_up = all(isinstance(one, list) and "UP" in one for one in flags)
-    return is_up and all(port.get("master") == INNER_BRIDGE for port in ports)
+    bridge, ports = inside[INNER_BRIDGE], (inside[interface], inside[INNER_DEVICE])
+    return all(one.is_up for one in (*ports, bridge)) and all(port.master == bridge.index for port in ports)
 
 
 def _port_mappings(ports: tuple[PortMapping, ...]) -> list[dict[str, object]]:

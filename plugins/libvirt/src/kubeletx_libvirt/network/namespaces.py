@@ -1,0 +1,111 @@
+"""Network namespaces without a program: a thread of its own makes or enters one, acts there and ends.
+
+unshare(2) and setns(2) move the calling thread alone. That thread is never one of a pool and never comes back, so
+nothing else of the agent ever runs in a pod's namespace; the agent is not forked either. Nobody can stop a
+thread: whoever waits for one and is cancelled waits on until it has ended, for its work must not come to light
+after the pod was released.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, ParamSpec, TypeVar
+
+from kubeletx.api import TimedOut, Unavailable
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+SECONDS: Final = 20.0
+_AT_ONCE: Final = 8
+_CLONE_NEWNET: Final = 0x40000000
+_MS_BIND: Final = 0x1000
+_MNT_DETACH: Final = 2
+
+
+class OwnThreads:
+    """Gives each call a thread of its own; at most a few at once."""
+
+    def __init__(self, *, seconds: float = SECONDS) -> None:
+        """`seconds`: how long a call is waited for."""
+        self._seconds = seconds
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def run(self, what: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """The call's result. `what` begins the messages; OSError becomes Unavailable, a long call TimedOut."""
+        async with self._slots:
+            outcome = _start(lambda: function(*args, **kwargs))
+            try:
+                async with asyncio.timeout(self._seconds):
+                    is_done, value = await asyncio.shield(outcome)
+            except TimeoutError as error:
+                raise TimedOut(f"network: {what}: not done within {self._seconds:g} s") from error
+            except asyncio.CancelledError:
+                await asyncio.wait([outcome], timeout=self._seconds)
+                raise
+        if is_done:
+            return value  # type: ignore[no-any-return]  # the outcome of `function`
+        if isinstance(value, OSError):
+            raise Unavailable(f"network: {what}: {value.strerror}") from value
+        raise value
+
+
+def enter_new() -> None:
+    """A new namespace for the calling thread, which has to end after it."""
+    _call("unshare", _CLONE_NEWNET)
+
+
+def hold(path: Path) -> None:
+    """Mount the calling thread's namespace on the file `path`, which keeps it without the thread."""
+    _call("mount", b"/proc/thread-self/ns/net", os.fsencode(path), None, ctypes.c_ulong(_MS_BIND), None)
+
+
+@contextlib.contextmanager
+def entered(path: Path) -> Iterator[int]:
+    """Brings the calling thread, which has to end after it, into the namespace. Yields its descriptor."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _call("setns", descriptor, _CLONE_NEWNET)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def hold_no_more(path: Path) -> None:
+    """Take the mount off; the namespace goes when nothing is in it."""
+    _call("umount2", os.fsencode(path), _MNT_DETACH)
+
+
+# --- private ---
+
+
+def _start(function: Callable[[], object]) -> asyncio.Future[tuple[bool, Any]]:
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[tuple[bool, Any]] = loop.create_future()
+
+    def settle(is_done: bool, value: object) -> None:
+        if not outcome.done():
+            outcome.set_result((is_done, value))
+
+    def work() -> None:
+        try:
+            ended: tuple[bool, object] = (True, function())
+        except Exception as error:  # noqa: BLE001 - handed to the caller
+            ended = (False, error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(settle, *ended)
+
+    threading.Thread(target=work, name="pod-namespace", daemon=True).start()
+    return outcome
+
+
+def _call(name: str, *arguments: object) -> None:
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")

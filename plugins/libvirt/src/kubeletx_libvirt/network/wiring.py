@@ -1,0 +1,117 @@
+"""The only file that changes the node's network: the devices of a pod's link, made and looked at.
+
+Each call acts on a thread of its own (`namespaces`), by netlink. A socket made before the thread enters the pod's
+namespace goes on to act in the node's.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from . import namespaces
+from .names import INNER_BRIDGE, INNER_DEVICE, guest_device, outer_device, stable_mac
+from .namespaces import OwnThreads
+from .netlink import IFF_ALLMULTI, IFF_UP, Device, Netlink
+
+
+class Wiring:
+    """What a pod's link is made of. All calls raise Unavailable naming the pod, or TimedOut."""
+
+    def __init__(self, threads: OwnThreads) -> None:
+        self._threads = threads
+
+    async def make_namespace(self, uid: str, path: Path) -> None:
+        """A new network namespace with ``lo`` up, held by a mount on the file `path`; it has to exist."""
+        await self._threads.run(f"cannot make the namespace of pod {uid}", _make, path)
+
+    async def hold_no_more(self, uid: str, path: Path) -> None:
+        """Take the mount off; the namespace goes when nothing is in it."""
+        await self._threads.run(f"cannot unmount the namespace of pod {uid}", namespaces.hold_no_more, path)
+
+    async def list_devices(self, uid: str, netns: Path) -> dict[str, Device]:
+        """All devices in the pod's namespace by name."""
+        return await self._threads.run(f"cannot look into the namespace of pod {uid}", _list, netns)
+
+    async def join(self, uid: str, netns: Path, interface: str, mac: str) -> int | None:
+        """Bridge `interface` in the namespace to the guest's device, which gets `mac`.
+
+        Finishes what an earlier try began. The link's MTU, or None when there is no such interface.
+        """
+        return await self._threads.run(
+            f"cannot join {interface} of pod {uid} to its guest", _join, uid, netns, interface, mac
+        )
+
+    async def remove(self, uid: str) -> None:
+        """The guest's devices, if they are there."""
+        await self._threads.run(f"cannot remove the devices of pod {uid}", _remove, uid)
+
+
+def is_device(name: str) -> bool:
+    """Whether the node's namespace has it."""
+    return os.path.exists(f"/sys/class/net/{name}")
+
+
+# --- on threads of their own ---
+
+
+def _make(path: Path) -> None:
+    namespaces.enter_new()
+    with Netlink() as pod:
+        pod.set_flags("lo", IFF_UP)
+    namespaces.hold(path)
+
+
+def _list(netns: Path) -> dict[str, Device]:
+    with namespaces.entered(netns), Netlink() as pod:
+        return pod.list_devices()
+
+
+def _join(uid: str, netns: Path, interface: str, mac: str) -> int | None:
+    with Netlink() as node, namespaces.entered(netns) as namespace, Netlink() as pod:
+        inside = pod.list_devices()
+        if interface not in inside:
+            return None
+        mtu = inside[interface].mtu
+        _join_outside(node, uid, mac, mtu, namespace if INNER_DEVICE not in inside else None)
+        if INNER_BRIDGE not in inside:
+            pod.add_bridge(INNER_BRIDGE, mtu=mtu)
+        _join_inside(pod, uid, interface)
+        return mtu
+
+
+def _join_outside(node: Netlink, uid: str, mac: str, mtu: int, namespace: int | None) -> None:
+    """`namespace`: where the inner end has to be made, None when it is there."""
+    outer, guest = outer_device(uid), guest_device(uid)
+    if namespace is not None:
+        node.add_veth(outer, mtu=mtu, peer=INNER_DEVICE, peer_namespace=namespace)
+        node.set_no_ipv6_address(outer)
+        node.set_flags(outer, IFF_UP)
+    if namespace is not None or not is_device(guest):
+        # Made here and not by libvirt (type='direct'), whose embedded driver crashes at the end of such a guest.
+        node.add_macvtap(guest, mtu=mtu, mac=mac, on=outer)
+        node.set_no_ipv6_address(guest)
+    node.set_flags(guest, IFF_ALLMULTI | IFF_UP)
+
+
+def _join_inside(pod: Netlink, uid: str, interface: str) -> None:
+    pod.set_no_ipv6_address(INNER_BRIDGE)
+    pod.set_mac(INNER_BRIDGE, stable_mac("bridge", uid))
+    pod.set_no_ipv6_address(interface)
+    pod.flush_addresses(interface)
+    pod.set_mac(interface, stable_mac("port", uid))
+    pod.set_no_ipv6_address(INNER_DEVICE)
+    bridge = pod.get_index(INNER_BRIDGE)
+    for name in (interface, INNER_DEVICE):
+        # CNI's own bridge may be in hairpin mode and send broadcasts back: a bridge that learns would then
+        # look for the guest on the wrong side. With two ports there is nothing to learn.
+        pod.set_port(name, bridge)
+    for name in (interface, INNER_DEVICE, INNER_BRIDGE):
+        pod.set_flags(name, IFF_UP)
+
+
+def _remove(uid: str) -> None:
+    outer = outer_device(uid)
+    if is_device(outer):
+        with Netlink() as node:
+            node.delete(outer)
