@@ -95,6 +95,7 @@ from .rooms import (
     pull_settings,
     rotation_limits,
 )
+from .shutdown import make_shutdown
 from .sources import Sources, make_sources
 
 log = structlog.get_logger(__name__)
@@ -344,6 +345,17 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 watch_events=node.watch_events,
                 clock=clock,
             )
+        shutdown = make_shutdown(
+            config,
+            manager=manager,
+            door=door,
+            node=node,
+            node_ref=node_ref,
+            statuses=cluster.statuses if cluster is not None else None,
+            clock=clock,
+            blocking=files,
+            events=events,
+        )
         pulse = Pulse()
         pulse.start()
         stack.callback(pulse.close)
@@ -414,6 +426,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 "logs": logs.run,
                 "disk-usage": disks.run,
                 "eviction": evictor.run,
+                "host-shutdown": shutdown.run,
                 **({} if pod_network is None else {"pod-network": pod_network.run}),
             },
         )

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from kubeletx.kube.node import Taint
+from kubeletx.node.shutdown import ShutdownGroup
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,6 +218,17 @@ class EvictionSettings(Section, frozen=True, kw_only=True):
     """How often pods' directories are measured (kubelet: 1m); those with limits every ten seconds."""
 
 
+class ShutdownSettings(Section, frozen=True, kw_only=True):
+    """What happens when the host shuts down (systemd-logind tells). Ending the agent alone ends no pod."""
+
+    grace_seconds: float = 0.0
+    """How long the shutdown waits for pods in all; 0: it is not watched for."""
+    critical_grace_seconds: float = 0.0
+    """The part of it that is kept for critical pods, which end last."""
+    by_priority: tuple[ShutdownGroup, ...] = ()
+    """Another way to say it: pods of each priority and above, and how long they may take."""
+
+
 class ServerSettings(Section, frozen=True, kw_only=True):
     """What the agent listens on besides its admin socket."""
 
@@ -282,6 +294,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     logs: LogSettings = LogSettings()
     cgroups: CgroupSettings = CgroupSettings()
     eviction: EvictionSettings = EvictionSettings()
+    shutdown: ShutdownSettings = ShutdownSettings()
     server: ServerSettings = ServerSettings()
     auth: AuthSettings = AuthSettings()
     origins: dict[str, str] = {}

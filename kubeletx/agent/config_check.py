@@ -141,6 +141,23 @@ def _eviction(config: AgentConfig) -> Iterator[InvalidConfig]:
         yield _error(config, "eviction.soft", problem, "set one with evictionSoftGracePeriod")
 
 
+def _shutdown(config: AgentConfig) -> Iterator[InvalidConfig]:
+    """As the kubelet validates them."""
+    shutdown = config.shutdown
+    for path, seconds in (
+        ("shutdown.grace_seconds", shutdown.grace_seconds),
+        ("shutdown.critical_grace_seconds", shutdown.critical_grace_seconds),
+    ):
+        if 0 < seconds < 1:
+            yield _error(config, path, "is shorter than a second", "write 1s or more, or 0s")
+    if shutdown.critical_grace_seconds > shutdown.grace_seconds:
+        problem = "is longer than shutdownGracePeriod, of which it is a part"
+        yield _error(config, "shutdown.critical_grace_seconds", problem, "shorten it")
+    if shutdown.by_priority and shutdown.grace_seconds:
+        problem = "is set beside shutdownGracePeriod"
+        yield _error(config, "shutdown.by_priority", problem, "leave out one of the two")
+
+
 def _thresholds(config: AgentConfig, path: str, thresholds: dict[str, str]) -> Iterator[InvalidConfig]:
     for signal, text in thresholds.items():
         if signal not in SIGNALS:
@@ -230,6 +247,7 @@ _RULES: Final[tuple[Callable[[AgentConfig], Iterator[InvalidConfig]], ...]] = (
     _images,
     _cgroups,
     _eviction,
+    _shutdown,
     _server,
     _auth,
 )

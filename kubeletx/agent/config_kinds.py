@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from kubeletx.kube.node import Taint
+from kubeletx.node.shutdown import ShutdownGroup
 
 
 class Kind(Protocol):
@@ -397,6 +398,34 @@ def _checked(taint: Taint) -> Taint:
             f"has {taint.key!r} with the effect {taint.effect!r}; write key=value:EFFECT with {', '.join(EFFECTS)}"
         )
     return taint
+
+
+class PriorityGraces(msgspec.Struct, frozen=True):
+    """Grace periods by priority: a list of maps, only in the file."""
+
+    word: str = "LIST"
+
+    def from_file(self, value: object) -> tuple[ShutdownGroup, ...]:
+        """A list of {priority, shutdownGracePeriodSeconds}."""
+        if not isinstance(value, list | tuple):
+            raise ValueError(
+                f"is {_type_word(value)}; a list of priority and shutdownGracePeriodSeconds is expected"
+            )
+        try:
+            groups = msgspec.convert(value, tuple[ShutdownGroup, ...])
+        except msgspec.ValidationError as error:
+            raise ValueError(f"is no list of grace periods: {error}") from error
+        if len({group.priority for group in groups}) < len(groups):
+            raise ValueError("names a priority twice")
+        return groups
+
+    def from_flag(self, text: str) -> tuple[ShutdownGroup, ...]:
+        """Not offered."""
+        raise ValueError("can only be set in the configuration file")
+
+    def show(self, value: Any) -> object:
+        """As a list of maps."""
+        return list(msgspec.to_builtins(value))
 
 
 class Tables(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ IGNORED_FIELDS: Final = frozenset(
     iptablesDropBit featureGates failSwapOn memorySwap containerLogMaxWorkers
     configMapAndSecretChangeDetectionStrategy reservedSystemCPUs showHiddenMetricsForVersion
     systemReservedCgroup kubeReservedCgroup volumePluginDir kernelMemcgNotification enableSystemLogHandler
-    enableSystemLogQuery shutdownGracePeriod shutdownGracePeriodCriticalPods shutdownGracePeriodByPodPriority
+    enableSystemLogQuery
     reservedMemory enableProfilingHandler enableDebugFlagsHandler memoryThrottlingFactor
     memoryReservationPolicy tracing enforceNodeAllocatable eventRecordQPS eventBurst
     userNamespaces logging.flushFrequency logging.vmodule logging.options

@@ -21,6 +21,7 @@ from .config_kinds import (
     Kind,
     Pairs,
     PathKind,
+    PriorityGraces,
     Size,
     Tables,
     Taints,
@@ -197,6 +198,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
             "End pods that exceed the sizeLimit of an emptyDir or their limits of ephemeral storage."),
     Setting("eviction.volume_stats_seconds", "volumeStatsAggPeriod", "volume-stats-agg-period",
             Duration(zero_means=60.0), "How often the disk usage of pods is measured."),
+    # shutdown
+    Setting("shutdown.grace_seconds", "shutdownGracePeriod", "", Duration(),
+            "How long a shutdown of the host waits for pods to end; 0s: it is not watched for."),
+    Setting("shutdown.critical_grace_seconds", "shutdownGracePeriodCriticalPods", "", Duration(),
+            "The part of shutdownGracePeriod that is kept for critical pods, which end last."),
+    Setting("shutdown.by_priority", "shutdownGracePeriodByPodPriority", "", PriorityGraces(),
+            "Instead of these two: a list of priority and shutdownGracePeriodSeconds."),
     # server
     Setting("server.healthz_bind_address", "healthzBindAddress", "healthz-bind-address", Text(),
             "Address of the health endpoint."),

@@ -172,6 +172,7 @@ class Event:
     IMAGE_GC_FAILED: Final = "ImageGCFailed"
     INVALID_DISK_CAPACITY: Final = "InvalidDiskCapacity"
     EVICTED: Final = "Evicted"
+    SHUTDOWN: Final = "Shutdown"
     EVICTION_THRESHOLD_MET: Final = "EvictionThresholdMet"
     # ours
     MACHINE_PAUSED: Final = "MachinePaused"

@@ -107,6 +107,11 @@ class StatusReporter:
         else:
             self._forget(pod.uid)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything was told that there is to tell."""
+        return not self._queue and not self._busy and not self._retries
+
     # --- life ---
 
     async def run(self) -> None:

@@ -14,8 +14,8 @@ from kubeletx.kube.qos import BEST_EFFORT, qos_class
 from kubeletx.node.readiness import Pressure
 
 from ..eviction.texts import refused
-from ..eviction.use import is_critical
 from ..facts import DesiredPod, Rejection
+from ..priority import is_critical
 
 MEMORY_PRESSURE_TAINT = "node.kubernetes.io/memory-pressure"
 

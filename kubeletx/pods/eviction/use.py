@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final
 
 from kubeletx.api import PodUid
 from kubeletx.kube.core import Pod
 from kubeletx.volumes.disk_usage import DiskUse, add_up
 
 from ..facts import Fact
-from ..sources import FILE, URL
-
-CRITICAL_PRIORITY: Final = 2_000_000_000
-MIRROR: Final = "kubernetes.io/config.mirror"
+from ..priority import is_critical, priority_of
 
 
 class Part(enum.Enum):
@@ -54,7 +50,7 @@ class PodUse(Fact, frozen=True, kw_only=True):
     @property
     def priority(self) -> int:
         """Higher is more important."""
-        return self.pod.spec.priority or 0
+        return priority_of(self.pod)
 
     @property
     def is_critical(self) -> bool:
@@ -77,13 +73,6 @@ class PodUse(Fact, frozen=True, kw_only=True):
         if Part.VOLUMES in parts:
             found += [*self.volumes.values(), self.other]
         return add_up(found) if found else None
-
-
-def is_critical(pod: Pod, source: str) -> bool:
-    """Static pods (of files and URLs), mirror pods, and those of the highest priorities."""
-    if source in (FILE, URL) or MIRROR in pod.metadata.annotations:
-        return True
-    return (pod.spec.priority or 0) >= CRITICAL_PRIORITY
 
 
 def _total(amounts: Iterable[int | None]) -> int | None:

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -43,8 +43,10 @@ class PrivateAgent:
         node_name: str = "lab",
         endpoints: str | None = None,
         flags: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
     ) -> None:
-        """`endpoints` None: every containerd of the lab. `flags` come last, so they win over the usual ones."""
+        """`endpoints` None: every containerd of the lab. `flags` come last, so they win over the usual ones.
+        `env`: more of its environment."""
         self.lab = lab
         self.root_dir = lab.base_dir / name
         self.logs_dir = lab.base_dir / f"{name}-pod-logs"
@@ -54,6 +56,7 @@ class PrivateAgent:
         """What `start` gives the agent; None: every containerd of the lab."""
         self.flags = tuple(flags)
         """What `start` gives the agent besides, last."""
+        self._env = dict(env or {})
         self._name = name
         self.daemon: Daemon | None = None
 
@@ -91,7 +94,10 @@ class PrivateAgent:
         """Start it and wait until its admin socket answers."""
         self.root_dir.mkdir(parents=True, exist_ok=True)
         self.daemon = Daemon(
-            name=self._name, argv=self.argv(), directory=self.lab.base_dir, env=daemon_environment()
+            name=self._name,
+            argv=self.argv(),
+            directory=self.lab.base_dir,
+            env={**daemon_environment(), **self._env},
         )
         self.daemon.start()
         self.daemon.wait_until(

@@ -10,7 +10,8 @@ from kubeletx.kube.core import Container, ObjectMeta, Pod, PodSpec, ResourceRequ
 from kubeletx.node.thresholds import MEMORY, NODE, PIDS, Met, Observation, Threshold
 from kubeletx.pods.eviction.rank import rank, usage
 from kubeletx.pods.eviction.texts import low_on
-from kubeletx.pods.eviction.use import CRITICAL_PRIORITY, ContainerUse, PodUse
+from kubeletx.pods.eviction.use import ContainerUse, PodUse
+from kubeletx.pods.priority import CRITICAL_PRIORITY
 from kubeletx.volumes.disk_usage import DiskUse
 
 MI = 1 << 20

@@ -1,0 +1,174 @@
+"""systemd-logind over D-Bus: hold a shutdown of the host back for a while, and hear when one begins.
+
+    open ─► a delay lock is held ─► next(): True when the host begins to shut down, False when that was called off
+            release() lets the host go on
+
+logind limits how long a lock may delay (InhibitDelayMaxSec). Where that is less than wanted, a drop-in file for it is
+written and logind reads its configuration anew. Calls block and run on threads of the caller's; signals are
+waited for on the event loop. Source: the man page org.freedesktop.login1(5); kubelet, pkg/kubelet/nodeshutdown/systemd.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections import deque
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from ..api import Unavailable
+from .cgroups import Blocking
+
+log = structlog.get_logger(__name__)
+
+CONF_DIR: Final = Path("/etc/systemd/logind.conf.d")
+CONF_NAME: Final = "99-kubeletx.conf"
+CALL_SECONDS: Final = 10.0
+_RELOAD_TRIES: Final = 10
+_NAME, _PATH, _MANAGER = "org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager"
+_SYSTEMD, _SYSTEMD_PATH = "org.freedesktop.systemd1", "/org/freedesktop/systemd1"
+_SIGHUP = 1
+
+
+class Logind:
+    """One connection to the system bus at a time."""
+
+    def __init__(self, blocking: Blocking, *, conf_dir: Path = CONF_DIR) -> None:
+        """`conf_dir`: where logind reads drop-in files."""
+        self._blocking = blocking
+        self._conf_dir = conf_dir
+        self._connection: Any = None
+        self._lock: int | None = None
+        self._signals: deque[Any] = deque()
+
+    async def open(self, delay_seconds: int) -> bool:
+        """Connect and hold a lock for this long. Returns whether the host is shutting down already.
+
+        Raises Unavailable without a system bus, logind, or the library.
+        """
+        self.close()
+        await self._ask(self._connect)
+        has = await self._ask(self._allow, delay_seconds)
+        if has < delay_seconds:
+            log.warning(
+                "The host waits for pods for less time than is wanted; raise InhibitDelayMaxSec of systemd-logind",
+                wanted_seconds=delay_seconds,
+                seconds=has,
+            )
+        await self.hold()
+        return bool(await self._ask(self._get, "PreparingForShutdown"))
+
+    async def hold(self) -> None:
+        """Take the delay lock, unless it is held."""
+        if self._lock is None:
+            self._lock = await self._ask(self._inhibit)
+
+    def release(self) -> None:
+        """Let the host go on; does nothing without a lock."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+    async def next(self) -> bool:
+        """The next PrepareForShutdown. Raises Unavailable when the bus is gone."""
+        while not self._signals:
+            await _readable(self._connection.sock)
+            try:
+                while True:
+                    self._connection.recv_messages(timeout=0)
+            except TimeoutError:
+                continue
+            except (OSError, RuntimeError) as error:
+                raise Unavailable(f"lost the system bus: {error}") from error
+        return bool(self._signals.popleft().body[0])
+
+    def close(self) -> None:
+        """Release the lock and disconnect."""
+        self.release()
+        connection, self._connection = self._connection, None
+        self._signals.clear()
+        if connection is not None:
+            connection.close()
+
+    # --- blocking ---
+
+    async def _ask(self, function: Any, *args: Any) -> Any:
+        try:
+            return await self._blocking(function, *args)
+        except ImportError as error:
+            raise Unavailable(f"cannot watch for a shutdown of the host: {error}") from error
+        except (OSError, RuntimeError) as error:
+            raise Unavailable(f"systemd-logind: {error or type(error).__name__}") from error
+
+    def _connect(self) -> None:
+        from jeepney import MatchRule, message_bus
+        from jeepney.io.blocking import open_dbus_connection
+
+        self._connection = open_dbus_connection(bus="SYSTEM", enable_fds=True, auth_timeout=CALL_SECONDS)
+        rule = MatchRule(type="signal", interface=_MANAGER, member="PrepareForShutdown", path=_PATH)
+        self._connection.filter(rule, queue=self._signals)
+        self._send(message_bus.AddMatch(rule))
+
+    def _allow(self, seconds: int) -> int:
+        """Have logind wait so long; returns how long it does."""
+        has = self._delay_seconds()
+        if has >= seconds:
+            return has
+        try:
+            self._conf_dir.mkdir(parents=True, exist_ok=True)
+            (self._conf_dir / CONF_NAME).write_text(
+                f"# Written by kubeletx for shutdownGracePeriod\n[Login]\nInhibitDelayMaxSec={seconds}\n"
+            )
+            self._reload()
+        except (OSError, RuntimeError) as error:
+            log.warning("Failed to raise InhibitDelayMaxSec", err=str(error))
+            return has
+        return self._delay_seconds()
+
+    def _delay_seconds(self) -> int:
+        return int(self._get("InhibitDelayMaxUSec")) // 1_000_000
+
+    def _reload(self) -> None:
+        from jeepney import DBusAddress, new_method_call
+
+        systemd = DBusAddress(_SYSTEMD_PATH, bus_name=_SYSTEMD, interface=f"{_SYSTEMD}.Manager")
+        call = ("systemd-logind.service", "all", _SIGHUP)
+        self._send(new_method_call(systemd, "KillUnit", "ssi", call))
+
+    def _inhibit(self) -> int:
+        from jeepney import DBusAddress, new_method_call
+
+        manager = DBusAddress(_PATH, bus_name=_NAME, interface=_MANAGER)
+        why = ("shutdown", "kubeletx", "Pods need time to end before the node goes down", "delay")
+        answer = self._send(new_method_call(manager, "Inhibit", "ssss", why))
+        return int(answer[0].to_raw_fd())
+
+    def _get(self, name: str) -> Any:
+        from jeepney import DBusAddress, Properties
+
+        manager = DBusAddress(_PATH, bus_name=_NAME, interface=_MANAGER)
+        return self._send(Properties(manager).get(name))[0][1]
+
+    def _send(self, message: Any) -> Any:
+        from jeepney import DBusErrorResponse
+        from jeepney.wrappers import unwrap_msg
+
+        try:
+            return unwrap_msg(self._connection.send_and_get_reply(message, timeout=CALL_SECONDS))
+        except DBusErrorResponse as error:
+            raise RuntimeError(f"{error.name}: {' '.join(map(str, error.data))}") from error
+
+
+async def _readable(sock: Any) -> None:
+    """Return once there is something to read."""
+    ready = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(sock, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        with contextlib.suppress(ValueError):  # closed meanwhile
+            loop.remove_reader(sock)

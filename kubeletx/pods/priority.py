@@ -1,0 +1,34 @@
+"""How important a pod is: its priority, and whether it is critical. Pure.
+
+An API server writes `spec.priority` for the pod's class. Manifests of this node's own are read without one, so that
+the two classes which every cluster has are known here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kubeletx.kube.core import Pod
+
+from .sources import FILE, URL
+
+CRITICAL_PRIORITY: Final = 2_000_000_000
+MIRROR: Final = "kubernetes.io/config.mirror"
+_CLASSES: Final = {
+    "system-cluster-critical": CRITICAL_PRIORITY,
+    "system-node-critical": CRITICAL_PRIORITY + 1000,
+}
+
+
+def priority_of(pod: Pod) -> int:
+    """Higher is more important."""
+    if pod.spec.priority is not None:
+        return pod.spec.priority
+    return _CLASSES.get(pod.spec.priority_class_name or "", 0)
+
+
+def is_critical(pod: Pod, source: str) -> bool:
+    """Static pods (of files and URLs), mirror pods, and those of the highest priorities: never evicted."""
+    if source in (FILE, URL) or MIRROR in pod.metadata.annotations:
+        return True
+    return priority_of(pod) >= CRITICAL_PRIORITY
