@@ -62,6 +62,7 @@ from kubeletx.volumes.preparer import VolumePreparer
 
 from .backend import Backend
 from .backend.about import AgentBackend
+from .backend.checkpoints import CheckpointBackend
 from .backend.figures import FigureBackend
 from .backend.images import ImageBackend
 from .backend.logs import PodLogs
@@ -402,6 +403,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 blocking=files,
                 clock=clock,
             ),
+            CheckpointBackend(pods, config.root_dir, clock),
             reviews,
             node_name=reporter.name,
             addresses=reporter.ips,

@@ -8,11 +8,12 @@ import kubeletx
 from kubeletx.api import Clock
 from kubeletx.apiserver.certificate_files import SERVER, CertificateFiles
 from kubeletx.kube.client import ClusterAccess, KubeClient
-from kubeletx.server import kubelet_logs, kubelet_metrics, kubelet_pods, kubelet_streams
+from kubeletx.server import kubelet_checkpoint, kubelet_logs, kubelet_metrics, kubelet_pods, kubelet_streams
 from kubeletx.server.authentication import Authenticator, TokenReviews
 from kubeletx.server.authorization import AccessReviews, AlwaysAllow, Authorizer
 from kubeletx.server.backend import AdminBackend
 from kubeletx.server.figures import FiguresSource
+from kubeletx.server.kubelet_checkpoint import CheckpointSource
 from kubeletx.server.kubelet_route import KubeletRoute
 from kubeletx.server.kubelet_server import KubeletServer, Listen
 from kubeletx.server.self_signed import Pair, ensure_pair
@@ -38,6 +39,7 @@ def kubelet_server(
     config: AgentConfig,
     backend: AdminBackend,
     figures: FiguresSource,
+    checkpoints: CheckpointSource,
     reviews: KubeClient | None,
     *,
     node_name: str,
@@ -59,7 +61,7 @@ def kubelet_server(
         tls=ServerTls(plan, partial(_pair, config, node_name, addresses, clock), clock),
         authenticator=_authenticator(config, reviews, clock),
         authorizer=_authorizer(config, reviews, node_name, clock),
-        routes=_routes(config, backend, figures),
+        routes=_routes(config, backend, figures, checkpoints),
     )
 
 
@@ -94,10 +96,13 @@ def _authorizer(config: AgentConfig, reviews: KubeClient | None, node_name: str,
     )
 
 
-def _routes(config: AgentConfig, backend: AdminBackend, figures: FiguresSource) -> tuple[KubeletRoute, ...]:
+def _routes(
+    config: AgentConfig, backend: AdminBackend, figures: FiguresSource, checkpoints: CheckpointSource
+) -> tuple[KubeletRoute, ...]:
     return (
         *kubelet_pods.routes(backend),
         *kubelet_metrics.routes(backend, figures),
         *kubelet_logs.routes(backend),
+        *kubelet_checkpoint.routes(backend, checkpoints),
         *kubelet_streams.routes(backend, idle_seconds=config.server.stream_idle_seconds),
     )

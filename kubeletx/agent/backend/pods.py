@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from kubeletx.api import (
@@ -14,6 +15,7 @@ from kubeletx.api import (
     StreamRequest,
     StreamUrl,
     SupportsAttach,
+    SupportsCheckpoint,
     SupportsExec,
     SupportsPortForward,
     Unavailable,
@@ -148,6 +150,16 @@ class PodBackend:
             raise Conflict(f"pod {target.ref} is not running")
         handle, supports = self._capable(worker, SupportsPortForward, "forward ports")
         return await handle.ask("port_forward", lambda: supports.port_forward(sandbox.id, port))
+
+    def find_container(self, target: PodTarget, container: str) -> None:
+        """Raises NotFound when the pod or the container is not there, Conflict when it does not run."""
+        self._running(target, container)
+
+    async def checkpoint(self, target: PodTarget, container: str, path: Path, timeout_seconds: float) -> None:
+        """Write the state of a running container to an archive; it goes on. Raises Unsupported."""
+        worker, unit_id = self._running(target, container)
+        handle, supports = self._capable(worker, SupportsCheckpoint, "write checkpoints")
+        await handle.ask("checkpoint", lambda: supports.checkpoint(unit_id, str(path), timeout_seconds))
 
     # --- private ------------------------------------------------------------------------------------
 
