@@ -74,10 +74,10 @@ def set_up_volume(request: SetUp, drivers: Mapping[str, SetUpVolume]) -> Prepare
         )
     try:
         return set_up(request)
-    except Unread:
+    except Unread as err:
         if (kept := written_before(request, kind)) is not None:
             return kept
-        raise
+        raise Unread(f"{request.field}.{json_name(kind)}: {err}") from err
     except KubeletxError:
         raise
     except OSError as err:

@@ -14,6 +14,7 @@ from pod_model import PodModel, make_pod
 
 from kubeletx.kube.core import Container
 from kubeletx.pods import actions as act
+from kubeletx.pods import changes
 from kubeletx.pods.plan import Goal, deadline_end, plan_pod
 from kubeletx.pods.progress import has_ended
 
@@ -129,6 +130,49 @@ def test_nothing_is_done_while_the_runtime_does_not_answer() -> None:
     before = len(model.journal)
     model.turn()
     assert len(model.journal) == before
+
+
+def test_news_of_an_object_bring_its_files_and_units_go_on_meanwhile() -> None:
+    model = PodModel(make_pod())
+    model.settle()
+    model.journal.clear()
+    model.failing = (act.PrepareVolumes,)
+    model.facts = changes.objects_changed(model.facts, model.now())
+    model.turn()
+    assert [type(one) for one in model.journal] == [act.PrepareVolumes]
+    model.exit("web", 1)
+    model.mono += 1
+    model.settle()
+    assert any(isinstance(one, act.StartUnit) for one in model.journal)  # with the files as they were
+    model.failing = ()
+    model.mono += 200
+    model.settle()
+    assert (model.facts.volumes.ready, model.facts.volumes.stale_at) == (True, None)
+
+
+def test_news_that_come_while_files_are_written_are_not_lost() -> None:
+    model = PodModel(make_pod())
+    model.settle()
+    began = model.mono
+    model.mono += 1
+    model.facts = changes.objects_changed(model.facts, model.now())
+    model.facts = changes.volumes_ready(began)(model.facts, model.now())
+    assert model.facts.volumes.stale_at == model.mono
+    assert act.PrepareVolumes() in plan_pod(model.desired, model.facts, model.now()).actions
+
+
+def test_news_of_an_object_end_the_wait_of_a_container_that_lacked_it() -> None:
+    model = PodModel(make_pod())
+    model.settle()
+    now = model.now()
+    model.facts = changes.unit_failed("web", "CreateContainerConfigError", "missing", created=False)(
+        model.facts, now
+    )
+    failure = changes.objects_changed(model.facts, now).unit("web").failure
+    assert failure is not None
+    assert failure.retry_at == now.mono
+    other = changes.unit_failed("web", "RunContainerError", "no", created=False)(model.facts, now)
+    assert changes.objects_changed(other, now).unit("web").failure == other.unit("web").failure
 
 
 def test_no_next_attempt_before_a_look_begun_after_the_deadline() -> None:
