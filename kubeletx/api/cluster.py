@@ -28,7 +28,10 @@ class ObjectData(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectUser(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod, and the names of all config maps and secrets of its namespace that it refers to."""
+    """A pod, and the names of all config maps and secrets of its namespace that it refers to.
+
+    `own_claims`: claims that the cluster makes for this pod alone; one of that name that was made otherwise is not its.
+    """
 
     uid: PodUid
     name: str
@@ -36,6 +39,7 @@ class ObjectUser(msgspec.Struct, frozen=True, kw_only=True):
     service_account: str = "default"
     config_maps: frozenset[str] = frozenset()
     secrets: frozenset[str] = frozenset()
+    own_claims: frozenset[str] = frozenset()
 
 
 class TokenWish(msgspec.Struct, frozen=True, kw_only=True):

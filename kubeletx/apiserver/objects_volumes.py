@@ -63,10 +63,14 @@ class ClaimedVolumes:
 
     async def find(self, user: ObjectUser, claim: str) -> ClusterVolume | None:
         """See `ClusterObjects.find_volume`."""
-        key = (user.namespace, claim)
+        namespace = user.namespace
+        key = (namespace, claim)
         self._users.setdefault(key, set()).add(user.uid)
         try:
-            found = await self._look(*key)
+            asked = await self._claim(*key)
+            if claim in user.own_claims and not _is_owned(asked, user.uid):
+                raise _NotUsable(f"persistentvolumeclaim {namespace}/{claim} was not made for this pod")
+            found = await self._volume(asked)
         except NotFound:
             self._wait(key)
             return None
@@ -99,16 +103,18 @@ class ClaimedVolumes:
 
     async def _try(self, key: _Key) -> None:
         try:
-            await self._look(*key)
+            await self._volume(await self._claim(*key))
         except KubeletxError:
             return
         self._waiting.discard(key)
         for uid in list(self._users.get(key, ())):
             self._tell(uid)
 
-    async def _look(self, namespace: str, name: str) -> ClusterVolume:
-        claim = await self._client.get(PERSISTENT_VOLUME_CLAIMS.path(namespace, name), PersistentVolumeClaim)
-        what = f"persistentvolumeclaim {namespace}/{name}"
+    async def _claim(self, namespace: str, name: str) -> PersistentVolumeClaim:
+        return await self._client.get(PERSISTENT_VOLUME_CLAIMS.path(namespace, name), PersistentVolumeClaim)
+
+    async def _volume(self, claim: PersistentVolumeClaim) -> ClusterVolume:
+        what = f"persistentvolumeclaim {claim.metadata.namespace}/{claim.metadata.name}"
         if claim.status.phase != BOUND or not claim.spec.volume_name:
             raise _NotUsable(f"{what} is not bound ({claim.status.phase or 'no phase'})")
         try:
@@ -146,3 +152,7 @@ class ClaimedVolumes:
             mount_options=spec.mount_options,
             is_here=affinity is None or selects(affinity, *self._node()),
         )
+
+
+def _is_owned(claim: PersistentVolumeClaim, uid: PodUid) -> bool:
+    return any(one.controller and one.uid == uid for one in claim.metadata.owner_references)

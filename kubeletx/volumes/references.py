@@ -34,6 +34,7 @@ def object_user(pod: Pod) -> ObjectUser:
             )
             if name
         ),
+        own_claims=frozenset(claim_of(pod, one) for one in spec.volumes if one.ephemeral is not None),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from api_connections import connections
+from msgspec.structs import replace
 
 from kubeletx.api import ClusterVolume, ObjectUser, PodUid, TokenWish, Unavailable
 from kubeletx.apiserver import objects_followed
@@ -238,19 +239,19 @@ async def test_services_of_a_namespace_are_those_with_an_address(api: ApiServerD
         assert await objects.list_services("elsewhere") == ()
 
 
-def make_claim(api: ApiServerDouble, *, bound: bool = True, **volume: Any) -> None:
+def make_claim(api: ApiServerDouble, *, bound: bool = True, name: str = "data", **volume: Any) -> None:
     claim = api.admin.create(
-        "persistentvolumeclaims", {"metadata": {"name": "data"}, "spec": {"volumeName": "disk"}}, SPACE
+        "persistentvolumeclaims", {"metadata": {"name": name}, "spec": {"volumeName": "disk"}}, SPACE
     )
-    reference = {"namespace": SPACE, "name": "data", "uid": claim["metadata"]["uid"]}
+    reference = {"namespace": SPACE, "name": name, "uid": claim["metadata"]["uid"]}
     spec = {"local": {"path": "/disk"}, "claimRef": reference, **volume}
     api.admin.create("persistentvolumes", {"metadata": {"name": "disk"}, "spec": spec})
     if bound:
-        bind(api)
+        bind(api, name)
 
 
-def bind(api: ApiServerDouble) -> None:
-    api.admin.patch("persistentvolumeclaims", "data", {"status": {"phase": "Bound"}}, SPACE, "status")
+def bind(api: ApiServerDouble, name: str = "data") -> None:
+    api.admin.patch("persistentvolumeclaims", name, {"status": {"phase": "Bound"}}, SPACE, "status")
 
 
 async def test_a_claim_is_followed_to_its_volume_and_remembered_without_the_api_server(
@@ -303,6 +304,26 @@ async def test_the_node_affinity_of_a_volume_is_held_against_the_nodes_labels(
         found = await objects.find_volume(uid, "data")
         assert found is not None
         assert found.is_here is is_here
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+async def test_a_claim_of_a_template_must_have_been_made_for_the_pod(
+    api: ApiServerDouble, is_own: bool
+) -> None:
+    template = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
+    uid = make_pod(api, volumes=[{"name": "d", "ephemeral": {"volumeClaimTemplate": template}}])
+    make_claim(api, name="web-d")
+    if is_own:
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": uid, "controller": True}
+        patch = {"metadata": {"ownerReferences": [owner]}}
+        api.admin.patch("persistentvolumeclaims", "web-d", patch, SPACE)
+    async with running(api) as objects:
+        objects.follow(replace(user(uid), own_claims=frozenset({"web-d"})))
+        if is_own:
+            assert await objects.find_volume(uid, "web-d") is not None
+        else:
+            with pytest.raises(Unavailable, match="was not made for this pod"):
+                await objects.find_volume(uid, "web-d")
 
 
 async def test_a_volume_that_is_bound_to_another_claim_is_not_taken(api: ApiServerDouble) -> None:

@@ -55,6 +55,10 @@ def test_a_pod_without_a_service_account_has_the_default_one() -> None:
     assert object_user(make_pod()).service_account == "default"
 
 
+def test_the_claim_of_a_template_is_the_pods_own() -> None:
+    assert object_user(POD).own_claims == {"web-e"}
+
+
 def test_claims_are_those_of_volumes_and_of_templates() -> None:
     assert claims_of(POD) == ["data", "web-e"]
 
