@@ -48,7 +48,14 @@ class ClusterNode:
         """May do everything."""
         return self.api.admin
 
-    def apply(self, name: str, *, container: Json | None = None, **spec: Any) -> Json:
+    def apply(
+        self,
+        name: str,
+        *,
+        container: Json | None = None,
+        annotations: dict[str, str] | None = None,
+        **spec: Any,
+    ) -> Json:
         """Make a pod of one busybox that sleeps, bound to this node."""
         main = {
             "name": "main",
@@ -59,7 +66,7 @@ class ClusterNode:
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name},
+            "metadata": {"name": name, "annotations": annotations or {}},
             "spec": {
                 "nodeName": self.name,
                 "automountServiceAccountToken": False,
