@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
+import socket
 import stat
 from pathlib import Path
 
@@ -142,7 +143,12 @@ class PrivateLibvirtd:
         )
         with mount_points.making(_SYSTEM_DIRECTORIES):
             self.daemon.start()
-            self.daemon.wait_until(self.socket_path.exists, what="open its socket", timeout_seconds=20)
+            self.daemon.wait_until(self._is_listening, what="open its socket", timeout_seconds=20)
+
+    def _is_listening(self) -> bool:
+        """A socket has its name before it takes connections."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
+            return one.connect_ex(str(self.socket_path)) == 0
 
     def _start_virtlogd(self) -> str:
         """For the shell: it goes on when libvirtd ends, until `end`."""
@@ -150,10 +156,10 @@ class PrivateLibvirtd:
             return ""
         config = self.directory / "virtlogd.conf"
         config.write_text(f"max_size = {self._virtlogd}\nmax_backups = 9\n")
-        socket = "/run/libvirt/virtlogd-sock"
+        place = "/run/libvirt/virtlogd-sock"
         start = f"{get_tool('virtlogd')} --daemon --config {shlex.quote(str(config))}"
         start += f" --pid-file {shlex.quote(str(self.directory))}/virtlogd.pid"
-        return f"{{ [ -S {socket} ] || {start}; }} && "
+        return f"{{ [ -S {place} ] || {start}; }} && "
 
     def _bind_kvm(self) -> str:
         """All users may open /dev/kvm there, as on a node. Else libvirt finds that what it knows of the emulator,
