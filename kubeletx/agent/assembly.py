@@ -20,6 +20,7 @@ from kubeletx.node.cgroup_fs import CgroupTrees
 from kubeletx.node.cgroups import PodCgroupManager
 from kubeletx.node.event_table import METADATA as EVENT_TABLES
 from kubeletx.node.events import EventRecorder
+from kubeletx.node.memory_events import MemoryEvents
 from kubeletx.node.status import NodeReporter
 from kubeletx.pods.admission import Door, NodeAdmission
 from kubeletx.pods.board import StatusBoard
@@ -312,6 +313,8 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             usage=usage,
             images=images,
         )
+        stalls = MemoryEvents(clock)
+        stack.callback(stalls.close)
         evictor = make_evictor(
             config,
             EvictedNode(
@@ -330,6 +333,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             clock=clock,
             blocking=files,
             events=events,
+            stalls=stalls,
         )
         cluster = None
         if link is not None:
@@ -400,6 +404,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 context=context,
                 cgroups=cgroups,
                 trees=trees,
+                disks=disks,
                 blocking=files,
                 clock=clock,
             ),

@@ -8,6 +8,7 @@ from kubeletx.api import Clock, EventSink
 from kubeletx.kube.core import Pod
 from kubeletx.node.cgroup_fs import CgroupTrees
 from kubeletx.node.cgroups import PodCgroupManager
+from kubeletx.node.memory_events import MemoryEvents
 from kubeletx.node.readiness import Pressure
 from kubeletx.pods.admission import Door
 from kubeletx.pods.eviction.evictor import Evictor, Node
@@ -27,8 +28,9 @@ def make_evictor(
     clock: Clock,
     blocking: Blocking,
     events: EventSink,
+    stalls: MemoryEvents,
 ) -> Evictor:
-    """The evictor; admission and the node's conditions hear of every pressure."""
+    """The evictor; admission and the node's conditions hear of every pressure. `stalls`: make it look sooner."""
 
     def on_pressure(pressure: Pressure) -> None:
         door.pressure = pressure
@@ -41,6 +43,7 @@ def make_evictor(
         blocking=blocking,
         events=events,
         on_pressure=on_pressure,
+        wait=stalls.wait,
     )
 
 

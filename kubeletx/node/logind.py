@@ -144,7 +144,9 @@ class Logind:
         manager = DBusAddress(_PATH, bus_name=_NAME, interface=_MANAGER)
         why = ("shutdown", "kubeletx", "Pods need time to end before the node goes down", "delay")
         answer = self._send(new_method_call(manager, "Inhibit", "ssss", why))
-        return int(answer[0].to_raw_fd())
+        lock = int(answer[0].to_raw_fd())
+        os.set_inheritable(lock, False)  # a child that has it would hold the host back as well
+        return lock
 
     def _get(self, name: str) -> Any:
         from jeepney import DBusAddress, Properties

@@ -6,6 +6,7 @@ measured, never 0. Units are those that run.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from kubeletx.api import UnitStats
 from kubeletx.node.cgroup_usage import CgroupUsage, Interface
 from kubeletx.node.host_usage import FsUsage, HostUsage
+from kubeletx.volumes.disk_usage import DiskUse
 
 
 class UnitFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +35,8 @@ class UnitFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """`is_whole`: every unit that should run was measured. `interfaces` empty: unknown, or the node's own."""
+    """`is_whole`: every unit that should run was measured. `interfaces` empty: unknown, or the node's own.
+    `volumes`: what those on the node's disk take, by name; empty until they were measured."""
 
     namespace: str
     name: str
@@ -43,6 +46,7 @@ class PodFigures(msgspec.Struct, frozen=True, kw_only=True):
     units: tuple[UnitFigures, ...] = ()
     is_whole: bool = True
     interfaces: tuple[Interface, ...] = ()
+    volumes: Mapping[str, DiskUse] = {}
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from typing import Any
 
 from kubeletx.node.cgroup_usage import Interface
 from kubeletx.node.host_usage import FsUsage, HostUsage
+from kubeletx.volumes.disk_usage import DiskUse
 
 from .figures import Figures, PodFigures, UnitFigures
 from .resource_metrics import memory_of
@@ -14,7 +15,7 @@ from .resource_metrics import memory_of
 
 def summary(figures: Figures, *, only_cpu_and_memory: bool = False) -> dict[str, Any]:
     """The object, ready for JSON."""
-    pods = [_pod(pod, only_cpu_and_memory) for pod in figures.pods]
+    pods = [_pod(pod, figures.host.fs, only_cpu_and_memory) for pod in figures.pods]
     return {"node": _node(figures, only_cpu_and_memory), "pods": pods}
 
 
@@ -52,7 +53,7 @@ def _swap(host: HostUsage, at: str) -> dict[str, Any]:
     return {"time": at, "swapAvailableBytes": free, "swapUsageBytes": host.swap_usage_bytes}
 
 
-def _pod(pod: PodFigures, is_short: bool) -> dict[str, Any]:
+def _pod(pod: PodFigures, fs: FsUsage | None, is_short: bool) -> dict[str, Any]:
     found: dict[str, Any] = {
         "podRef": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
         "startTime": _time(pod.started_at),
@@ -77,7 +78,15 @@ def _pod(pod: PodFigures, is_short: bool) -> dict[str, Any]:
         return found
     if pod.interfaces:
         found["network"] = _network(pod.interfaces, at)
-    used = _sum([*(stats.fs_used_bytes for stats in measured), *(unit.log_bytes for unit in pod.units)])
+    if pod.volumes:
+        found["volume"] = [_volume(name, use, fs, at) for name, use in sorted(pod.volumes.items())]
+    used = _sum(
+        [
+            *(stats.fs_used_bytes for stats in measured),
+            *(unit.log_bytes for unit in pod.units),
+            *(use.bytes for use in pod.volumes.values()),
+        ]
+    )
     if used is not None:
         found["ephemeral-storage"] = {"time": at, "usedBytes": used}
     return found
@@ -138,6 +147,12 @@ def _fs(fs: FsUsage, at: str) -> dict[str, Any]:
         "inodes": fs.inodes,
         "inodesUsed": fs.inodes - fs.inodes_free,
     }
+
+
+def _volume(name: str, use: DiskUse, fs: FsUsage | None, at: str) -> dict[str, Any]:
+    """One volume on the node's own file system `fs`."""
+    own = _fs(fs, at) if fs is not None else {"time": at}
+    return {**own, "name": name, "usedBytes": use.bytes, "inodesUsed": use.inodes}
 
 
 def _set(**values: Any) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from kubeletx.node.cgroups import PodCgroupManager
 from kubeletx.node.host_usage import HostUsage, read_fs, read_host
 from kubeletx.node.totals import UsageReport
 from kubeletx.pods.environment import NodeContext
+from kubeletx.pods.eviction.disks import DiskBoard, PodDisk
 from kubeletx.pods.manager import PodManager
 from kubeletx.pods.roles import all_units
 from kubeletx.pods.services import PodServices
@@ -73,6 +74,7 @@ class FigureBackend:
         context: NodeContext,
         cgroups: PodCgroupManager | None,
         trees: CgroupTrees,
+        disks: DiskBoard,
         blocking: Blocking,
         clock: Clock,
     ) -> None:
@@ -85,6 +87,7 @@ class FigureBackend:
         self._context = context
         self._cgroups = cgroups
         self._trees = trees
+        self._disks = disks
         self._blocking = blocking
         self._clock = clock
         self._image_mount: str | None = None
@@ -109,7 +112,13 @@ class FigureBackend:
         mount = await self._mount_of_images()
         image_fs = await self._blocking(read_fs, Path(mount)) if mount is not None else None
         pods = [
-            _pod(worker, by_pod.get(worker.uid, ()), kernel.get(worker.uid, _Kernel()), status)
+            _pod(
+                worker,
+                by_pod.get(worker.uid, ()),
+                kernel.get(worker.uid, _Kernel()),
+                status,
+                self._disks.figures.get(worker.uid),
+            )
             for worker in workers
             if (status := self._services.board.statuses.get(worker.uid)) is not None
         ]
@@ -179,7 +188,11 @@ def _running(worker: PodWorker) -> list[UnitSummary]:
 
 
 def _pod(
-    worker: PodWorker, measured: tuple[UnitStats, ...], kernel: _Kernel, status: PodStatus
+    worker: PodWorker,
+    measured: tuple[UnitStats, ...],
+    kernel: _Kernel,
+    status: PodStatus,
+    disk: PodDisk | None,
 ) -> PodFigures:
     pod = worker.desired.pod
     stats = {unit.id: unit for unit in measured}
@@ -199,6 +212,7 @@ def _pod(
         units=units,
         is_whole={unit.id for unit in awake} <= {unit.id for unit in units},
         interfaces=kernel.interfaces,
+        volumes=disk.volumes if disk is not None else {},
     )
 
 

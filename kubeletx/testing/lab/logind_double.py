@@ -89,10 +89,11 @@ class Double:
                 if message.header.message_type is MessageType.method_call:
                     self.answer(message)
             if sys.stdin in ready:
-                line = sys.stdin.readline()
-                if not line:
+                data = os.read(sys.stdin.fileno(), 4096)
+                if not data:
                     return
-                self.obey(line.strip())
+                for line in data.decode().splitlines():
+                    self.obey(line)
 
 
 def say(text: str) -> None:

@@ -19,6 +19,7 @@ from kubeletx.server.probe_metrics import probe_metrics, sli_metrics
 from kubeletx.server.resource_metrics import resource_metrics
 from kubeletx.server.stats_summary import summary
 from kubeletx.server.views import HealthView, PartHealth, ProbeCount
+from kubeletx.volumes.disk_usage import DiskUse
 
 AT_NS = 1_780_000_000_250_000_000
 HOST = HostUsage(
@@ -254,3 +255,13 @@ async def test_each_is_served_at_its_path(tmp_path: Path) -> None:
             assert ("fs" in json.loads(text)["node"]) is not short
     async with serving(tmp_path) as api:
         assert await api.get("/stats/summary") == (503, "nobody measures here")
+
+
+def test_volumes_on_the_nodes_disk_are_told_and_count_as_ephemeral_storage() -> None:
+    volumes = {"data": DiskUse(bytes=1000, inodes=3)}
+    found = summary(figures(replace(pod(unit("a"), unit("b")), volumes=volumes)))["pods"][0]
+    assert [(one["name"], one["usedBytes"], one["inodesUsed"]) for one in found["volume"]] == [
+        ("data", 1000, 3)
+    ]
+    assert found["volume"][0]["capacityBytes"] == 100
+    assert found["ephemeral-storage"]["usedBytes"] == 1084

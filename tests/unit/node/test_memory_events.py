@@ -1,0 +1,57 @@
+"""A wait that ends early when tasks stall for memory."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+from pathlib import Path
+
+import pytest
+
+from kubeletx.node.memory_events import MemoryEvents
+from kubeletx.testing import FakeClock
+
+
+async def test_without_the_kernels_file_the_wait_takes_its_time(tmp_path: Path) -> None:
+    clock = FakeClock()
+    events = MemoryEvents(clock, path=tmp_path / "none")
+    assert not events.is_watching
+    waiting = asyncio.ensure_future(events.wait(10))
+    await clock.run_for(9)
+    assert not waiting.done()
+    await clock.run_for(1)
+    assert waiting.done()
+    events.close()
+
+
+async def test_a_stall_ends_the_wait_early() -> None:
+    """Urgent data of a socket is the priority event that stands for the kernel's."""
+    clock = FakeClock()
+    server = socket.create_server(("127.0.0.1", 0))
+    theirs = socket.create_connection(server.getsockname())
+    ours, _ = server.accept()
+    events = MemoryEvents(clock, path=Path("/no/such/file"))
+    events._poll = select.epoll()
+    events._poll.register(ours, select.EPOLLPRI)
+    began = clock.monotonic()
+    waiting = asyncio.ensure_future(events.wait(10))
+    await clock.run_for(2)
+    assert not waiting.done()
+    theirs.send(b"!", socket.MSG_OOB)
+    await asyncio.wait_for(waiting, 60)
+    assert clock.monotonic() - began < 10
+    for one in (server, theirs, ours, events):
+        one.close()
+
+
+async def test_the_kernel_of_this_machine_is_asked_where_it_tells() -> None:
+    path = Path("/proc/pressure/memory")
+    clock = FakeClock()
+    events = MemoryEvents(clock, path=path)
+    if not events.is_watching:
+        pytest.skip("this kernel has no PSI, or this user may not ask it")
+    waiting = asyncio.ensure_future(events.wait(10))
+    await clock.run_for(10)
+    await asyncio.wait_for(waiting, 60)
+    events.close()
