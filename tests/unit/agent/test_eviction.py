@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -112,8 +113,12 @@ async def test_memory_pressure_ends_one_pod_at_a_time_until_it_is_over(
         assert events["Evicted"].type == "Warning"
         assert "EvictionThresholdMet" in {e.reason for e in await backend.list_events()}
         await agent.until(lambda: not agent.parts.registry.get("one").snapshot(_uid(agent, "huge")))
-        await agent.clock.run_for(300)
-        assert await condition(backend, "MemoryPressure") == "False"
+        await agent.clock.run_for(200)
+        assert await condition(backend, "MemoryPressure") == "True"
+        async with asyncio.timeout(60):
+            while await condition(backend, "MemoryPressure") == "True":
+                await agent.clock.run_for(5)
+                await asyncio.sleep(0.002)  # looks are on threads
         assert status(agent, "huge").reason == "Evicted"
 
 
@@ -129,8 +134,9 @@ async def test_pods_that_request_nothing_are_not_admitted_under_memory_pressure(
     agent.configure("eviction", hard={"memory.available": "100Mi"})
     signals.left = {("memory.available", ""): 50 * MI}
     async with agent.running() as backend:
-        await agent.until(lambda: agent.parts.manager is not None, seconds=1)
-        await agent.clock.run_for(1)
+        while await condition(backend, "MemoryPressure") == "False":
+            await agent.clock.run_for(1)
+            await asyncio.sleep(0.002)
         await backend.apply_pod(a_pod("new"))
         await agent.until(lambda: agent.phase("new") == "Failed")
         found = status(agent, "new")
