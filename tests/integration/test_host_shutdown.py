@@ -30,7 +30,8 @@ def host(tmp_path: Path) -> Iterator[PrivateLogind]:
 
 
 def phase(agent: PrivateAgent, name: str) -> str | None:
-    return pod_of(agent, name).status.phase
+    """None before the pod is known."""
+    return next((pod.status.phase for pod in agent.pods() if pod.name == name), None)
 
 
 def pod_of(agent: PrivateAgent, name: str) -> Pod:

@@ -25,6 +25,7 @@ PACKAGES: dict[str, str] = {
     "ip": "iproute2",
     "iptables": "iptables",
     "mount": "mount",
+    "dbus-daemon": "dbus-daemon",
     "qemu-img": "qemu-utils",
     "qemu-system-x86_64": "qemu-system-x86",
     "libvirtd": "libvirt-daemon",
