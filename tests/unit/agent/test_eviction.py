@@ -11,7 +11,7 @@ import pytest
 from agent_model import AgentModel, a_pod
 
 from kubeletx.api import RuntimeName, UnitState
-from kubeletx.kube.core import Container, Pod, PodStatus, ResourceRequirements
+from kubeletx.kube.core import Container, Pod, PodStatus, ResourceRequirements, VirtualMachine
 from kubeletx.kube.volumes import EmptyDirVolumeSource, Volume
 from kubeletx.node.pressure import ImageDisk
 from kubeletx.node.thresholds import Observation
@@ -273,3 +273,25 @@ async def test_a_runtime_that_does_not_answer_costs_none_of_its_pods(
         await agent.until(lambda: agent.phase("one") == "Failed")
         await agent.clock.run_for(60)
         assert agent.phase("two") == "Running"
+
+
+async def test_a_machine_is_evicted_for_what_its_emulator_uses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signals: Signals
+) -> None:
+    agent = AgentModel(tmp_path, monkeypatch, names=("one", "kvm"))
+    agent.configure("eviction", hard={"memory.available": "100Mi"})
+    resources = ResourceRequirements(requests={"memory": "10Mi"}, limits={"memory": "10Mi"})
+    machine = VirtualMachine(name="testVM", image="busybox", resources=resources)
+    async with agent.running():
+        await agent.apply(a_pod("web"))
+        await agent.apply(a_pod("vm", containers=(), virtual_machine=machine))
+        using(agent, "web", 5 * MI)
+        using(agent, "vm", 90 * MI)
+        signals.left = {("memory.available", ""): 50 * MI}
+        signals.relieved_by = lambda: agent.phase("vm") == "Failed"
+        await agent.until(signals.relieved_by)
+        assert (status(agent, "vm").message or "").endswith(
+            "Container testvm was using 90Mi, request is 10Mi, has larger consumption of memory. "
+        )
+        assert agent.phase("web") == "Running"
+        assert agent.alive("kvm") == []
