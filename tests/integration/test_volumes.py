@@ -265,6 +265,12 @@ async def test_secrets_stay_in_memory(root):
         async def find_secret(self, namespace: str, name: str) -> ObjectData:
             return ObjectData(binary={"key": b"secret"})
 
+        async def token(self, uid: PodUid, wish: object) -> bytes:
+            raise AssertionError("the pod wants no token")
+
+        async def find_volume(self, uid: PodUid, claim: str) -> None:
+            raise AssertionError("the pod has no claim")
+
     preparer = VolumePreparer(root_dir=root, blocking=asyncio.to_thread, fields=FieldContext(node_name="n"))
     pod = make_pod([{"name": "s", "secret": {"secretName": "s"}}], securityContext={"fsGroup": 4242})
     cluster: Any = Cluster()
