@@ -8,6 +8,7 @@ threads, one chunk at a time.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +24,10 @@ from .log_tail import tail_offset
 
 T = TypeVar("T")
 
+_HEADS: Final = re.compile(
+    rb"(?m)^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{1,9}(?:Z|[+-]\d\d:\d\d) std(?:out|err) F "
+)
+"""What stands before the text of a whole line."""
 _CHUNK: Final = 256 * 1024
 _STATE_SECONDS: Final = 1.0
 """While following: how often to ask whether the unit still runs, if its file does not change."""
@@ -199,12 +204,20 @@ class _Output:
 
     def format(self, data: bytes) -> bytes:
         """What is shown of these lines."""
-        pieces = [self._piece(line) for line in data.split(b"\n") if line]
-        text = b"".join(pieces)
+        text = self._quickly(data)
+        if text is None:
+            text = b"".join([self._piece(line) for line in data.split(b"\n") if line])
         if self._left is not None:
             text = text[: max(0, self._left)]
             self._left -= len(text)
         return text
+
+    def _quickly(self, data: bytes) -> bytes | None:
+        """Without looking at each line: when all are shown whole. None: it cannot be done so."""
+        if self._timestamps or self._stream is not None or self._since_ns or not data.endswith(b"\n"):
+            return None
+        text, count = _HEADS.subn(b"", data)
+        return text if count == data.count(b"\n") else None
 
     def _piece(self, line: bytes) -> bytes:
         record = parse_line(line)

@@ -11,7 +11,7 @@ from environment_model import append, inline
 from kubeletx.api import NotFound
 from kubeletx.pods.environment.file_watch import FileWatcher
 from kubeletx.pods.environment.log_format import format_record
-from kubeletx.pods.environment.log_reader import LogOptions, LogReader, _Follower, read_all
+from kubeletx.pods.environment.log_reader import LogOptions, LogReader, _Follower, _Output, read_all
 
 START = 1_800_000_000 * 10**9
 
@@ -184,3 +184,23 @@ async def test_a_cancelled_follower_frees_its_descriptors(log):
         await tail.task
     await asyncio.sleep(0)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+HEAD = b"2026-01-02T03:04:05.123456789Z "
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [b"stdout F one", b"stderr F two", b"stdout F "],
+        [b"stdout P o", b"stdout F ne"],
+        [b"stdout F " + HEAD + b"stdout F nested"],
+        [b"stdout F:tag one", b"stdout F two"],
+        [b"stdout F one", b"nonsense", b"stdout F two"],
+        [b"stdout F", b"stdout F two"],
+    ],
+)
+def test_text_is_the_same_whether_or_not_each_line_is_looked_at(lines: list[bytes]) -> None:
+    data = b"".join(HEAD + line + b"\n" for line in lines)
+    one_by_one = b"".join(_Output(LogOptions()).format(HEAD + line) for line in lines)
+    assert _Output(LogOptions()).format(data) == one_by_one
