@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from kubeletx.kube.node import Taint
-from kubeletx.node.shutdown import ShutdownGroup
+if TYPE_CHECKING:  # the help text must not wait for them
+    from kubeletx.kube.node import Taint
+    from kubeletx.node.shutdown import ShutdownGroup
 
 
 class Kind(Protocol):
@@ -368,6 +369,8 @@ class Taints(msgspec.Struct, frozen=True):
 
     def from_file(self, value: object) -> tuple[Taint, ...]:
         """A list of maps."""
+        from kubeletx.kube.node import Taint
+
         if not isinstance(value, list | tuple):
             raise ValueError(f"is {_type_word(value)}; a list of key, value and effect is expected")
         try:
@@ -378,6 +381,8 @@ class Taints(msgspec.Struct, frozen=True):
 
     def from_flag(self, text: str) -> tuple[Taint, ...]:
         """Split at commas; value and its ``=`` may be left out."""
+        from kubeletx.kube.node import Taint
+
         taints = []
         for part in filter(None, (part.strip() for part in text.split(","))):
             rest, colon, effect = part.rpartition(":")
@@ -407,6 +412,8 @@ class PriorityGraces(msgspec.Struct, frozen=True):
 
     def from_file(self, value: object) -> tuple[ShutdownGroup, ...]:
         """A list of {priority, shutdownGracePeriodSeconds}."""
+        from kubeletx.node.shutdown import ShutdownGroup
+
         if not isinstance(value, list | tuple):
             raise ValueError(
                 f"is {_type_word(value)}; a list of priority and shutdownGracePeriodSeconds is expected"
