@@ -79,15 +79,22 @@ class Double:
         emitter = DBusAddress(PATH, interface=MANAGER)
         self.bus.send(new_signal(emitter, "PrepareForShutdown", "b", (self.is_preparing,)))
 
+    def listen(self) -> None:
+        """Answer all calls that have come; several may come in one read, of which `select` tells once."""
+        while True:
+            try:
+                message = self.bus.receive(timeout=0)
+            except TimeoutError:
+                return
+            if message.header.message_type is MessageType.method_call:
+                self.answer(message)
+
     def run(self) -> None:
         """Until standard input ends."""
         say("ready")
         while True:
+            self.listen()
             ready, _, _ = select.select([self.bus.sock, sys.stdin], [], [])
-            if self.bus.sock in ready:
-                message = self.bus.receive(timeout=5)
-                if message.header.message_type is MessageType.method_call:
-                    self.answer(message)
             if sys.stdin in ready:
                 data = os.read(sys.stdin.fileno(), 4096)
                 if not data:
