@@ -136,7 +136,7 @@ def test_the_node_has_its_fields(bench: Bench) -> None:
     assert status.capacity["pods"] == "77"
     assert {"cpu", "memory", "ephemeral-storage", "pods"} <= set(status.allocatable)
     assert int(status.capacity["cpu"]) * 1000 - 100 == int(status.allocatable["cpu"].removesuffix("m"))
-    kept = 512 * 1024 + 100 * 1024
+    kept = 512 * 1024 + 50 * 1024  # what is reserved, and the threshold of the lab's agents
     found = [int(amount["memory"].removesuffix("Ki")) for amount in (status.capacity, status.allocatable)]
     assert found[0] - found[1] == kept
     info = status.node_info

@@ -27,8 +27,8 @@ def disk(lab: Lab) -> Iterator[SmallDisk]:
 
 @pytest.fixture
 def full_agent(disk: SmallDisk, make_agent: MakeAgent) -> PrivateAgent:
-    """An agent on the small disk, started."""
-    agent = make_agent(name="full-disk", flags=(JSON,))
+    """An agent on the small disk, started. It refuses no pod for the disk's sake: here the full disk itself is met."""
+    agent = make_agent(name="full-disk", flags=(JSON, "--eviction-hard=nodefs.available<0%"))
     agent.start()
     return agent
 
