@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-import yaml
 from msgspec.structs import replace
 
 from kubeletx.api import Clock, InvalidConfig, KubeletxError, PermissionDenied
@@ -110,6 +109,8 @@ def joined(access: ClusterAccess, certificate: Path) -> ClusterAccess:
 
 def kubeconfig_text(access: ClusterAccess) -> str:
     """As the kubelet writes it: one cluster, whose paths are whole, and one user, who has files."""
+    import yaml  # once in a node's life
+
     cluster: dict[str, Any] = {"server": access.server}
     if isinstance(access.ca, Path):
         cluster["certificate-authority"] = str(access.ca.absolute())

@@ -57,7 +57,7 @@ from .environment.resources import unit_resources
 from .environment.services import MASTER_NAMESPACE
 from .facts import DesiredPod, PodFacts
 from .power import wanted_power
-from .resize import DEFERRED, INFEASIBLE, resources_text, with_granted
+from .resize import DEFERRED, INFEASIBLE, largest_pod, resources_text, with_granted
 from .roles import field_of, spec_of
 
 if TYPE_CHECKING:
@@ -115,6 +115,8 @@ class SpecBuilder:
         elif isinstance(container, Container) and _is_refused(facts, name):
             container = with_granted(container, facts)
         image = facts.unit(name).image
+        if _was_resized_by_restart(facts, name):  # what it had is free now that it has stopped
+            await self.limit_pod(largest_pod(pod, facts))
         shaped = _as_container(container)
         objects, services = await self._environment_of(desired, shaped)
         spec = await compose_unit(
@@ -259,6 +261,11 @@ def _with_orders(spec: UnitSpec, machine: Machine, pod: Pod, facts: PodFacts) ->
         nics=tuple(build_nic(nic) for nic in wanted_nics(desired, facts).values()),
     )
     return replace(spec, detail=detail, annotations={**spec.annotations, **notes})
+
+
+def _was_resized_by_restart(facts: PodFacts, name: str) -> bool:
+    known = facts.orders.granted.get(name) if facts.orders is not None else None
+    return known is not None and known.restart
 
 
 def _is_refused(facts: PodFacts, name: str) -> bool:

@@ -78,7 +78,9 @@ def _local(request: SetUp, volume: ClusterVolume, field: str) -> PreparedVolume:
     if volume.is_block:
         if not stat.S_ISBLK(mode):
             raise VolumeError(
-                field=field, problem=f"{volume.path!r} of volume {volume.name} is no block device"
+                field=field,
+                problem=f"{volume.path!r} of volume {volume.name} is no block device",
+                fix="name the device, or use volumeMode Filesystem",
             )
         kind = SourceKind.BLOCK_DEVICE
     else:

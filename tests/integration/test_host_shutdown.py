@@ -29,6 +29,17 @@ def host(tmp_path: Path) -> Iterator[PrivateLogind]:
         yield one
 
 
+@pytest.fixture
+def agent(host: PrivateLogind, make_agent: MakeAgent, tmp_path: Path) -> PrivateAgent:
+    """One that holds the host back, started."""
+    config = tmp_path / "config.yaml"
+    config.write_text(CONFIG)
+    one = make_agent(flags=(JSON, f"--config={config}"), env={"DBUS_SYSTEM_BUS_ADDRESS": host.address})
+    one.start()
+    host.said("locked shutdown kubeletx delay")
+    return one
+
+
 def phase(agent: PrivateAgent, name: str) -> str | None:
     """None before the pod is known."""
     return next((pod.status.phase for pod in agent.pods() if pod.name == name), None)
@@ -46,13 +57,8 @@ def ended_at(pod: Pod) -> float:
 
 
 def test_the_host_waits_until_pods_have_ended_in_order(
-    host: PrivateLogind, make_agent: MakeAgent, manifests: Path, tmp_path: Path
+    host: PrivateLogind, agent: PrivateAgent, manifests: Path
 ) -> None:
-    config = tmp_path / "config.yaml"
-    config.write_text(CONFIG)
-    agent = make_agent(flags=(JSON, f"--config={config}"), env={"DBUS_SYSTEM_BUS_ADDRESS": host.address})
-    agent.start()
-    host.said("locked shutdown kubeletx delay")
     put_manifest(manifests, pod_manifest("user"))
     put_manifest(manifests, pod_manifest("system", spec={"priorityClassName": "system-node-critical"}))
     for name in ("user-lab", "system-lab"):
@@ -83,13 +89,8 @@ def test_the_host_waits_until_pods_have_ended_in_order(
 
 
 def test_ending_the_service_ends_no_pod_and_gives_the_lock_back(
-    host: PrivateLogind, make_agent: MakeAgent, manifests: Path, tmp_path: Path
+    host: PrivateLogind, agent: PrivateAgent, manifests: Path
 ) -> None:
-    config = tmp_path / "config.yaml"
-    config.write_text(CONFIG)
-    agent = make_agent(flags=(JSON, f"--config={config}"), env={"DBUS_SYSTEM_BUS_ADDRESS": host.address})
-    agent.start()
-    host.said("locked shutdown kubeletx delay")
     put_manifest(manifests, pod_manifest("web"))
     before = agent.wait_for("web-lab")
     agent.stop()

@@ -10,31 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import ApiServer, ClusterNode, Json, cluster_agent, is_ready
+from clusters import API_SERVERS, ApiServer, ClusterNode, Json, cluster_agent, is_ready, running_api
 from survival import until
 
-from kubeletx.testing.apiserver import ApiServerDouble
 from kubeletx.testing.lab import PrivateAgent, pod_manifest, put_manifest
-from kubeletx.testing.lab.kube_apiserver import KubeApiServer, missing_binaries
 
 MakeAgent = Callable[..., PrivateAgent]
 MIRROR = "kubernetes.io/config.mirror"
 
 
-@pytest.fixture(
-    scope="module", params=["double", pytest.param("kube-apiserver", marks=pytest.mark.apiserver)]
-)
+@pytest.fixture(scope="module", params=API_SERVERS)
 def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     """An API server for all tests of this file."""
-    directory = tmp_path_factory.mktemp("api")
-    if request.param == "double":
-        with ApiServerDouble(directory) as double:
-            yield double
-        return
-    if why := missing_binaries():
-        pytest.skip(why)
-    with KubeApiServer(directory) as real:
-        yield real
+    yield from running_api(request.param, tmp_path_factory.mktemp("api"))
 
 
 @pytest.fixture

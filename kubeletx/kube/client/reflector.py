@@ -115,6 +115,7 @@ class Reflector(Generic[T]):
         self._backoff = Backoff(draw=self._random)
         self._version = ""
         self._problem = ""
+        self._listed_at = float("-inf")
         self.synced = asyncio.Event()
 
     @property
@@ -133,8 +134,8 @@ class Reflector(Generic[T]):
             except Expired as error:
                 log.info("Lists anew", resource=self._what, err=str(error))
                 wanted = ""
-                if self._problem:  # the list itself was refused so: do not spin
-                    await self._clock.sleep(self._backoff.next(self._clock.monotonic()))
+                if self._problem or self._clock.monotonic() - self._listed_at < SHORT_SECONDS:  # do not spin
+                    await self._client.pause(self._backoff.next(self._clock.monotonic()))
                 self._problem = str(error)
             except KubeletxError as error:
                 wanted = self._version or "0"
@@ -160,6 +161,7 @@ class Reflector(Generic[T]):
                 items, unreadable, found = await self._pages(version, paged=False)
         self._sink.replace(items, unreadable)
         self._version = found
+        self._listed_at = self._clock.monotonic()
         self._problem = ""
         self.synced.set()
 
@@ -216,6 +218,8 @@ class Reflector(Generic[T]):
         try:
             item = self._decoder.decode(event.object)
         except msgspec.DecodeError as error:
+            if event.type == "DELETED":  # nobody could be told which object went; the whole set tells it
+                raise Expired(f"watch of {self._what}: a deleted object cannot be read") from error
             self._spoiled(event.object, error)
         else:
             if event.type == "DELETED":

@@ -50,6 +50,7 @@ async def test_the_kernel_of_this_machine_is_asked_where_it_tells() -> None:
     clock = FakeClock()
     events = MemoryEvents(clock, path=path)
     if not events.is_watching:
+        # the code's answer to that, to wait without events, is tested above; only the kernel's own file is missing
         pytest.skip("this kernel has no PSI, or this user may not ask it")
     waiting = asyncio.ensure_future(events.wait(10))
     await clock.run_for(10)

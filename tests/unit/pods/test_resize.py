@@ -94,6 +94,35 @@ async def test_a_resource_whose_policy_says_so_is_changed_by_a_restart(node: Nod
         assert node.runtimes["one"].counts["update_resources"] == 1
 
 
+class Cgroups:
+    """Of pods; remembers the memory limit that each form of a pod was given."""
+
+    def __init__(self) -> None:
+        self.memory: list[str] = []
+
+    async def create(self, pod: Pod) -> str:
+        self.memory.append(pod.spec.containers[0].resources.limits["memory"])
+        return "/pods"
+
+    async def remove(self, pod: Pod) -> None:
+        """Nothing to remove."""
+
+
+@pytest.mark.parametrize("restart", ["", "memory"])
+async def test_a_pods_own_cgroup_shrinks_after_its_container_did(
+    node: Node, monkeypatch: pytest.MonkeyPatch, restart: str
+) -> None:
+    cgroups = Cgroups()
+    async with node.running() as manager:
+        parts = replace(node.services.specs._parts, cgroups=cgroups)
+        monkeypatch.setattr(node.services.specs, "_parts", parts)
+        await node.start(sized("100m", "128Mi", restart=restart), "api")
+        manager.update("api", sized("100m", "64Mi", restart=restart))
+        await node.until(lambda: memory_of(node) == [64 << 20])
+        await node.until(lambda: cgroups.memory[-1] == "64Mi")
+    assert cgroups.memory == ["128Mi", "128Mi", "64Mi"]
+
+
 async def test_what_does_not_fit_now_waits_and_comes_when_others_have_gone(node: Node) -> None:
     async with node.running(allocatable={"memory": 256 << 20, "cpu": 4000}) as manager:
         other = replace(

@@ -144,6 +144,15 @@ async def test_a_pod_that_cannot_be_read_is_named_and_the_others_go_on() -> None
     assert versions(script)[-1] == ("watch", "5")
 
 
+async def test_a_deletion_that_cannot_be_read_is_seen_by_a_whole_list() -> None:
+    script = Script()
+    script.lists = [pod_list(3, pod("a", 1), pod("b", 2)), pod_list(5, pod("a", 1))]
+    script.watches = [lines(("DELETED", pod("b", 4, containers="none")))]
+    found, _ = await follow(script)
+    assert found.pods == {"a": "1"}
+    assert versions(script) == [("list", "0"), ("watch", "3"), ("list", ""), ("watch", "5")]
+
+
 async def test_a_watch_without_an_end_or_an_answer_is_no_reason_to_spin() -> None:
     script = Script()
     script.lists = [pod_list(3)] * 4
