@@ -63,7 +63,7 @@ class Listener:
 
     def __init__(self, url: str) -> None:
         start_event_thread()
-        self.handle = _open(url)
+        self.handle = libvirt.open(url)
         self._heard: list[Moment] = []
         self._news = threading.Condition()
         self._number = self.handle.domainEventRegisterAny(
@@ -288,18 +288,6 @@ def machine_lab(bench: BenchLab) -> Iterator[MachineLab]:
         listener = Listener(libvirtd.url)
         stack.callback(listener.close)
         yield MachineLab(bench=bench, libvirtd=libvirtd, listener=listener, directory=directory)
-
-
-def _open(url: str, *, seconds: float = 20) -> libvirt.virConnect:
-    """libvirtd takes connections a moment before it answers on them."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            return libvirt.open(url)
-        except libvirt.libvirtError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
 
 
 def _seed_of(root: ElementTree.Element) -> ElementTree.Element:

@@ -14,6 +14,7 @@ import bench_idle
 import bench_machines
 import bench_pods
 import bench_scale
+import bench_streams
 import msgspec
 from bench_lab import ROOT, BenchLab, bench_lab
 from bench_model import HEADINGS, QUICK, Report, Result, Sizes, machine, markdown, rows
@@ -42,6 +43,11 @@ CLUSTER: dict[str, Callable[[BenchLab, Sizes], Result]] = {
     "api-pods": bench_cluster.api_pods,
     "api-rest": bench_cluster.api_rest,
 }
+STREAMS: dict[str, Callable[[BenchLab, Sizes], Result]] = {
+    "stream-exec": bench_streams.stream_exec,
+    "stream-logs": bench_streams.stream_logs,
+    "stream-rates": bench_streams.stream_rates,
+}
 IN_PROCESS: dict[str, Callable[[Sizes], Result]] = {"scale": bench_scale.scale}
 
 
@@ -49,9 +55,9 @@ def main() -> int:
     """Exit status 0 when everything could be measured, whether goals are met or not."""
     options = _options()
     if options.list:
-        print("\n".join((*WITH_DAEMONS, *MACHINES, *CLUSTER, *IN_PROCESS)))
+        print("\n".join((*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *IN_PROCESS)))
         return 0
-    wanted = options.only or [*WITH_DAEMONS, *MACHINES, *CLUSTER, *IN_PROCESS]
+    wanted = options.only or [*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *IN_PROCESS]
     results = run(wanted, QUICK if options.quick else Sizes())
     report = Report(machine=machine(), results=results)
     show(report)
@@ -67,7 +73,7 @@ def run(wanted: list[str], sizes: Sizes) -> dict[str, Result]:
     for name in wanted:
         if name in IN_PROCESS:
             results[name] = _timed(name, lambda name=name: IN_PROCESS[name](sizes))
-    known = {**WITH_DAEMONS, **MACHINES, **CLUSTER}
+    known = {**WITH_DAEMONS, **MACHINES, **CLUSTER, **STREAMS}
     with_daemons = [name for name in wanted if name in known]
     if with_daemons:
         with bench_lab() as bench:
@@ -91,7 +97,7 @@ def save(report: Report, directory: Path, *, merge: bool) -> Report:
     if merge and path.exists():
         old = msgspec.json.decode(path.read_bytes(), type=Report)
         report = Report(machine=report.machine, results={**old.results, **report.results})
-    order = [*WITH_DAEMONS, *MACHINES, *CLUSTER, *IN_PROCESS]
+    order = [*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *IN_PROCESS]
     report = Report(
         machine=report.machine,
         results={name: report.results[name] for name in order if name in report.results},
@@ -123,7 +129,7 @@ def _timed(name: str, measure: Callable[[], Result]) -> Result:
 
 
 def _options() -> argparse.Namespace:
-    known = (*WITH_DAEMONS, *MACHINES, *CLUSTER, *IN_PROCESS)
+    known = (*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *IN_PROCESS)
     parser = argparse.ArgumentParser(prog="script/bench", description=__doc__)
     parser.add_argument("--only", action="append", choices=known, metavar="NAME", help="may be repeated")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller sizes")

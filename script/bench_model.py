@@ -58,6 +58,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     machines: int = 10
     listed_machines: int = 50
     image_mib: int = 512
+    stream_mib: int = 256
 
 
 QUICK = Sizes(
@@ -68,6 +69,7 @@ QUICK = Sizes(
     idle_seconds=30.0,
     scale_pods=(100, 1000),
     machine_runs=5,
+    stream_mib=64,
 )
 TINY = Sizes(
     runs=1,
@@ -81,6 +83,7 @@ TINY = Sizes(
     machines=2,
     listed_machines=2,
     image_mib=8,
+    stream_mib=1,
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping, Sequence
 
 import bench_floor
 import msgspec
@@ -23,7 +24,7 @@ ONE_POD_MILLISECONDS = 25.0
 HANG_SHARE = 1.2
 
 
-class _Run(msgspec.Struct, frozen=True):
+class Run(msgspec.Struct, frozen=True):
     """One start of many pods."""
 
     seconds: float
@@ -37,46 +38,60 @@ def pods(bench: BenchLab, sizes: Sizes) -> Result:
     series: dict[str, list[float]] = {}
     for count in sizes.pods:
         runs = _runs(bench, count, sizes.runs)
-        best = min(bench_floor.CALLERS, key=lambda callers: _middle(runs[callers]))
+        best = fastest(runs)
         rates = {side: [count / run.seconds for run in some] for side, some in runs.items()}
-        ours, floor = median(rates[AGENT]), median(rates[best])
         series |= {f"floor {count}": rates[best], f"agent {count}": rates[AGENT]}
         series |= {f"{callers} callers {count}": rates[callers] for callers in bench_floor.CALLERS}
         for side, key in ((best, "floor"), (AGENT, "agent")):
             series[f"{key} starts {count}"] = sorted(runs[side], key=lambda run: run.seconds)[0].starts
-        figures.append(
-            Figure(
-                label=f"{count} static pods",
-                value=ours,
-                unit="pods/s",
-                goal="≥ 0.9 x floor",
-                is_met=ours / floor >= SHARE_OF_FLOOR,
-                floor=floor,
-                ratio=ours / floor,
-                samples=tuple(rates[AGENT]),
-            )
-        )
-        cpu = {side: median([run.cpu_seconds / count * 1000 for run in some]) for side, some in runs.items()}
-        if cpu[AGENT]:
-            figures.append(
-                Figure(
-                    label=f"CPU of everything, for each of {count} pods",
-                    value=cpu[AGENT],
-                    unit="ms",
-                    floor=cpu[best],
-                    ratio=cpu[AGENT] / cpu[best],
-                )
-            )
+        figures += start_figures("static pods", "pods", count, runs[AGENT], runs[best], SHARE_OF_FLOOR)
     return Result(name="pods", figures=tuple(figures), series=series, measured_at=now())
 
 
-def _runs(bench: BenchLab, count: int, times: int) -> dict[int, list[_Run]]:
+def fastest(runs: Mapping[int, Sequence[Run]]) -> int:
+    """The number of callers whose floor is best."""
+    return min(bench_floor.CALLERS, key=lambda callers: median([run.seconds for run in runs[callers]]))
+
+
+def start_figures(
+    what: str, short: str, count: int, ours: Sequence[Run], floor: Sequence[Run], share: float
+) -> list[Figure]:
+    """Throughput of starts, and the CPU time that each cost where it is known, beside the floor's."""
+    rates = tuple(count / run.seconds for run in ours)
+    rate, best = median(rates), median([count / run.seconds for run in floor])
+    figures = [
+        Figure(
+            label=f"{count} {what}",
+            value=rate,
+            unit="pods/s",
+            goal=f"≥ {share:g} x floor",
+            is_met=rate / best >= share,
+            floor=best,
+            ratio=rate / best,
+            samples=rates,
+        )
+    ]
+    cpu, least = (median([run.cpu_seconds / count * 1000 for run in some]) for some in (ours, floor))
+    if cpu:
+        figures.append(
+            Figure(
+                label=f"CPU of everything, for each of {count} {short}",
+                value=cpu,
+                unit="ms",
+                floor=least,
+                ratio=cpu / least,
+            )
+        )
+    return figures
+
+
+def _runs(bench: BenchLab, count: int, times: int) -> dict[int, list[Run]]:
     """By number of callers, or `AGENT`. They take turns, each round in another order."""
     sides = [*bench_floor.CALLERS, AGENT]
-    runs: dict[int, list[_Run]] = {side: [] for side in sides}
+    runs: dict[int, list[Run]] = {side: [] for side in sides}
     for number in range(times):
         for side in (*sides[number % len(sides) :], *sides[: number % len(sides)]):
-            run = _agent_start(bench, count, number) if side == AGENT else _floor_start(bench, count, side)
+            run = _agent_start(bench, count, number) if side == AGENT else floor_start(bench, count, side)
             runs[side].append(run)
             who = "agent" if side == AGENT else f"floor with {side} callers"
             print(
@@ -152,7 +167,7 @@ def hang(bench: BenchLab, sizes: Sizes) -> Result:
     )
 
 
-def _floor_start(bench: BenchLab, count: int, callers: int) -> _Run:
+def floor_start(bench: BenchLab, count: int, callers: int) -> Run:
     """As `_agent_start`, by bare calls."""
     ready = bench.floor_pods(count)
     cpu = [bench.cpu_seconds()]
@@ -161,10 +176,10 @@ def _floor_start(bench: BenchLab, count: int, callers: int) -> _Run:
             bench.containerd.endpoint, ready, callers, on_started=lambda: cpu.append(bench.cpu_seconds())
         )
     )
-    return _Run(floor.seconds, cpu[1] - cpu[0], floor.starts)
+    return Run(floor.seconds, cpu[1] - cpu[0], floor.starts)
 
 
-def _agent_start(bench: BenchLab, count: int, run: int) -> _Run:
+def _agent_start(bench: BenchLab, count: int, run: int) -> Run:
     """From the last rename to the last start, and each pod's start relative to that rename."""
     names = [f"many-{run}-{number}" for number in range(count)]
     with bench.agent() as agent, bench.containerd.cri() as cri:
@@ -175,11 +190,7 @@ def _agent_start(bench: BenchLab, count: int, run: int) -> _Run:
         cpu = bench.cpu_seconds() - cpu
         seconds = sorted((at - began_ns) / 1e9 for at in started.values())
         bench.remove_pods(agent)
-    return _Run(seconds[-1], cpu, seconds)
-
-
-def _middle(runs: list[_Run]) -> float:
-    return median([run.seconds for run in runs])
+    return Run(seconds[-1], cpu, seconds)
 
 
 def _one(

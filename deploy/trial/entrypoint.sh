@@ -18,4 +18,7 @@ fi
 mount --make-rshared /
 mkdir -p /var/lib/kubeletx-trial/containerd /run/kubeletx-trial
 containerd --config "${TRIAL_CONFIG:-/etc/kubeletx-trial}/containerd.toml" &
+# words without blanks
+# shellcheck disable=SC2046
+set -- $(sh /dns-flags.sh /etc/resolv.conf) "$@"
 exec "${KUBELETX:-/opt/kubeletx/bin/kubeletx}" --config "${TRIAL_CONFIG:-/etc/kubeletx-trial}/config.yaml" "$@"

@@ -42,6 +42,7 @@ from kubeletx.pods.sources import API
 from kubeletx.pods.status import NodeIdentity
 from kubeletx.pods.unit_hooks import UnitHooks
 from kubeletx.pods.unit_probes import UnitProbes
+from kubeletx.pods.volume_use import VolumeBoard
 from kubeletx.runtimes.bindings import METADATA as RUNTIME_TABLES
 from kubeletx.runtimes.bindings import Bindings
 from kubeletx.runtimes.clock import SystemClock
@@ -49,10 +50,13 @@ from kubeletx.runtimes.fleet import Plan
 from kubeletx.runtimes.host import HostParts
 from kubeletx.runtimes.images.credentials import NodeCredentials, default_paths
 from kubeletx.runtimes.images.gc import ImageCollector
+from kubeletx.runtimes.images.node_credentials import ImageCredentials
+from kubeletx.runtimes.images.providers import CredentialProviders
 from kubeletx.runtimes.images.records import METADATA as IMAGE_TABLES
 from kubeletx.runtimes.images.records import ImageRecords
 from kubeletx.runtimes.images.stores import ImageStores
 from kubeletx.runtimes.registry import RuntimeRegistry
+from kubeletx.runtimes.threads import ThreadDoor
 from kubeletx.runtimes.tombstones import Tombstones
 from kubeletx.runtimes.usage import UsageBoard
 from kubeletx.server.admin import AdminServer
@@ -68,6 +72,7 @@ from .backend.figures import FigureBackend
 from .backend.images import ImageBackend
 from .backend.logs import PodLogs
 from .backend.machines import MachineBackend
+from .backend.metrics import SecretFigures
 from .backend.node import NodeBackend
 from .backend.pods import PodBackend
 from .backend.runtimes import RuntimeBackend
@@ -94,6 +99,7 @@ from .rooms import (
     node_context,
     node_plan,
     pod_network_of,
+    provider_plan,
     pull_settings,
     rotation_limits,
 )
@@ -101,6 +107,9 @@ from .shutdown import make_shutdown
 from .sources import Sources, make_sources
 
 log = structlog.get_logger(__name__)
+
+VOLUME_THREADS = 16
+"""How many dead file servers may keep their questions before volumes go unmeasured."""
 
 
 class Assembly(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,6 +165,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
         log_plugins(plugins)
         endpoints = read_endpoints(config, plugins.kinds)
         settings = plugins.kinds.decode_settings(config.runtimes.plugins)
+        credential_plan = provider_plan(config)
         reporter = NodeReporter(node_plan(config), clock=clock)
         reporter.load()
         trees = CgroupTrees()
@@ -167,6 +177,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             expected=was_here,
         )
         stack.push_async_callback(store.close)
+        began_at = clock.now()
         events = EventRecorder(clock=clock, node_name=reporter.name, store=store)
         await events.load()
         node_ref = ObjectRef(kind="Node", name=reporter.name, uid=reporter.name)
@@ -208,6 +219,8 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
 
         files = FileThreads()
         stack.callback(files.close)
+        volume_threads = ThreadDoor("volume-usage", VOLUME_THREADS)
+        stack.callback(volume_threads.close)
         events.record(
             node_ref,
             type="Normal",
@@ -218,11 +231,13 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
         context = node_context(config, agent_id, reporter, trees.version)
         image_records = ImageRecords(store)
         await image_records.load()
+        providers = CredentialProviders(credential_plan, cluster=objects, clock=clock)
+        stack.callback(providers.close)
         stores = ImageStores(
             registry,
             clock=clock,
             records=image_records,
-            credentials=NodeCredentials(default_paths(config.root_dir)),
+            credentials=ImageCredentials(NodeCredentials(default_paths(config.root_dir)), providers),
             settings=pull_settings(config),
         )
         stack.push_async_callback(stores.close)
@@ -242,13 +257,14 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             limits=rotation_limits(config),
         )
         door = Door()
+        admission = NodeAdmission(admission_node(config, context, reporter), door)
         services = PodServices(
             Collaborators(
                 registry=registry,
                 node=context,
                 identity=NodeIdentity(name=reporter.name, host_ips=reporter.ips),
                 volumes=volumes,
-                admission=NodeAdmission(admission_node(config, context, reporter), door),
+                admission=admission,
                 images=UnitImages(stores, objects),
                 probes=probes,
                 hooks=UnitHooks(registry, reporter.ips[0] if reporter.ips else ""),
@@ -305,6 +321,13 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             clock=clock,
             period_seconds=config.eviction.volume_stats_seconds,
         )
+        volume_uses = VolumeBoard(
+            pods=manager.running,
+            prepared=volumes.prepared,
+            blocking=volume_threads.run,
+            clock=clock,
+            period_seconds=config.eviction.volume_stats_seconds,
+        )
         node = NodeBackend(
             reporter=reporter,
             registry=registry,
@@ -343,11 +366,12 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 node_name=reporter.name,
                 addresses=reporter.ips,
                 manager=manager,
+                admission=admission,
                 board=services.board,
                 sources=sources.names,
                 recorder=events,
                 watch_node=node.watch_node,
-                watch_events=node.watch_events,
+                watch_events=partial(events.watch_events, since=began_at),
                 clock=clock,
             )
         shutdown = make_shutdown(
@@ -381,7 +405,13 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 manager=manager,
                 counters=services.counters,
                 probes=probes,
+                volumes=volume_uses,
                 pulse=pulse,
+                secrets=SecretFigures(
+                    providers=providers,
+                    client=link.client_rotation if link is not None else None,
+                    server=cluster.server_rotation if cluster is not None else None,
+                ),
             ),
             pods=pods,
             machines=MachineBackend(services, pods.find_worker),
@@ -405,6 +435,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 cgroups=cgroups,
                 trees=trees,
                 disks=disks,
+                volumes=volume_uses,
                 blocking=files,
                 clock=clock,
             ),
@@ -412,6 +443,8 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             reviews,
             node_name=reporter.name,
             addresses=reporter.ips,
+            websockets=services.counters.websocket_streams,
+            blocking=files,
             clock=clock,
         )
         yield Assembly(
@@ -432,6 +465,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 "image-gc": collector.run,
                 "logs": logs.run,
                 "disk-usage": disks.run,
+                "volume-usage": volume_uses.run,
                 "eviction": evictor.run,
                 "host-shutdown": shutdown.run,
                 **({} if pod_network is None else {"pod-network": pod_network.run}),

@@ -23,10 +23,12 @@ from kubeletx.kube.client.resources import NODES, PODS
 from kubeletx.kube.core import Pod
 from kubeletx.kube.event import Event
 from kubeletx.kube.node import Node
+from kubeletx.pods.admission import NodeAdmission
 from kubeletx.pods.board import StatusBoard
 from kubeletx.pods.facts import DesiredPod
 from kubeletx.pods.manager import PodManager
 from kubeletx.pods.sources import API
+from kubeletx.runtimes.images.limits import TokenBucket
 
 from .cluster_access import server_rotation
 from .cluster_link import ClusterLink
@@ -109,6 +111,7 @@ def make_cluster(
     node_name: str,
     addresses: tuple[str, ...],
     manager: PodManager,
+    admission: NodeAdmission,
     board: StatusBoard,
     sources: Collection[str],
     recorder: EventSink,
@@ -121,6 +124,7 @@ def make_cluster(
     `sources`: of static pods. `recorder`: where events of ours go.
     """
     settings, client = config.cluster, link.client
+    heartbeats = client.lane(None)  # an agent with much to tell does not lose its node
 
     def is_here(uid: PodUid) -> bool:
         return uid in manager.workers or any(one.uid == uid for one in manager.queued())
@@ -137,9 +141,9 @@ def make_cluster(
         clock=clock,
     )
     board.subscribe(mirrors.wake)
-    lease = NodeLease(client, node_name, clock=clock, duration_seconds=settings.lease_seconds)
+    lease = NodeLease(heartbeats, node_name, clock=clock, duration_seconds=settings.lease_seconds)
     node = ApiNode(
-        client,
+        heartbeats,
         node_name,
         watch_node,
         clock=clock,
@@ -156,7 +160,7 @@ def make_cluster(
         taints = TypeTaints(link.taint_client, watch_node, clock=clock)
         node.subscribe(taints.node_changed)
     node.subscribe(lambda found: lease.owned_by(found.metadata.uid if found is not None else ""))
-    link.connect(manager, node)
+    link.connect(manager, node, admission)
     return Cluster(
         link=link,
         node=node,
@@ -168,7 +172,12 @@ def make_cluster(
         server_rotation=server_rotation(
             config, client, Subject(node_name=node_name, dns_names=(node_name,), addresses=addresses), clock
         ),
-        events=EventReporter(client, watch_events, clock=clock),
+        events=EventReporter(
+            client.lane(TokenBucket(clock, settings.event_qps, settings.event_burst).take),
+            watch_events,
+            clock=clock,
+            busy_at=lambda: statuses.told_at,
+        ),
         pod_reflector=Reflector(
             client, PODS, Pod, pods, clock=clock, field_selector=f"spec.nodeName={node_name}"
         ),

@@ -99,13 +99,18 @@ def server_rotation(
 
 
 def _rotated(access: ClusterAccess, files: CertificateFiles, subject: Subject, clock: Clock) -> ClusterAccess:
-    """The access with the newest certificate; the kubeconfig's own is the first of them."""
-    held = files.load()
-    if held is None or not held.is_for(subject) or not held.is_valid_at(clock.now()):
-        pair = _pair_of(access)
-        if pair is not None and pair != held:
-            files.store(pair, clock.now())
+    """The access with the newest certificate; the kubeconfig's own is the first of them.
+
+    One that has not begun is kept too: while a machine starts its clock may be behind.
+    """
+    held, pair = files.load(), _pair_of(access)
+    if pair is not None and pair != held and (held is None or not _is_good(held, subject, pair, clock)):
+        files.store(pair, clock.now())
     return replace(access, certificate=files.current, key=files.current)
+
+
+def _is_good(held: KeyPair, subject: Subject, other: KeyPair, clock: Clock) -> bool:
+    return held.is_for(subject) and (held.not_after > clock.now() or held.not_after >= other.not_after)
 
 
 def _pair_of(access: ClusterAccess) -> KeyPair | None:

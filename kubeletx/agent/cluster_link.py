@@ -8,7 +8,7 @@ import contextlib
 import msgspec
 
 import kubeletx
-from kubeletx.api import Clock, PodUid
+from kubeletx.api import Clock, KubeletxError, PodUid
 from kubeletx.apiserver.node import ApiNode
 from kubeletx.apiserver.objects import ApiObjects
 from kubeletx.apiserver.rotation import CertificateRotation
@@ -17,6 +17,7 @@ from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
 from kubeletx.kube.client.resources import RUNTIME_CLASSES
 from kubeletx.kube.node import Node
 from kubeletx.kube.objects import RuntimeClass
+from kubeletx.pods.admission import NodeAdmission
 from kubeletx.pods.manager import PodManager
 from kubeletx.runtimes.images.limits import TokenBucket
 
@@ -24,6 +25,7 @@ from .cluster_access import NodeAccess, client_rotation, node_access
 from .config import AgentConfig
 
 CLASSES_SECONDS = 5.0
+LABELS_SECONDS = 5.0
 
 
 class ClusterLink(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,18 +44,26 @@ class ClusterLink(msgspec.Struct, frozen=True, kw_only=True):
         if self.taint_client is not None:
             await self.taint_client.close()
 
-    def connect(self, manager: PodManager, node: ApiNode) -> None:
-        """Tell pods about what changes, and volumes about the node's labels."""
+    def connect(self, manager: PodManager, node: ApiNode, admission: NodeAdmission) -> None:
+        """Tell pods about what changes, and volumes and admission about the node's labels."""
 
         def object_changed(uid: PodUid) -> None:
             if (worker := manager.workers.get(uid)) is not None:
                 worker.objects_changed()
 
         def node_changed(found: Node | None) -> None:
-            self.objects.node_labels = found.metadata.labels if found is not None else {}
+            admission.relabel(found.metadata.labels if found is not None else None)
+            self.objects.node_labels = admission.labels
 
+        async def look_at_node() -> None:
+            with contextlib.suppress(KubeletxError, TimeoutError):
+                async with asyncio.timeout(LABELS_SECONDS):
+                    await node.refresh()
+
+        self.objects.node_labels = admission.labels  # what pods that ran before are held against at first
         self.objects.subscribe(object_changed)
         node.subscribe(node_changed)
+        admission.follow(look_at_node)
 
     async def wait_classes(self) -> None:
         """Return once the cluster's runtime classes are known, or it takes too long: pods that name one then wait."""

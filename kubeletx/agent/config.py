@@ -88,8 +88,11 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
     lease_seconds: int = 40
     """How long the node's lease is good; it is renewed after a quarter of that."""
     qps: int = 50
-    """Requests a second; 0: no limit."""
+    """Requests a second, heartbeats and events aside; 0: no limit."""
     burst: int = 100
+    event_qps: int = 50
+    """Requests for events a second; 0: no limit."""
+    event_burst: int = 100
 
 
 class NodeSettings(Section, frozen=True, kw_only=True):
@@ -156,6 +159,10 @@ class ImageSettings(Section, frozen=True, kw_only=True):
     minimum_gc_age_seconds: float = 120.0
     maximum_gc_age_seconds: float = 0.0
     """0: images are not removed for their age alone."""
+    credential_provider_config: Path | None = None
+    """A CredentialProviderConfig, or a directory of them; None: no credential providers."""
+    credential_provider_bin_dir: Path | None = None
+    """Where their programs are."""
 
 
 class LogSettings(Section, frozen=True, kw_only=True):
@@ -253,6 +260,12 @@ class ServerSettings(Section, frozen=True, kw_only=True):
     tls_min_version: str = "VersionTLS12"
     debugging_handlers: bool = True
     """False: no logs, commands, port-forward and running pods over the kubelet's API."""
+    system_log_handler: bool = True
+    """False: the node's own logs are not served."""
+    system_log_query: bool = False
+    """True: the journal may be asked for the logs of services."""
+    debug_flags_handler: bool = True
+    """False: the verbosity of the log cannot be changed over the kubelet's API."""
     stream_idle_seconds: float = 4 * 3600.0
     """A stream that is handed through and over which nothing goes for so long is closed (kubelet: 4h)."""
 

@@ -9,11 +9,11 @@ from typing import Final
 
 from kubeletx.api import InvalidConfig
 from kubeletx.kube import quantity
+from kubeletx.kube.duration import parse_duration
 from kubeletx.node.thresholds import SIGNALS
 from kubeletx.server.ciphers import CIPHERS, TLS13_CIPHERS
 
 from .config import AgentConfig
-from .config_kinds import parse_duration
 from .config_settings import BY_PATH
 from .ports import kubelet_port
 
@@ -114,6 +114,10 @@ def _images(config: AgentConfig) -> Iterator[InvalidConfig]:
     if 0 < images.maximum_gc_age_seconds < images.minimum_gc_age_seconds:
         problem = "is shorter than the minimum age"
         yield _error(config, "images.maximum_gc_age_seconds", problem, "raise it, or set it to 0s")
+    pair = ("images.credential_provider_config", "images.credential_provider_bin_dir")
+    if (images.credential_provider_config is None) != (images.credential_provider_bin_dir is None):
+        is_set, missing = pair if images.credential_provider_config is not None else pair[::-1]
+        yield _error(config, is_set, "is set alone", f"set --{BY_PATH[missing].flag} too")
 
 
 def _cgroups(config: AgentConfig) -> Iterator[InvalidConfig]:

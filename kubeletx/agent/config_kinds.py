@@ -7,7 +7,6 @@ written as a string is refused.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -37,41 +36,6 @@ class Kind(Protocol):
     def show(self, value: Any) -> object:
         """The value as the file would have it."""
         ...
-
-
-_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of a Go duration such as ``20s``, ``1m30s`` or ``0``. Raises ValueError."""
-    if text == "0":
-        return 0.0
-    total, position = 0.0, 0
-    body = text[1:] if text[:1] in "+-" else text
-    while position < len(body):
-        match = _PART.match(body, position)
-        if match is None:
-            raise ValueError("is not a duration; write it like 20s, 1m30s or 500ms")
-        total += float(match[1]) * _UNITS[match[2]]
-        position = match.end()
-    if not body:
-        raise ValueError("is not a duration; write it like 20s, 1m30s or 500ms")
-    if text.startswith("-"):
-        raise ValueError("is negative; durations start at 0")
-    return round(total, 9)
-
-
-def format_duration(seconds: float) -> str:
-    """The shortest Go form: 90.0 is ``1m30s``, 0.5 is ``500ms``."""
-    if seconds == 0:
-        return "0s"
-    if seconds < 1:
-        return f"{seconds * 1000:g}ms"
-    minutes, rest = divmod(seconds, 60)
-    hours, minutes = divmod(int(minutes), 60)
-    parts = (f"{hours}h" if hours else "", f"{minutes}m" if minutes else "", f"{rest:g}s" if rest else "")
-    return "".join(parts)
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -192,6 +156,8 @@ class Duration(msgspec.Struct, frozen=True):
 
     def from_flag(self, text: str) -> float:
         """Go syntax."""
+        from kubeletx.kube.duration import format_duration, parse_duration
+
         seconds = parse_duration(text)
         if seconds == 0 and self.zero_means is not None:
             return self.zero_means
@@ -206,6 +172,8 @@ class Duration(msgspec.Struct, frozen=True):
 
     def show(self, value: Any) -> object:
         """Go syntax."""
+        from kubeletx.kube.duration import format_duration
+
         return format_duration(value)
 
 

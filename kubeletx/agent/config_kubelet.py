@@ -25,10 +25,9 @@ IGNORED_FIELDS: Final = frozenset(
     enableControllerAttachDetach protectKernelDefaults makeIPTablesUtilChains iptablesMasqueradeBit
     iptablesDropBit featureGates failSwapOn memorySwap containerLogMaxWorkers
     configMapAndSecretChangeDetectionStrategy reservedSystemCPUs showHiddenMetricsForVersion
-    systemReservedCgroup kubeReservedCgroup volumePluginDir kernelMemcgNotification enableSystemLogHandler
-    enableSystemLogQuery
-    reservedMemory enableProfilingHandler enableDebugFlagsHandler memoryThrottlingFactor
-    memoryReservationPolicy tracing enforceNodeAllocatable eventRecordQPS eventBurst
+    systemReservedCgroup kubeReservedCgroup volumePluginDir kernelMemcgNotification
+    reservedMemory enableProfilingHandler memoryThrottlingFactor
+    memoryReservationPolicy tracing enforceNodeAllocatable
     userNamespaces logging.flushFrequency logging.vmodule logging.options
     """)
 )
@@ -71,12 +70,8 @@ REFUSED_FLAGS: Final[dict[str, str]] = {
     ),
     "contention-profiling": "Python has no such profile; use py-spy",
     "enforce-node-allocatable": "the cgroup of all pods has no limit of its own",
-    "event-qps": "events are kept on the node, without a limit by time",
-    "event-burst": "events are kept on the node, without a limit by time",
     "cloud-provider": "kubeletx knows no clouds; give --node-ip and --provider-id",
     "config-file": "the flag is --config",
-    "image-credential-provider-config": "registry credentials are read from the node's docker config",
-    "image-credential-provider-bin-dir": "registry credentials are read from the node's docker config",
     "feature-gates": "kubeletx has no feature gates",
     "fail-swap-on": "kubeletx starts with swap on and gives pods none of it",
     "oom-score-adj": "set OOMScoreAdjust= in the systemd unit",

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 
 import kubeletx
 from kubeletx.api import Clock
 from kubeletx.apiserver.certificate_files import SERVER, CertificateFiles
 from kubeletx.kube.client import ClusterAccess, KubeClient
-from kubeletx.server import kubelet_checkpoint, kubelet_logs, kubelet_metrics, kubelet_pods, kubelet_streams
+from kubeletx.pods.environment.log_reader import Blocking
+from kubeletx.server import (
+    kubelet_checkpoint,
+    kubelet_debug,
+    kubelet_logs,
+    kubelet_metrics,
+    kubelet_node_logs,
+    kubelet_pods,
+    kubelet_streams,
+    kubelet_zpages,
+)
 from kubeletx.server.authentication import Authenticator, TokenReviews
 from kubeletx.server.authorization import AccessReviews, AlwaysAllow, Authorizer
 from kubeletx.server.backend import AdminBackend
 from kubeletx.server.figures import FiguresSource
 from kubeletx.server.kubelet_checkpoint import CheckpointSource
+from kubeletx.server.kubelet_node_logs import NodeLogs
 from kubeletx.server.kubelet_route import KubeletRoute
 from kubeletx.server.kubelet_server import KubeletServer, Listen
 from kubeletx.server.self_signed import Pair, ensure_pair
@@ -21,6 +33,7 @@ from kubeletx.server.tls import ServerTls, TlsPlan
 
 from .cluster_access import cert_directory
 from .config import AgentConfig
+from .logging import set_verbosity
 from .ports import kubelet_port
 
 
@@ -44,9 +57,11 @@ def kubelet_server(
     *,
     node_name: str,
     addresses: tuple[str, ...],
+    websockets: Counter[str],
+    blocking: Blocking,
     clock: Clock,
 ) -> KubeletServer | None:
-    """None: it is not wanted. Raises InvalidConfig for certificates that cannot be used."""
+    """None: it is not wanted. `websockets`: counted by subresource. Raises InvalidConfig for certificates that cannot be used."""
     port = kubelet_port(config)
     if port is None:
         return None
@@ -61,7 +76,7 @@ def kubelet_server(
         tls=ServerTls(plan, partial(_pair, config, node_name, addresses, clock), clock),
         authenticator=_authenticator(config, reviews, clock),
         authorizer=_authorizer(config, reviews, node_name, clock),
-        routes=_routes(config, backend, figures, checkpoints),
+        routes=_routes(config, backend, figures, checkpoints, websockets, blocking, clock),
     )
 
 
@@ -97,12 +112,24 @@ def _authorizer(config: AgentConfig, reviews: KubeClient | None, node_name: str,
 
 
 def _routes(
-    config: AgentConfig, backend: AdminBackend, figures: FiguresSource, checkpoints: CheckpointSource
+    config: AgentConfig,
+    backend: AdminBackend,
+    figures: FiguresSource,
+    checkpoints: CheckpointSource,
+    websockets: Counter[str],
+    blocking: Blocking,
+    clock: Clock,
 ) -> tuple[KubeletRoute, ...]:
-    return (
+    server = config.server
+    routes = (
         *kubelet_pods.routes(backend),
         *kubelet_metrics.routes(backend, figures),
         *kubelet_logs.routes(backend),
+        *kubelet_node_logs.routes(
+            NodeLogs(blocking=blocking, enabled=server.system_log_handler, queries=server.system_log_query)
+        ),
+        *kubelet_debug.routes(set_verbosity, enabled=server.debug_flags_handler),
         *kubelet_checkpoint.routes(backend, checkpoints),
-        *kubelet_streams.routes(backend, idle_seconds=config.server.stream_idle_seconds),
+        *kubelet_streams.routes(backend, idle_seconds=server.stream_idle_seconds, websockets=websockets),
     )
+    return (*routes, *kubelet_zpages.routes(backend, routes, clock))

@@ -12,13 +12,16 @@ from typing import Any, TextIO, cast
 
 import structlog
 
+DEBUG_VERBOSITY = 4
+_LOUD = structlog.make_filtering_bound_logger(logging.DEBUG)
+_QUIET = structlog.make_filtering_bound_logger(logging.INFO)
+
 
 def set_up_logging(format: str = "text", verbosity: int = 0) -> None:
     """Configure structlog and let the standard library's loggers (of our dependencies) go the same way.
 
     `format`: text or json. `verbosity`: 4 and more shows debug messages (the kubelet's --v).
     """
-    level = logging.DEBUG if verbosity >= 4 else logging.INFO
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -32,13 +35,27 @@ def set_up_logging(format: str = "text", verbosity: int = 0) -> None:
         renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), sort_keys=False, pad_event_to=0)
     structlog.configure(
         processors=[*shared, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=_switch(type("Logger", (_LOUD,), {}), verbosity),
         logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _Tolerant(sys.stderr))),
         cache_logger_on_first_use=True,
     )
     root = logging.getLogger()
     root.handlers[:] = [_Bridge()]
     root.setLevel(logging.WARNING)
+
+
+def set_verbosity(verbosity: int) -> None:
+    """Show debug messages (4 and more) or not from now on, also by loggers that somebody holds already."""
+    _switch(structlog.get_config()["wrapper_class"], verbosity)
+
+
+def _switch(logger: Any, verbosity: int) -> Any:
+    """Loggers are made once and kept, so their class is changed: its methods are looked up at each call."""
+    source = _LOUD if verbosity >= DEBUG_VERBOSITY else _QUIET
+    for name in ("debug", "adebug", "is_enabled_for", "get_effective_level"):
+        if hasattr(source, name):  # the last two came with structlog 25
+            setattr(logger, name, getattr(source, name))
+    return logger
 
 
 class _Tolerant:

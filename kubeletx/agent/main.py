@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack
 import structlog
 
 from kubeletx.api import KubeletxError, Unavailable
+from kubeletx.kube.client.buffers import begin_small
 
 from .assembly import Assembly, assemble
 from .config import AgentConfig
@@ -35,6 +36,7 @@ GC_THRESHOLDS = (10_000, 20, 20)
 async def run_agent(config: AgentConfig) -> int:
     """Run until SIGTERM or SIGINT. Returns the exit code; raises InvalidConfig for what must be corrected."""
     gc.set_threshold(*GC_THRESHOLDS)
+    begin_small()
     set_up_logging(config.logs.format, config.logs.verbosity)
     began = time.monotonic()
     stopping = asyncio.Event()

@@ -1,8 +1,20 @@
-"""Which of the agent's ports are open, by the configuration."""
+"""Which of the agent's ports are open, by the configuration, and what the node declares about them."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from .config import AgentConfig
+
+EXTEND_WEBSOCKETS: Final = "ExtendWebSocketsToKubelet"
+"""Exec, attach and port-forward over WebSocket end at the node and not at the API server. Source: component-helpers,
+nodedeclaredfeatures/features/extendwebsocketstokubelet."""
+
+ALWAYS_DECLARED: Final = (
+    "InPlacePodLevelResourcesVerticalScaling",
+    "RestartAllContainersOnContainerExits",
+)
+"""What API servers and schedulers let only those pods use whose node declares it; in order."""
 
 
 def kubelet_port(config: AgentConfig) -> int | None:
@@ -15,6 +27,13 @@ def kubelet_port(config: AgentConfig) -> int | None:
         return None
     is_alone = "server.port" in config.origins and config.auth.mode == "AlwaysAllow"
     return config.server.port if config.cluster.kubeconfig is not None or is_alone else None
+
+
+def declared_features(config: AgentConfig) -> tuple[str, ...]:
+    """For status.declaredFeatures, in order."""
+    if kubelet_port(config) is None or not config.server.debugging_handlers:
+        return ALWAYS_DECLARED
+    return tuple(sorted((*ALWAYS_DECLARED, EXTEND_WEBSOCKETS)))
 
 
 def listens(config: AgentConfig) -> tuple[tuple[str, int], ...]:

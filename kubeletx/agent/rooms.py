@@ -6,7 +6,9 @@ from pathlib import Path
 
 import kubeletx
 from kubeletx.api import Clock
+from kubeletx.kube.duration import parse_duration
 from kubeletx.node.capacity import NodeResources
+from kubeletx.node.info import kubelet_version
 from kubeletx.node.readiness import Policy
 from kubeletx.node.status import NodePlan, NodeReporter, node_labels
 from kubeletx.node.thresholds import parse_thresholds
@@ -16,12 +18,12 @@ from kubeletx.pods.environment.host_facts import read_host_facts
 from kubeletx.pods.environment.logs_rotation import RotationLimits
 from kubeletx.pods.eviction.evictor import EvictionPolicy
 from kubeletx.runtimes.cni.network import CniPodNetwork
+from kubeletx.runtimes.images.provider_config import ProviderPlan, read_providers
 from kubeletx.runtimes.images.settings import CollectionSettings, PullSettings
 from kubeletx.runtimes.limits import Limits
 
 from .config import AgentConfig
-from .config_kinds import parse_duration
-from .ports import kubelet_port
+from .ports import declared_features, kubelet_port
 
 
 def call_limits(config: AgentConfig) -> Limits:
@@ -41,6 +43,14 @@ def pull_settings(config: AgentConfig) -> PullSettings:
         qps=images.pull_qps,
         burst=images.pull_burst,
     )
+
+
+def provider_plan(config: AgentConfig) -> ProviderPlan:
+    """The credential providers, read from their files. Raises InvalidConfig naming each mistake."""
+    file, programs = config.images.credential_provider_config, config.images.credential_provider_bin_dir
+    if file is None or programs is None:
+        return ProviderPlan()
+    return read_providers(file, programs)
 
 
 def collection_settings(config: AgentConfig) -> CollectionSettings:
@@ -94,7 +104,7 @@ def node_plan(config: AgentConfig) -> NodePlan:
     node = config.node
     return NodePlan(
         root_dir=config.root_dir,
-        version=f"kubeletx/{kubeletx.__version__}",
+        version=kubelet_version(kubeletx.__version__),
         hostname_override=node.hostname_override,
         node_ips=node.node_ip,
         labels=node.labels,
@@ -106,6 +116,7 @@ def node_plan(config: AgentConfig) -> NodePlan:
         hard_eviction=config.eviction.hard,
         policy=Policy(node.readiness_policy),
         port=kubelet_port(config),
+        declared_features=declared_features(config),
     )
 
 

@@ -5,7 +5,15 @@ A plugin author needs this one import; `docs/plugin-authors.md` goes through it 
 
 from . import names
 from .base import BaseRuntime, matching, stop_with_grace
-from .cluster import ClusterObjects, ClusterService, ClusterVolume, ObjectData, ObjectUser, TokenWish
+from .cluster import (
+    ClusterObjects,
+    ClusterService,
+    ClusterServiceAccount,
+    ClusterVolume,
+    ObjectData,
+    ObjectUser,
+    TokenWish,
+)
 from .errors import (
     AlreadyExists,
     Conflict,
@@ -30,6 +38,7 @@ from .observed import (
     ImageAuth,
     ImageFilesystem,
     ImageStatus,
+    InterfaceStats,
     LogMode,
     NicState,
     NicStatus,
@@ -117,6 +126,7 @@ __all__ = [
     "CloudInit",
     "ClusterObjects",
     "ClusterService",
+    "ClusterServiceAccount",
     "ClusterVolume",
     "Conflict",
     "Custom",
@@ -134,6 +144,7 @@ __all__ = [
     "ImageFilesystem",
     "ImageSpec",
     "ImageStatus",
+    "InterfaceStats",
     "Internal",
     "InvalidConfig",
     "InvalidPod",

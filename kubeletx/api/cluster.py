@@ -58,6 +58,13 @@ class ClusterService(msgspec.Struct, frozen=True, kw_only=True):
     ports: tuple[tuple[str, int, str], ...] = ()
 
 
+class ClusterServiceAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """A service account, without its tokens."""
+
+    uid: str
+    annotations: dict[str, str] = {}
+
+
 class ClusterVolume(msgspec.Struct, frozen=True, kw_only=True):
     """The persistent volume that a claim is bound to. `kind`: local, hostPath or nfs.
 
@@ -100,6 +107,10 @@ class ClusterObjects(Protocol):
 
     async def token(self, uid: PodUid, wish: TokenWish) -> bytes:
         """A token of the followed pod's service account, bound to the pod, with a good part of its life before it."""
+        ...
+
+    async def find_service_account(self, namespace: str, name: str) -> ClusterServiceAccount | None:
+        """The service account of a followed pod, read anew, or None when it does not exist."""
         ...
 
     async def list_services(self, namespace: str) -> tuple[ClusterService, ...]:

@@ -40,6 +40,10 @@ RESTART_GENERATION: Final = "kubeletx.io/restart-generation"
 MADE_WITH_RESOURCES: Final = "kubeletx.io/made-with-resources"
 """CPU and memory of a container's spec when it was made, as JSON."""
 
+# --- annotations on sandboxes (ours) ---
+MADE_WITH_POD_RESOURCES: Final = "kubeletx.io/made-with-pod-resources"
+"""CPU and memory of the pod as a whole when it was made, as JSON; absent: its spec named none."""
+
 # --- annotations on units that are machines (ours): what they were made with ---
 MADE_WITH_NICS: Final = "kubeletx.io/made-with-nics"
 MADE_WITH_SIZE: Final = "kubeletx.io/made-with-size"
@@ -123,6 +127,8 @@ EVICTED: Final = "Evicted"
 """Reason of a pod that was ended, or not admitted, because the node is short of something."""
 TERMINATED: Final = "Terminated"
 """Reason of a pod that the shutdown of the node ended."""
+PREEMPTING: Final = "Preempting"
+"""Reason of a pod that was ended to make room for a critical one, and of that one while it waits."""
 NODE_SHUTDOWN: Final = "NodeShutdown"
 """Reason of a pod that was not admitted because the node is shutting down."""
 TERMINATION_BY_KUBELET: Final = "TerminationByKubelet"
@@ -141,6 +147,7 @@ class Event:
     STARTED: Final = "Started"
     FAILED: Final = "Failed"
     KILLING: Final = "Killing"
+    PREEMPTING: Final = "Preempting"
     BACK_OFF: Final = "BackOff"
     FAILED_POST_START_HOOK: Final = "FailedPostStartHook"
     FAILED_PRE_STOP_HOOK: Final = "FailedPreStopHook"

@@ -217,6 +217,20 @@ class ImageAuth(msgspec.Struct, frozen=True, kw_only=True):
         return f"ImageAuth(server_address={self.server_address!r}, ...)"
 
 
+class InterfaceStats(Seen, frozen=True, kw_only=True):
+    """Counters of a network interface since it was made, as whoever uses it sees them."""
+
+    name: str
+    rx_bytes: int
+    rx_packets: int
+    rx_errors: int
+    rx_dropped: int
+    tx_bytes: int
+    tx_packets: int
+    tx_errors: int
+    tx_dropped: int
+
+
 class UnitStats(Seen, frozen=True, kw_only=True):
     """Usage of one unit. None: the runtime does not measure it (never 0)."""
 
@@ -233,6 +247,8 @@ class UnitStats(Seen, frozen=True, kw_only=True):
     fs_used_bytes: int | None = None
     fs_inodes_used: int | None = None
     swap_usage_bytes: int | None = None
+    interfaces: tuple[InterfaceStats, ...] = ()
+    """The pod's, primary first; empty: the host finds them where the unit's processes are."""
 
 
 class SnapshotStatus(Seen, frozen=True, kw_only=True):
@@ -307,6 +323,8 @@ class Traits(Seen, frozen=True, kw_only=True):
     """True: the runtime calls CNI itself. False: it asks `Host.pod_network`, or has no pod network."""
     refuses: tuple[str, ...] = ()
     """Pod features it cannot do, by the names in `FEATURES`; a pod that needs one is rejected."""
+    handler_refuses: dict[str, tuple[str, ...]] = {}
+    """The same for each handler that is not the runtime's own; one that is missing is like it."""
     cgroup_driver: str = ""
     """``systemd`` or ``cgroupfs``: what it does with `SandboxSpec.cgroup_parent`. Empty: it does not tell, or has
     no cgroups on this machine."""

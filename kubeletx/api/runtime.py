@@ -91,7 +91,11 @@ class Runtime(Protocol):
         ...
 
     async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
-        """Create the unit without starting it. The same (sandbox, name, attempt) returns the first id."""
+        """Create the unit without starting it. The same (sandbox, name, attempt) returns the first id.
+
+        Raises InvalidPod with reason RuntimeUnsupported for what it will never take: a pod that never ran is then
+        rejected. With any other reason it is asked again.
+        """
         ...
 
     async def start_unit(self, unit_id: UnitId) -> None:

@@ -2,8 +2,9 @@
 
     bootstrap token ─► request for system:node:NAME ─► <cert-dir>/kubelet-client-current.pem ─► kubeconfig that names it
 
-It goes on until it succeeds: static pods run meanwhile, and an operator may have to approve the request by hand. The
-key of a request that is not answered yet is kept in a file, so that an agent that starts again does not ask twice.
+It goes on until it succeeds: static pods run meanwhile, and an operator may have to approve the request by hand. A
+certificate that is there and was over only by a clock that has been put right since is as good as a new one. The key
+of a request that is not answered yet is kept in a file, so that an agent that starts again does not ask twice.
 
 Source: kubelet, pkg/kubelet/certificate/bootstrap/bootstrap.go (LoadClientCert, writeKubeconfigFromBootstrapping).
 """
@@ -64,6 +65,8 @@ class Bootstrap:
                 if str(error) != problem:
                     log.warning("Failed to get the node's first certificate", err=str(error))
                 problem = str(error)
+                if self._is_joined():
+                    return
                 if isinstance(error, PermissionDenied) and "certificate request" in problem:
                     remove_file(self._key_file)  # that question has its answer; the next one is another
                 await self._clock.sleep(backoff.next(self._clock.monotonic()))
@@ -83,6 +86,16 @@ class Bootstrap:
         write_file(self._kubeconfig, kubeconfig_text(joined(access, self._files.current)).encode(), 0o600)
         remove_file(self._key_file)
         log.info("Got the node's first certificate", file=str(self._files.current))
+
+    def _is_joined(self) -> bool:
+        pair = self._files.load()
+        now = self._clock.now()
+        return (
+            pair is not None
+            and pair.is_for(self._subject)
+            and pair.is_valid_at(now)
+            and self._kubeconfig.exists()
+        )
 
     def _key(self) -> bytes:
         try:

@@ -1,21 +1,30 @@
-"""`EventReporter`: events of this node go to the API server too.
+"""`EventReporter`: events of this node go to the API server too, behind the statuses of its pods.
 
-The node's own store is the truth; what goes to the API server is a copy, at most as many as can be sent without getting
-in the way. An event that was counted up is patched; one that the API server forgot meanwhile (events live for an hour
-there) is created anew. What cannot be sent after a few tries is dropped and counted.
+    watch ──► waiting, one of each event ──► POST events, or PATCH of one that was counted up
+                 warnings at once; others when it is quiet, or after ten seconds
 
-Source: client-go, tools/record/event.go.
+The node's own store is the truth; what goes to the API server is a copy that gets into nobody's way. A pod's start
+brings an event for each step, and the API server spends as much on one as on a status: so they wait until a second
+has passed without a status or another event. An event that is counted up while it waits is sent once.
+
+One that the API server forgot meanwhile (events live for an hour there) is created anew. What cannot be sent after a
+few tries, or does not fit, is dropped and counted. What waits at the end of the agent is sent if that is quick.
+
+Source: client-go, tools/record/event.go, events_cache.go.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 
+import msgspec
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import AlreadyExists, Clock, KubeletxError, NotFound, Unavailable
+from kubeletx.api import AlreadyExists, Clock, KubeletxError, NotFound, TimedOut, Unavailable
 from kubeletx.kube.client import KubeClient, Patch
 from kubeletx.kube.client.backoff import Backoff
 from kubeletx.kube.client.resources import EVENTS
@@ -26,35 +35,133 @@ log = structlog.get_logger(__name__)
 
 TRIES = 12
 KNOWN = 4096
+WAITING = 1000
+QUIET_SECONDS = 1.0
+MOST_SECONDS = 10.0
+"""The longest wait for a quiet moment."""
+LAST_SECONDS = 2.0
+"""For what waits when the agent ends."""
 KINDS = frozenset({"Pod", "Node"})
 """What other objects the cluster cannot know."""
+WARNING = "Warning"
+
+
+class _Waiting(msgspec.Struct):
+    """An event, in its newest form, and when it came first (monotonic)."""
+
+    event: Event
+    since: float
 
 
 class EventReporter:
     """`run` is its one task. `dropped` counts what was never sent."""
 
     def __init__(
-        self, client: KubeClient, watch_events: Callable[[], AsyncIterator[Event]], *, clock: Clock
+        self,
+        client: KubeClient,
+        watch_events: Callable[[], AsyncIterator[Event]],
+        *,
+        clock: Clock,
+        busy_at: Callable[[], float] = lambda: float("-inf"),
     ) -> None:
-        """`watch_events`: events from now on; a repetition is the same event with a higher count."""
+        """`watch_events`: events of this agent; a repetition is the same event with a higher count.
+
+        `busy_at`: when something was sent last that goes before events, in monotonic seconds.
+        """
         self._client = client
         self._watch_events = watch_events
         self._clock = clock
+        self._busy_at = busy_at
+        self._warnings: OrderedDict[str, _Waiting] = OrderedDict()
+        self._others: OrderedDict[str, _Waiting] = OrderedDict()
+        self._news = asyncio.Event()
+        self._news_at = float("-inf")
         self._sent: OrderedDict[str, str] = OrderedDict()
         self._backoff = Backoff(first=1.0, cap=10.0)
+        self._is_sending = False
         self.dropped = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything was sent that there is to send."""
+        return not self._warnings and not self._others and not self._is_sending
 
     async def run(self) -> None:
         """Report until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._collect(), name="api-events-collect")
+            group.create_task(self._report(), name="api-events-report")
+
+    async def _collect(self) -> None:
         async for event in self._watch_events():
             if event.involved_object.kind in KINDS:
-                await self._send(event)
+                self._put(event)
+
+    def _put(self, event: Event) -> None:
+        queue = self._warnings if event.type == WARNING else self._others
+        self._news_at = self._clock.monotonic()
+        if (known := queue.get(event.metadata.name)) is not None:
+            known.event = event
+            return
+        if len(queue) >= WAITING:
+            queue.popitem(last=False)
+            self.dropped += 1
+        queue[event.metadata.name] = _Waiting(event, self._news_at)
+        self._news.set()
+
+    async def _report(self) -> None:
+        try:
+            while True:
+                await self._send(await self._next())
+                self._is_sending = False
+        finally:
+            await self._send_last()
+            self._is_sending = False
+
+    async def _next(self) -> Event:
+        """The next event, once it is time to send it."""
+        while True:
+            self._news.clear()
+            now = self._clock.monotonic()
+            due_at = self._due_at()
+            if due_at <= now:
+                return self._pop()
+            await self._wait_news(due_at)
+
+    def _due_at(self) -> float:
+        """When the next event is to be sent; infinite: there is none."""
+        if self._warnings:
+            return float("-inf")
+        if not self._others:
+            return float("inf")
+        oldest = next(iter(self._others.values()))
+        quiet_at = max(self._news_at, self._busy_at()) + QUIET_SECONDS
+        return min(quiet_at, oldest.since + MOST_SECONDS)
+
+    def _pop(self) -> Event:
+        self._is_sending = True
+        return (self._warnings or self._others).popitem(last=False)[1].event
+
+    async def _wait_news(self, until: float) -> None:
+        cancel = self._clock.call_at(until, self._news.set) if until < float("inf") else None
+        try:
+            await self._news.wait()
+        finally:
+            if cancel is not None:
+                cancel()
+
+    async def _send_last(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_SECONDS):
+                while (self._warnings or self._others) and not self._client.problem:
+                    with contextlib.suppress(KubeletxError):
+                        await self._try(self._pop())
 
     async def _send(self, event: Event) -> None:
         for _ in range(TRIES):
             try:
                 await self._try(event)
-            except Unavailable:
+            except (Unavailable, TimedOut):
                 await self._client.pause(self._backoff.next(self._clock.monotonic()))
             except KubeletxError as error:
                 log.debug("Dropped an event", reason=event.reason, err=str(error))
@@ -66,12 +173,8 @@ class EventReporter:
 
     async def _try(self, event: Event) -> None:
         key, namespace = event.metadata.name, event.metadata.namespace
+        patch = {"count": event.count, "message": event.message, "lastTimestamp": event.last_timestamp}
         if key in self._sent:
-            patch = {
-                "count": event.count,
-                "message": event.message,
-                "lastTimestamp": event.last_timestamp,
-            }
             try:
                 await self._client.patch(EVENTS.path(namespace, key), patch, Event, kind=Patch.MERGE)
                 return
@@ -80,10 +183,8 @@ class EventReporter:
         fresh = replace(event, metadata=ObjectMeta(name=key, namespace=namespace))
         try:
             await self._client.create(EVENTS.path(namespace), fresh, Event)
-        except AlreadyExists:
-            await self._client.patch(
-                EVENTS.path(namespace, key), {"count": event.count}, Event, kind=Patch.MERGE
-            )
+        except AlreadyExists:  # sent by an earlier agent
+            await self._client.patch(EVENTS.path(namespace, key), patch, Event, kind=Patch.MERGE)
         self._sent[key] = namespace
         while len(self._sent) > KNOWN:
             self._sent.popitem(last=False)

@@ -77,6 +77,10 @@ class ApiNode:
         """Hear of every change of the Node in the API server."""
         self._listeners.append(listener)
 
+    async def refresh(self) -> None:
+        """Read the Node now: the watch may be behind what others have heard already."""
+        self.put(await self._client.get(NODES.path(name=self._name), Node))
+
     # --- ReflectorSink ---
 
     def replace(self, items: Sequence[Node], unreadable: Sequence[ObjectMeta]) -> None:

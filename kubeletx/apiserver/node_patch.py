@@ -20,6 +20,8 @@ from kubeletx.node.readiness import RUNTIME_CONDITION_PREFIX
 _OTHERS = frozenset({"volumesAttached", "phase", "config"})
 _REPLACED = frozenset({"addresses"})
 _LISTS = frozenset({"addresses", "declaredFeatures", "images", "runtimeHandlers", "volumesInUse"})
+_ALONG = frozenset({"declaredFeatures"})
+"""Older API servers do not keep it: it goes along with a report and is no reason for one."""
 _MAPS = frozenset({"capacity", "allocatable"})
 
 
@@ -44,7 +46,7 @@ def status_patch(
     changed = [one for one in wanted.conditions if not _same(one, known.get(one.type))]
     ours = {condition.type for condition in wanted.conditions}
     gone = [type_ for type_ in sorted(known.keys() - ours) if type_.startswith(RUNTIME_CONDITION_PREFIX)]
-    if not patch and not changed and not gone and not is_due:
+    if not patch.keys() - _ALONG and not changed and not gone and not is_due:
         return None
     conditions: list[dict[str, Any]] = [
         {"message": None, **_plain(msgspec.structs.replace(one, last_heartbeat_time=heartbeat))}

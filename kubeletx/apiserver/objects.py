@@ -4,6 +4,7 @@
 |-------------------------|----------------------------------------------|-----------------------|
 | config maps, secrets    | a watch for each, while a pod refers to it   | `objects_followed.py` |
 | service account tokens  | asked for, bound to the pod, renewed         | `objects_tokens.py`   |
+| service accounts        | read when a credential provider wants them   |                       |
 | services                | one watch of all                             | `objects_services.py` |
 | claims and volumes      | read when a pod's volumes are made ready     | `objects_volumes.py`  |
 """
@@ -16,7 +17,9 @@ from collections.abc import Callable, Mapping
 from kubeletx.api import (
     Clock,
     ClusterService,
+    ClusterServiceAccount,
     ClusterVolume,
+    NotFound,
     ObjectData,
     ObjectUser,
     PodUid,
@@ -24,8 +27,8 @@ from kubeletx.api import (
     Unavailable,
 )
 from kubeletx.kube.client import KubeClient, Reflector
-from kubeletx.kube.client.resources import SERVICES
-from kubeletx.kube.objects import Service
+from kubeletx.kube.client.resources import SERVICE_ACCOUNTS, SERVICES
+from kubeletx.kube.objects import Service, ServiceAccount
 
 from .objects_followed import FollowedObjects, Kind
 from .objects_services import Services
@@ -47,6 +50,7 @@ class ApiObjects:
     ) -> None:
         self.node_labels: Mapping[str, str] = {}
         """Of the node, as the API server has them: volumes may be bound to some nodes."""
+        self._client = client
         self._users: dict[PodUid, ObjectUser] = {}
         self._listeners: list[Callable[[PodUid], None]] = []
         self._followed = FollowedObjects(client, self._tell, clock=clock)
@@ -91,6 +95,14 @@ class ApiObjects:
     async def token(self, uid: PodUid, wish: TokenWish) -> bytes:
         """See `ClusterObjects.token`."""
         return await self._tokens.token(self._user(uid), wish)
+
+    async def find_service_account(self, namespace: str, name: str) -> ClusterServiceAccount | None:
+        """See `ClusterObjects.find_service_account`."""
+        try:
+            found = await self._client.get(SERVICE_ACCOUNTS.path(namespace, name), ServiceAccount)
+        except NotFound:
+            return None
+        return ClusterServiceAccount(uid=str(found.metadata.uid), annotations=found.metadata.annotations)
 
     async def list_services(self, namespace: str) -> tuple[ClusterService, ...]:
         """See `ClusterObjects.list_services`."""

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 import msgspec
 import structlog
 
-from kubeletx.api import Clock, KubeletxError, ObjectUser, PodUid, TokenWish, Unavailable
+from kubeletx.api import Clock, KubeletxError, ObjectUser, PermissionDenied, PodUid, TokenWish, Unavailable
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.resources import SERVICE_ACCOUNTS
 from kubeletx.kube.objects import BoundObjectReference, TokenRequest, TokenRequestSpec
@@ -26,10 +26,17 @@ RENEW_AT = 0.8
 LONGEST_SECONDS = 24 * 3600.0
 JITTER_SECONDS = 10.0
 RETRY_SECONDS = 30.0
+BEHIND_SECONDS = (0.05, 0.1, 0.2, 0.4)
+"""Waits for an API server that bound a pod a moment ago and whose authorizer or admission does not know it yet."""
+_BEHIND = ("scheduled on a different node", "no relationship found")
+"""How it says so: NodeRestriction, and the Node authorizer."""
 
 
 class _Token(msgspec.Struct, kw_only=True):
-    """One token. `renew_at` on the monotonic clock, `ends_at` and `renew_by` on the wall."""
+    """One token. `renew_at` on the monotonic clock, `ends_at` and `renew_by` on this machine's wall clock.
+
+    Ends are counted from the request: the API server's own time may be another one than ours.
+    """
 
     value: bytes
     renew_at: float
@@ -68,7 +75,7 @@ class PodTokens:
             if known is not None and not self._is_due(known):
                 return known.value
             try:
-                fresh = await self._ask(user, wish)
+                fresh = await (self._ask(user, wish) if known is not None else self._ask_first(user, wish))
             except KubeletxError as error:
                 if known is None or self._clock.now() >= known.ends_at:
                     self._schedule(key, self._clock.monotonic() + RETRY_SECONDS)
@@ -101,6 +108,16 @@ class PodTokens:
             return
         self._timers[key] = self._clock.call_at(when, lambda: self._tell(key[0]))
 
+    async def _ask_first(self, user: ObjectUser, wish: TokenWish) -> _Token:
+        for seconds in BEHIND_SECONDS:
+            try:
+                return await self._ask(user, wish)
+            except PermissionDenied as error:
+                if not any(words in str(error) for words in _BEHIND):
+                    raise
+                await self._clock.sleep(seconds)
+        return await self._ask(user, wish)
+
     async def _ask(self, user: ObjectUser, wish: TokenWish) -> _Token:
         spec = TokenRequestSpec(
             audiences=(wish.audience,) if wish.audience else (),
@@ -122,5 +139,5 @@ class PodTokens:
             value=answer.status.token.encode(),
             renew_at=began + after,
             renew_by=now + timedelta(seconds=after),
-            ends_at=answer.status.expiration_timestamp or now + timedelta(seconds=life),
+            ends_at=now + timedelta(seconds=life),
         )

@@ -44,6 +44,11 @@ class ApiPods:
         self._pods: dict[PodUid, Pod] = {}
         self._mirrors: dict[tuple[str, str], Pod] = {}
         self._listeners: list[Listener] = []
+        self._ended: set[PodUid] = set()
+        """Ended by force on the node: nobody has to say so twice, also while the API server still has them."""
+        self.lists = 0
+        """How many whole lists came. What was known of versions before the last one says nothing any more: the API server
+        may have been set back to an older state."""
 
     @property
     def pods(self) -> Mapping[PodUid, Pod]:
@@ -59,6 +64,14 @@ class ApiPods:
         """Hear of every change, mirrors included."""
         self._listeners.append(listener)
 
+    def end(self, uid: PodUid) -> None:
+        """Somebody ended it on the node for all sources (DECISIONS 11): no news of it start it again."""
+        self._ended.add(uid)
+
+    def begin(self, uid: PodUid) -> None:
+        """It is here, whatever was said of it before."""
+        self._ended.discard(uid)
+
     # --- ReflectorSink ---
 
     def replace(self, items: Sequence[Pod], unreadable: Sequence[ObjectMeta]) -> None:
@@ -67,7 +80,9 @@ class ApiPods:
         for pod in [*self._pods.values(), *self._mirrors.values()]:
             if pod.uid not in there:
                 self.drop(pod)
+        self.lists += 1
         for pod in items:
+            self._mirrors.pop((pod.namespace, pod.name), None)
             self.put(pod)
         self._sink.synced(API)
 
@@ -91,6 +106,7 @@ class ApiPods:
                 del self._mirrors[key]
         else:
             self._pods.pop(item.uid, None)
+            self._ended.discard(item.uid)
             self._sink.remove(API, item.uid)
         self._tell(item, False)
 
@@ -102,7 +118,7 @@ class ApiPods:
     def _hand_over(self, pod: Pod) -> None:
         is_here = self._is_here(pod.uid)
         deleted = pod.metadata.deletion_timestamp is not None
-        if not is_here and (deleted or pod.status.phase in FINAL):
+        if not is_here and (deleted or pod.uid in self._ended or pod.status.phase in FINAL):
             return
         self._sink.update(API, prepared(pod))
         if deleted:

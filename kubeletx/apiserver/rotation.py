@@ -5,7 +5,8 @@
                                                                    └──► again with back-off; the old one serves on
 
 The moment is drawn once for each certificate. The wall clock is looked at every minute, since it may jump and the
-machine may sleep; files that another wrote count too. Whoever uses the files sees that they changed.
+machine may sleep; files that another wrote count too. Whoever uses the files sees that they changed. By a clock that is
+ahead of the cluster's a new certificate may be over when it comes: then the next one waits longer each time.
 
 Source: client-go, util/certificate/certificate_manager.go.
 """
@@ -22,6 +23,7 @@ import structlog
 from kubeletx.api import Clock, KubeletxError
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.backoff import Backoff
+from kubeletx.pods.counters import Durations
 
 from .certificate_files import CertificateFiles
 from .certificate_request import obtain
@@ -31,6 +33,10 @@ log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 60.0
 FIRST_SECONDS, CAP_SECONDS = 2.0, 120.0
+
+_DAY = 24 * 3600.0
+LIVES = (60.0, 3600.0, 4 * 3600.0, *(days * _DAY for days in (1, 7, 30, 90, 180, 360, 1440)))
+"""Upper bounds in seconds, the kubelet's of kubelet_certificate_manager_server_rotation_seconds."""
 
 
 class Purpose(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +48,7 @@ class Purpose(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CertificateRotation:
-    """`run` is its one task. `errors` counts requests that failed."""
+    """`run` is its one task. `errors` counts requests that failed, `lives` how long certificates had been in use."""
 
     def __init__(
         self,
@@ -65,7 +71,9 @@ class CertificateRotation:
         self._random = draw or random.Random()
         self._due: tuple[KeyPair, datetime] | None = None
         self._problem = ""
+        self._is_clock_odd = False
         self.errors = 0
+        self.lives = Durations(LIVES)
         self.current: KeyPair | None = None
 
     @property
@@ -93,8 +101,27 @@ class CertificateRotation:
                 await self._clock.sleep(backoff.next(self._clock.monotonic()))
             else:
                 self._problem = ""
-                backoff.reset()
-                await self._clock.sleep(FIRST_SECONDS)  # one whose life is too short does not become a flood
+                await self._clock.sleep(self._rest(backoff))
+
+    def _rest(self, backoff: Backoff) -> float:
+        """Seconds after a success: one whose life is too short, or a clock that is wrong, makes no flood."""
+        due, pair = self._seconds_left(), self.current
+        if due > 0 or pair is None:
+            backoff.reset()
+            self._is_clock_odd = False
+            return FIRST_SECONDS
+        left = (pair.not_after - self._clock.now()).total_seconds()
+        seconds = backoff.next(self._clock.monotonic())
+        if left > 0:
+            return min(seconds, max(FIRST_SECONDS, left / 2))
+        if not self._is_clock_odd:
+            self._is_clock_odd = True
+            log.warning(
+                "A new certificate is over by this machine's clock, which may be wrong",
+                purpose=self._purpose.name,
+                until=pair.not_after.isoformat(),
+            )
+        return seconds
 
     def _seconds_left(self) -> float:
         """Until a new one is due; 0 and less: now."""
@@ -126,4 +153,6 @@ class CertificateRotation:
             clock=self._clock,
         )
         path = self._files.store(pair, self._clock.now())
+        if self.current is not None:
+            self.lives.add((self._clock.now() - self.current.not_before).total_seconds())
         log.info("Renewed a certificate", purpose=self._purpose.name, file=str(path))

@@ -5,6 +5,8 @@
     watch ──┘                         └─► DELETE pods/NAME with the uid, once nothing of it is left here
 
 - For each pod the newest status counts; what came between is not sent. One request for a pod at a time, in order.
+- A status that says only that a first start is on its way waits for the next one, until a second has passed in which
+  no pod had news, or five seconds. The others never wait.
 - What the watch brings is compared too: a status that another wrote over is written again.
 - Failures are tried again with back-off, for as long as the pod is in the API; an API server that is away costs one
   line in the log.
@@ -34,12 +36,17 @@ from kubeletx.pods.sources import API
 
 from .mirror_form import Key, stands_for
 from .pods import ApiPods, is_mirror
+from .status_haste import is_way_to_start
 from .status_patch import status_patch
 
 log = structlog.get_logger(__name__)
 
 PARALLEL = 10
 """Requests under way for different pods."""
+QUIET_SECONDS = 1.0
+"""How long a status waits that the next one overtakes; a kubelet looks once a second at what its runtime did."""
+MOST_SECONDS = 5.0
+"""How long it waits while other pods have news."""
 
 
 class _Wanted(msgspec.Struct):
@@ -57,6 +64,8 @@ class _Told(msgspec.Struct, frozen=True):
 
     wanted: PodStatus
     answer: Pod
+    lists: int
+    """Whole lists that had come by then."""
 
 
 class StatusReporter:
@@ -77,8 +86,9 @@ class StatusReporter:
         self._queue: dict[PodUid, None] = {}
         self._busy: set[PodUid] = set()
         self._backoffs: dict[PodUid, Backoff] = {}
-        self._retries: dict[PodUid, Callable[[], None]] = {}
+        self._later: dict[PodUid, Callable[[], None]] = {}
         self._news = asyncio.Event()
+        self._told_at = self._news_at = float("-inf")
         self._problem = ""
         pods.subscribe(self.api_changed)
 
@@ -91,26 +101,38 @@ class StatusReporter:
         known = self._wanted.get(desired.uid)
         if status is not None:
             self._wanted[desired.uid] = _Wanted(status, str(facts.runtime or ""))
+            self._pods.begin(desired.uid)
         elif known is not None:
             known.is_gone = True
             known.is_forced = desired.deletion is not None and desired.deletion.force
-        self._put(desired.uid)
+            if known.is_forced:
+                self._pods.end(desired.uid)
+        self._news_at = now = self._clock.monotonic()
+        if status is not None and is_way_to_start(status):
+            self._put_at(desired.uid, now + QUIET_SECONDS, latest=now + MOST_SECONDS)
+        else:
+            self._put(desired.uid)
 
     def api_changed(self, pod: Pod, is_there: bool) -> None:
         """A listener of `ApiPods`."""
         if is_mirror(pod):
             uid = self._static_uids.get((pod.namespace, pod.name))
             if uid is not None and is_there:
-                self._put(uid)
+                self._put_seen(uid, pod)
         elif is_there:
-            self._put(pod.uid)
+            self._put_seen(pod.uid, pod)
         else:
             self._forget(pod.uid)
 
     @property
     def is_idle(self) -> bool:
         """Whether everything was told that there is to tell."""
-        return not self._queue and not self._busy and not self._retries
+        return not self._queue and not self._busy and not self._later
+
+    @property
+    def told_at(self) -> float:
+        """When something was told last, in monotonic seconds; now, while there is something to tell at once."""
+        return self._clock.monotonic() if self._queue or self._busy else self._told_at
 
     # --- life ---
 
@@ -140,6 +162,7 @@ class StatusReporter:
             self._problem = ""
         finally:
             self._busy.discard(uid)
+            self._told_at = self._clock.monotonic()
             if uid in self._queue:
                 self._news.set()
 
@@ -188,6 +211,8 @@ class StatusReporter:
         told = self._told.get(uid)
         if told is not None and told.answer.uid != pod.uid:
             told = None  # of the mirror before
+        if told is not None and told.lists != self._pods.lists:
+            told = None  # a server that was set back has lost what we wrote, whatever the versions say
         if told is not None and is_older(pod.metadata, told.answer.metadata):
             pod = told.answer  # the watch has not caught up with what we wrote
         if told is not None and told.wanted == wanted.status and told.answer.status == pod.status:
@@ -200,7 +225,8 @@ class StatusReporter:
             return
         patch = {"metadata": metadata, **({"status": status} if status is not None else {})}
         path = PODS.path(pod.namespace, pod.name, "status")
-        self._told[uid] = _Told(wanted.status, await self._client.patch(path, patch, Pod))
+        lists = self._pods.lists
+        self._told[uid] = _Told(wanted.status, await self._client.patch(path, patch, Pod), lists)
 
     def _may_delete(self, pod: Pod, wanted: _Wanted | None) -> bool:
         if self._is_here(pod.uid):
@@ -212,10 +238,33 @@ class StatusReporter:
     # --- queue ---
 
     def _put(self, uid: PodUid) -> None:
-        if (cancel := self._retries.pop(uid, None)) is not None:
-            cancel()
+        self._cancel(uid)
         self._queue[uid] = None
         self._news.set()
+
+    def _put_seen(self, uid: PodUid, pod: Pod) -> None:
+        """The API server's pod changed, perhaps by what was told; what waits goes on waiting."""
+        wanted = self._wanted.get(uid)
+        may_wait = wanted is None or (uid in self._later and is_way_to_start(wanted.status))
+        if not may_wait or pod.metadata.deletion_timestamp is not None:
+            self._put(uid)
+
+    def _put_at(self, uid: PodUid, when: float, *, latest: float) -> None:
+        """At the monotonic time `when`, or in a quiet moment up to `latest`, unless it is told before that."""
+        if uid not in self._queue and uid not in self._later:
+            self._later[uid] = self._clock.call_at(when, lambda: self._put_when_quiet(uid, latest))
+
+    def _put_when_quiet(self, uid: PodUid, latest: float) -> None:
+        self._later.pop(uid, None)
+        quiet_at = min(self._news_at + QUIET_SECONDS, latest)
+        if quiet_at > self._clock.monotonic():
+            self._put_at(uid, quiet_at, latest=latest)
+        else:
+            self._put(uid)
+
+    def _cancel(self, uid: PodUid) -> None:
+        if (cancel := self._later.pop(uid, None)) is not None:
+            cancel()
 
     def _failed(self, uid: PodUid, error: KubeletxError) -> None:
         now = self._clock.monotonic()
@@ -223,11 +272,9 @@ class StatusReporter:
         if not self._client.problem and str(error) != self._problem:
             log.warning("Failed to report a pod", pod_uid=uid, err=str(error))
         self._problem = str(error)
-        if uid not in self._queue:
-            self._retries[uid] = self._clock.call_at(now + seconds, lambda: self._put(uid))
+        self._put_at(uid, now + seconds, latest=now + seconds)
 
     def _forget(self, uid: PodUid) -> None:
         for table in (self._wanted, self._told, self._backoffs, self._queue):
             table.pop(uid, None)
-        if (cancel := self._retries.pop(uid, None)) is not None:
-            cancel()
+        self._cancel(uid)

@@ -63,9 +63,11 @@ def _of_flags(invocation: Invocation) -> Sequence[ConfigValue]:
     from kubeletx.agent.config_view import effective_values
     from kubeletx.agent.endpoints import check_plugins_part
     from kubeletx.agent.plugins import load_plugins
+    from kubeletx.agent.rooms import provider_plan
 
     config = invocation.load()
     check_plugins_part(config, load_plugins().kinds)
+    provider_plan(config)
     return effective_values(config)
 
 

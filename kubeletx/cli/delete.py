@@ -178,7 +178,7 @@ def _wait(
 
 
 def _timeout(text: str) -> float:
-    from kubeletx.agent.config_kinds import parse_duration
+    from kubeletx.kube.duration import parse_duration
 
     try:
         return parse_duration(text)

@@ -99,7 +99,7 @@ def _all_containers(pod: Pod) -> list[str]:
 
 
 def _seconds(text: str) -> int:
-    from kubeletx.agent.config_kinds import parse_duration
+    from kubeletx.kube.duration import parse_duration
 
     try:
         return max(1, round(parse_duration(text)))

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import click
 import msgspec
 
-from kubeletx.agent.config_kinds import parse_duration
+from kubeletx.kube.duration import parse_duration
 from kubeletx.server.views import Progress, RuntimeAddition, RuntimeDetail, RuntimeView
 
 from .booleans import Group, boolean

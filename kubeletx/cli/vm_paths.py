@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import click
 
-from kubeletx.agent.config_kinds import parse_duration
+from kubeletx.kube.duration import parse_duration
 
 from .client import pod_path
 from .common import split_pod

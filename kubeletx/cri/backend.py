@@ -27,6 +27,7 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     handlers: tuple[str, ...] = ()
     cgroup_driver: str = ""
     refuses: tuple[str, ...] = ()
+    handler_refuses: dict[str, tuple[str, ...]] = {}
     sandbox_image: str = ""
     """The image that sandboxes are made from, if the server tells; older ones do not pin it themselves."""
 
@@ -40,11 +41,13 @@ def read_backend(
     """`status`: the verbose answer. `config`: None when the server does not know the call. `handler`: the
     endpoint's own, empty for the server's default."""
     settings = _settings(status)
+    handlers = _handlers(status, settings)
     return Backend(
         version=version,
-        handlers=_handlers(status, settings),
+        handlers=handlers,
         cgroup_driver=_cgroup_driver(config, settings, handler),
         refuses=_refuses(version, status, handler),
+        handler_refuses={name: _refuses(version, status, name) for name in handlers},
         sandbox_image=str(settings.get("sandboxImage") or ""),
     )
 
@@ -89,6 +92,7 @@ def traits_of(backend: Backend, *, remote: bool) -> Traits:
         log_mode=LogMode.FILE,
         remote=remote,
         refuses=backend.refuses,
+        handler_refuses=backend.handler_refuses,
         cgroup_driver="" if remote else backend.cgroup_driver,
     )
 

@@ -28,10 +28,12 @@ from .core import (
     VirtualMachine,
 )
 from .image_policy import pull_policy
+from .requests import container_requests
 from .volume_defaults import volume_defaults
 
 DEFAULT_NAMESPACE: Final = "default"
 DEFAULT_GRACE_SECONDS: Final = 30
+_POD_LEVEL: Final = ("cpu", "memory")
 TERMINATION_MESSAGE_PATH: Final = "/dev/termination-log"
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -50,7 +52,7 @@ def set_defaults(pod: Pod) -> Pod:
 def spec_defaults(spec: PodSpec) -> PodSpec:
     """The spec with every default set."""
     host = spec.host_network
-    return msgspec.structs.replace(
+    spec = msgspec.structs.replace(
         spec,
         restart_policy=spec.restart_policy or "Always",
         dns_policy=spec.dns_policy or "ClusterFirst",
@@ -58,7 +60,6 @@ def spec_defaults(spec: PodSpec) -> PodSpec:
         enable_service_links=_or(spec.enable_service_links, True),
         security_context=spec.security_context or PodSecurityContext(),
         scheduler_name=spec.scheduler_name or "default-scheduler",
-        resources=_requests_from_limits(spec.resources),
         volumes=_each(volume_defaults, spec.volumes),
         init_containers=tuple(container_defaults(one, host) for one in spec.init_containers),
         containers=tuple(container_defaults(one, host) for one in spec.containers),
@@ -66,6 +67,20 @@ def spec_defaults(spec: PodSpec) -> PodSpec:
         virtual_machine=spec.virtual_machine and _machine_defaults(spec.virtual_machine),
         nics=tuple(_nic_defaults(nic, index) for index, nic in enumerate(spec.nics)),
     )
+    return msgspec.structs.replace(spec, resources=_pod_resources(spec))
+
+
+def _pod_resources(spec: PodSpec) -> ResourceRequirements:
+    """A pod with limits as a whole requests what its containers request together, else what it is limited to."""
+    if not spec.resources.limits:
+        return spec.resources
+    together = {
+        name: str(amount)
+        for name, amount in container_requests(spec).items()
+        if name in _POD_LEVEL and name not in spec.resources.requests
+    }
+    requests = {**together, **spec.resources.requests}
+    return _requests_from_limits(msgspec.structs.replace(spec.resources, requests=requests))
 
 
 def container_defaults(container: C, host_network: bool = False) -> C:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from .meta import ApiStruct, ObjectMeta, constant
 
@@ -28,3 +28,12 @@ class Lease(ApiStruct, frozen=True, kw_only=True):
 def micro_time(moment: datetime) -> str:
     """RFC 3339 in UTC with six digits behind the second, as metav1.MicroTime wants it."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def micro_time_after(text: str | None, now: datetime) -> str:
+    """Now, or the first moment after an earlier MicroTime that is not before now; None or no time at all: now."""
+    try:
+        last = datetime.fromisoformat(text or "")
+        return micro_time(max(now, last + timedelta(microseconds=1)))
+    except (ValueError, TypeError, OverflowError):  # TypeError: without a time zone
+        return micro_time(now)

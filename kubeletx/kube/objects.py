@@ -40,6 +40,14 @@ class Secret(ApiStruct, frozen=True, kw_only=True):
         return f"Secret({self.metadata.namespace}/{self.metadata.name}, keys={sorted(self.data)})"
 
 
+class ServiceAccount(ApiStruct, frozen=True, kw_only=True):
+    """Whom a pod is for the cluster."""
+
+    api_version: str = constant("v1")
+    kind: str = constant("ServiceAccount")
+    metadata: ObjectMeta = ObjectMeta()
+
+
 class ServicePort(ApiStruct, frozen=True, kw_only=True):
     """One port of a service."""
 

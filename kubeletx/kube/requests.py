@@ -34,6 +34,11 @@ def effective_requests(spec: PodSpec) -> Amounts:
     return _sum(total, _parsed(spec.overhead))
 
 
+def container_requests(spec: PodSpec) -> Amounts:
+    """Requests of the containers together, whatever the pod as a whole requests; without overhead."""
+    return _of_containers(spec, lambda resources: resources.requests)
+
+
 def effective_limits(spec: PodSpec) -> Amounts:
     """Limits of the whole pod. A resource that some container does not limit is counted all the same.
 
@@ -60,6 +65,10 @@ def enforceable_limits(spec: PodSpec) -> Amounts:
 
 
 def _total(spec: PodSpec, side: _Side) -> Amounts:
+    return {**_of_containers(spec, side), **_parsed(side(spec.resources))}
+
+
+def _of_containers(spec: PodSpec, side: _Side) -> Amounts:
     together: Amounts = {}
     for workload in workloads(spec):
         together = _sum(together, _parsed(side(workload.resources)))
@@ -72,7 +81,7 @@ def _total(spec: PodSpec, side: _Side) -> Amounts:
             largest = _max(largest, sidecars)
         else:
             largest = _max(largest, _sum(sidecars, amounts))
-    return {**_max(together, largest), **_parsed(side(spec.resources))}
+    return _max(together, largest)
 
 
 def _parsed(quantities: Mapping[str, str]) -> Amounts:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from kubeletx.api import InterfaceStats
+
 from .cgroup_fs import CgroupTrees
 
 BLOCK_DEVICES = Path("/sys/dev/block")
@@ -24,20 +26,6 @@ class DiskUsage(msgspec.Struct, frozen=True, kw_only=True):
     write_bytes: int = 0
     reads: int = 0
     writes: int = 0
-
-
-class Interface(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters of a network interface, as its own network namespace has them."""
-
-    name: str
-    rx_bytes: int
-    rx_packets: int
-    rx_errors: int
-    rx_dropped: int
-    tx_bytes: int
-    tx_packets: int
-    tx_errors: int
-    tx_dropped: int
 
 
 class CgroupUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +51,9 @@ def read_cgroup(trees: CgroupTrees, path: str) -> CgroupUsage:
     return _read_v2(trees, path) if trees.version == 2 else _read_v1(trees, path)
 
 
-def read_interfaces(trees: CgroupTrees, path: str, *, proc: Path = Path("/proc")) -> tuple[Interface, ...]:
+def read_interfaces(
+    trees: CgroupTrees, path: str, *, proc: Path = Path("/proc")
+) -> tuple[InterfaceStats, ...]:
     """Interfaces of the network namespace that the first process in the cgroup lives in, but the loopback."""
     for name in ("memory", "cpu"):
         directory = trees.directory(name, path)
@@ -83,7 +73,7 @@ def children(trees: CgroupTrees, path: str) -> tuple[str, ...]:
         return ()
 
 
-def parse_net_dev(text: str) -> tuple[Interface, ...]:
+def parse_net_dev(text: str) -> tuple[InterfaceStats, ...]:
     """The lines of ``/proc/PID/net/dev``."""
     found = []
     for line in text.splitlines()[2:]:
@@ -92,7 +82,7 @@ def parse_net_dev(text: str) -> tuple[Interface, ...]:
         if name.strip() == "lo" or len(words) < 12:
             continue
         found.append(
-            Interface(
+            InterfaceStats(
                 name=name.strip(),
                 rx_bytes=words[0],
                 rx_packets=words[1],

@@ -137,11 +137,17 @@ class EventRecorder:
         rows = [row for row in self._rows.values() if wanted in (None, _identity(row.ref)[:3])]
         return [self.to_event(row) for row in sorted(rows, key=lambda row: row.last_at)]
 
-    async def watch_events(self) -> AsyncGenerator[Event, None]:
-        """Events from now on; a repetition comes again with a higher count. A slow reader loses repetitions."""
+    async def watch_events(self, *, since: datetime | None = None) -> AsyncGenerator[Event, None]:
+        """Events from now on; a repetition comes again with a higher count. A slow reader loses repetitions.
+
+        `since`: those that were recorded from then on come first.
+        """
         watcher = _Watcher(self._limits.watcher_queue)
         self._watchers.append(watcher)
+        earlier = [] if since is None else [row for row in self._rows.values() if row.last_at >= since]
         try:
+            for row in sorted(earlier, key=lambda row: row.last_at):
+                yield self.to_event(row)
             while True:
                 yield self.to_event(await watcher.get())
         finally:

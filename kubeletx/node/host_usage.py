@@ -12,7 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from .cgroup_usage import Interface, parse_net_dev
+from kubeletx.api import InterfaceStats
+
+from .cgroup_usage import parse_net_dev
 
 _USED = (0, 1, 2, 5, 6, 7)
 """Columns of /proc/stat: user, nice, system, irq, softirq, steal."""
@@ -43,7 +45,7 @@ class HostUsage(msgspec.Struct, frozen=True, kw_only=True):
     swap_usage_bytes: int
     page_faults: int
     major_page_faults: int
-    interfaces: tuple[Interface, ...] = ()
+    interfaces: tuple[InterfaceStats, ...] = ()
     fs: FsUsage | None = None
 
 

@@ -1,8 +1,9 @@
 """The node's name and addresses.
 
 The name is the override or the host's name, in lower case, as the kubelet forms it. Addresses are those the
-operator gave, else the source address of the default route of each family, else any address that is not
-loopback's. Nothing here sends a packet or asks a name server.
+operator gave. Else it is one, as with a kubelet, whose cluster may know one family only: the source address of the
+default route of IPv4, else of IPv6, else an address that is not loopback's. Nothing here sends a packet or asks a name
+server.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ def check_node_ips(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def detect_node_ips(given: Sequence[str] = ()) -> tuple[str, ...]:
-    """The node's addresses, primary first; 127.0.0.1 when the node has no network at all."""
+    """The given addresses, primary first, else the one found; 127.0.0.1 when the node has no network at all."""
     if given:
         return check_node_ips(given)
-    found = tuple(ip for ip in (_source_address(*probe) for probe in _ROUTE_PROBES) if ip)
-    return found or local_addresses() or ("127.0.0.1",)
+    found = [ip for ip in (_source_address(*probe) for probe in _ROUTE_PROBES) if ip]
+    return (*found, *local_addresses(), "127.0.0.1")[:1]
 
 
 def local_addresses(table: Path = Path("/proc/net/fib_trie")) -> tuple[str, ...]:

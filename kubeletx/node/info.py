@@ -25,6 +25,18 @@ ARCHITECTURES = {
 """The kernel's word for a machine to Kubernetes' word."""
 
 
+KUBERNETES_VERSION = "v1.36.0"
+"""The kubelet that this agent behaves like."""
+
+
+def kubelet_version(agent_version: str) -> str:
+    """What a Node says: tools that compare versions (kubeadm's upgrade) fail on one that they cannot parse.
+
+    A semantic version with the agent's own as build metadata, which holds letters, digits, dots and dashes.
+    """
+    return f"{KUBERNETES_VERSION}+kubeletx-{agent_version.replace('+', '.')}"
+
+
 def architecture(machine: str | None = None) -> str:
     """The machine as Kubernetes names it, such as amd64."""
     machine = machine or os.uname().machine

@@ -7,12 +7,12 @@ are computed anew by each `build`, which compares them with the ones before, so 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from ..api import Clock, RuntimeVersion
+from ..api import Clock, RuntimeVersion, Traits
 from ..api.names import RUNTIME_LABEL_PREFIX, RUNTIME_VERSION_PREFIX
 from ..kube.meta import ObjectMeta
 from ..kube.node import (
@@ -21,10 +21,14 @@ from ..kube.node import (
     Node,
     NodeCondition,
     NodeDaemonEndpoints,
+    NodeFeatures,
     NodeRuntimeHandler,
+    NodeRuntimeHandlerFeatures,
     NodeSpec,
     NodeStatus,
 )
+from ..runtimes.features import refuses_of
+from ..runtimes.selection import HANDLER_MARK
 from .capacity import NodeResources, allocatable, missing_resources, read_capacity, resource_list
 from .identity import detect_node_ips, node_addresses, node_name
 from .info import architecture, read_system_info
@@ -32,6 +36,7 @@ from .readiness import NodeFacts, Policy, Pressure, RuntimeFacts, node_condition
 from .taints import type_taints
 
 NO_PRESSURE = Pressure()
+STRICT_GROUPS = "strict-groups"
 MAX_IMAGES = 50
 MAX_IMAGE_NAMES = 5
 
@@ -53,13 +58,16 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy = Policy.PARTIAL
     port: int | None = None
     """Of the kubelet's HTTPS API; None: it is not served."""
+    declared_features: tuple[str, ...] = ()
+    """What the node can do that not every node of its version can, in order."""
 
 
 class RuntimeReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One runtime as the node reports it; in the order listed. `version` None: it never answered."""
+    """One runtime as the node reports it; in the order listed. `version`, `traits` None: it never answered."""
 
     facts: RuntimeFacts
     version: RuntimeVersion | None = None
+    traits: Traits | None = None
 
 
 class NodeReporter:
@@ -115,7 +123,6 @@ class NodeReporter:
     def build(self, runtimes: Sequence[RuntimeReport], *, images: Sequence[ContainerImage] = ()) -> Node:
         """The node now, with the conditions of the last `update`."""
         plan = self.plan
-        handlers = dict.fromkeys(h for runtime in runtimes for h in runtime.facts.state.handlers)
         port = DaemonEndpoint(port=plan.port) if plan.port else None
         return Node(
             metadata=ObjectMeta(
@@ -136,16 +143,58 @@ class NodeReporter:
                 daemon_endpoints=NodeDaemonEndpoints(kubelet_endpoint=port) if port else None,
                 node_info=read_system_info(kubelet_version=plan.version, runtime=default_version(runtimes)),
                 images=top_images(images),
-                runtime_handlers=tuple(NodeRuntimeHandler(name=name) for name in handlers),
+                runtime_handlers=tuple(runtime_handlers(runtimes)),
+                features=node_features(runtimes),
+                declared_features=plan.declared_features,
             ),
         )
 
 
-def default_version(runtimes: Sequence[RuntimeReport]) -> RuntimeVersion | None:
-    """The version that nodeInfo names: the first uncordoned container runtime's, else the first's (DECISIONS 25)."""
+def default_runtime(runtimes: Sequence[RuntimeReport]) -> RuntimeReport | None:
+    """The first uncordoned container runtime, else the first one (DECISIONS 25)."""
     containers = [r for r in runtimes if r.facts.workload_type == "container"] or list(runtimes)
     chosen = [r for r in containers if not r.facts.state.cordoned] or containers
-    return chosen[0].version if chosen else None
+    return chosen[0] if chosen else None
+
+
+def default_version(runtimes: Sequence[RuntimeReport]) -> RuntimeVersion | None:
+    """The version that nodeInfo names."""
+    default = default_runtime(runtimes)
+    return default.version if default is not None else None
+
+
+def runtime_handlers(runtimes: Sequence[RuntimeReport]) -> Iterator[NodeRuntimeHandler]:
+    """What a runtime class may name here: nothing, each runtime, and each of its handlers (DECISIONS 4)."""
+    default = default_runtime(runtimes)
+    if default is not None:
+        yield _handler("", default)
+    for runtime in runtimes:
+        name = runtime.facts.name
+        yield _handler(name, runtime)
+        for handler in runtime.facts.state.handlers:
+            yield _handler(f"{name}{HANDLER_MARK}{handler}", runtime, handler)
+
+
+def node_features(runtimes: Sequence[RuntimeReport]) -> NodeFeatures | None:
+    """What every runtime can do; None before all have answered."""
+    traits = [runtime.traits for runtime in runtimes if runtime.traits is not None]
+    if not traits or len(traits) < len(runtimes):
+        return None
+    return NodeFeatures(supplemental_groups_policy=not any(STRICT_GROUPS in one.refuses for one in traits))
+
+
+def _handler(name: str, runtime: RuntimeReport, handler: str = "") -> NodeRuntimeHandler:
+    traits = runtime.traits
+    if traits is None:
+        return NodeRuntimeHandler(name=name)
+    refuses = refuses_of(traits, handler)
+    return NodeRuntimeHandler(
+        name=name,
+        features=NodeRuntimeHandlerFeatures(
+            recursive_read_only_mounts="recursive-read-only" not in refuses,
+            user_namespaces="user-namespace" not in refuses,
+        ),
+    )
 
 
 def node_labels(name: str, extra: Mapping[str, str]) -> dict[str, str]:

@@ -180,6 +180,13 @@ class ResizeContainer(Action, frozen=True, kw_only=True):
     subject: ClassVar[str] = "unit"
 
 
+class ResizePod(Action, frozen=True, kw_only=True):
+    """Give the pod as a whole other resources."""
+
+    resources: ResourceRequirements
+    subject: ClassVar[str] = "pod-size"
+
+
 class RemoveUnit(Action, frozen=True, kw_only=True):
     """Remove an ended unit that nobody needs any more, and its log."""
 

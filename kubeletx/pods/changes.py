@@ -12,6 +12,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from kubeletx.api import ImageStatus, NicStatus, RuntimeName, UnitId
+from kubeletx.kube.core import Pod
 
 from . import actions as act
 from .actions import Action
@@ -27,6 +28,7 @@ from .facts import (
     VolumeFacts,
     Waiting,
 )
+from .roles import all_units
 
 LOOK_AGAIN_SECONDS = 1.0
 
@@ -133,6 +135,22 @@ def objects_changed(facts: PodFacts, now: Now) -> PodFacts:
         if failure is not None and failure.reason == CREATE_CONTAINER_CONFIG_ERROR:
             facts = _unit(facts, name, failure=replace(failure, retry_at=now.mono))
     return facts
+
+
+def pod_edited(before: Pod, after: Pod) -> Change:
+    """A user changed the pod: what failed is tried at once, and the back-off of an image goes with that image (B3)."""
+    images = {one.name: one.image for one in all_units(before)}
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        for one in all_units(after):
+            known = facts.unit(one.name)
+            if known.image_failure is not None and images.get(one.name) != one.image:
+                facts = _unit(facts, one.name, image_failure=None)
+            if known.failure is not None:
+                facts = _unit(facts, one.name, failure=replace(known.failure, retry_at=now.mono))
+        return facts
+
+    return apply
 
 
 def ran_before(restarts: Mapping[str, int]) -> Change:
@@ -370,6 +388,21 @@ def resize_failed(name: str, reason: str, message: str) -> Change:
     return apply
 
 
+def pod_resized(facts: PodFacts, now: Now) -> PodFacts:
+    """The pod as a whole has what it wants."""
+    return replace(facts, changed_at=now.mono, resize_failure=None)
+
+
+def pod_resize_failed(reason: str, message: str) -> Change:
+    """It has not; tried again with back-off."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        failure = _next(facts.resize_failure, SYNC, reason, message, now)
+        return replace(facts, changed_at=now.mono, resize_failure=failure)
+
+    return apply
+
+
 def look_wanted(facts: PodFacts, now: Now) -> PodFacts:
     """A unit is gone altogether."""
     return replace(facts, changed_at=now.mono, look_wanted_at=now.mono)
@@ -411,6 +444,8 @@ def failed(action: Action, reason: str, message: str) -> Change:
             return power_failed(name, reason, message)
         case act.ResizeUnit(name=name) | act.ResizeContainer(name=name):
             return resize_failed(name, reason, message)
+        case act.ResizePod():
+            return pod_resize_failed(reason, message)
         case act.ListNics(name=name) | act.AttachNic(name=name) | act.DetachNic(name=name):
             return nic_failed(name, reason, message)
         case act.Look():

@@ -16,6 +16,7 @@ from kubeletx.runtimes.handle import RuntimeHandle
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.volumes.preparer import VolumePreparer
 
+from .admission.counter import Room
 from .board import StatusBoard
 from .changes import Change
 from .environment import NodeContext
@@ -32,8 +33,24 @@ if TYPE_CHECKING:
 class Admission(Protocol):
     """Counts what pods take of the node. Synchronous: an admitted pod is counted before the next is asked."""
 
-    def admit(self, desired: DesiredPod, handle: RuntimeHandle) -> Rejection | None:
-        """Admit and count the pod, or say why not."""
+    async def refresh(self) -> None:
+        """Have the node's labels as they are in the cluster now; keep those known when nobody tells."""
+        ...
+
+    def admit(self, desired: DesiredPod, handle: RuntimeHandle, handler: str) -> Rejection | None:
+        """Admit and count the pod, or say why not. `handler`: of its runtime class, or empty."""
+        ...
+
+    def make_room(
+        self,
+        desired: DesiredPod,
+        handle: RuntimeHandle,
+        handler: str,
+        *,
+        leaves: Callable[[PodUid], bool],
+        may_leave: Callable[[PodUid], bool],
+    ) -> Room | None:
+        """Reserve room for a critical pod that was not admitted; None: it can have none."""
         ...
 
     def restore(self, pod: Pod, handle: RuntimeHandle | None, source: str) -> None:

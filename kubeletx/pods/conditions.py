@@ -39,6 +39,7 @@ UNITS_HELD = "UnitsHeld"
 UNITS_PARKED = "UnitsParked"
 UNITS_OFF = "UnitsOff"
 _RESTING = ((UnitState.PARKED, UNITS_PARKED), (UnitState.HELD, UNITS_HELD))
+PREEMPTED = "Pod was preempted by Kubelet to accommodate a critical pod."
 INVALID_MANIFEST = "InvalidManifest"
 
 OURS = frozenset(
@@ -127,13 +128,14 @@ def _foreign(desired: DesiredPod, previous: PodStatus | None) -> Iterator[PodCon
 def _ended_by_node(desired: DesiredPod) -> PodCondition | None:
     """Tells controllers that the end is none of the pod's own doing, so that it need not count as its failure."""
     deletion = desired.deletion
-    if deletion is None or deletion.reason not in (names.EVICTED, names.TERMINATED):
+    if deletion is None or deletion.reason not in (names.EVICTED, names.TERMINATED, names.PREEMPTING):
         return None
+    is_preempted = deletion.reason == names.PREEMPTING
     return PodCondition(
         type=names.DISRUPTION_TARGET,
         status=TRUE,
         reason=names.TERMINATION_BY_KUBELET,
-        message=deletion.message,
+        message=PREEMPTED if is_preempted else deletion.message,
     )
 
 

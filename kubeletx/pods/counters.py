@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from kubeletx.api import PodUid
-from kubeletx.kube.core import Pod
+from kubeletx.kube.core import ContainerStateTerminated, ContainerStatus, Pod, PodStatus
 
 from .roles import ephemeral_units, init_units
 from .sources import API
@@ -52,12 +52,18 @@ class Counters:
     """Units that were asked for, by container type (`container_type`)."""
     started_containers_errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Those that could not be made or started, by container type and reason."""
+    terminated_containers: Counter[tuple[str, int, str]] = field(default_factory=Counter)
+    """Ends that were seen, by container type, exit code and reason."""
     restarted_pods: Counter[str] = field(default_factory=Counter)
     """Pods that took the place of one of the same name, because their source changed it, by `static`."""
     orphaned_runtime_pods: int = 0
     """Pods found on a runtime without a binding."""
     admission_rejections: Counter[str] = field(default_factory=Counter)
     """By reason."""
+    preemptions: Counter[str] = field(default_factory=Counter)
+    """Pods that made way for a critical one, by the resource that it lacked."""
+    websocket_streams: Counter[str] = field(default_factory=Counter)
+    """Streams of the node's API that came by WebSocket and end here, by subresource."""
     pod_start: Durations = field(default_factory=lambda: Durations(START))
     pod_worker: Durations = field(default_factory=lambda: Durations(QUICK))
     pod_worker_start: Durations = field(default_factory=lambda: Durations(QUICK))
@@ -82,10 +88,29 @@ class Counters:
         if phase == "Running" and (seen := self._seen.pop(uid, None)) is not None:
             self.pod_start.add(now - seen)
 
+    def ended(self, before: PodStatus | None, after: PodStatus) -> None:
+        """Its status was published in place of `before`; None: what it tells may be of an earlier agent's time."""
+        if before is None:
+            return
+        for kind, old, new in (
+            ("init_container", before.init_container_statuses, after.init_container_statuses),
+            ("container", before.container_statuses, after.container_statuses),
+            ("ephemeral_container", before.ephemeral_container_statuses, after.ephemeral_container_statuses),
+        ):
+            known = {end.container_id for one in old if (end := _last_end(one)) is not None}
+            for one in new:
+                end = _last_end(one)
+                if end is not None and end.container_id not in known:
+                    self.terminated_containers[kind, end.exit_code, end.reason or ""] += 1
+
     def gone(self, uid: PodUid) -> None:
         """It needs no count any more."""
         self._seen.pop(uid, None)
         self._waiting.discard(uid)
+
+
+def _last_end(status: ContainerStatus) -> ContainerStateTerminated | None:
+    return status.state.terminated or status.last_state.terminated
 
 
 def container_type(pod: Pod, name: str) -> str:

@@ -18,13 +18,18 @@ from kubeletx.kube.quantity import to_bytes, to_millicores
 
 from .actions import AttachNic, DetachNic, ListNics, ResizeUnit, StopUnit
 from .facts import DesiredPod, PodFacts
+from .sizes import RESIZED
 
 if TYPE_CHECKING:
     from .plan import Draft
 
 FIRST_NIC: Final = "eth0"
 LIST_AGAIN_SECONDS: Final = 5.0
-SIZES: Final = ("cpu", "memory")
+NO_EPHEMERAL: Final = (
+    "spec.ephemeralContainers: a machine has no containers beside it: kubectl exec runs commands in its guest, "
+    "kubectl attach shows its console"
+)
+_MIB: Final = 1 << 20
 
 
 def wanted_nics(desired: DesiredPod, facts: PodFacts) -> dict[str, Nic]:
@@ -79,14 +84,16 @@ def sized_pod(desired: DesiredPod, facts: PodFacts) -> Pod:
 def sized(resources: ResourceRequirements, limits: dict[str, str]) -> ResourceRequirements:
     """With other limits; a request that was its limit stays its limit, so that the QoS class stays."""
     before = resources.limits
-    follows = {name for name, text in resources.requests.items() if before.get(name) == text}
+    follows = {
+        name for name, text in resources.requests.items() if before.get(name) == text and name in limits
+    }
     requests = {name: limits[name] if name in follows else text for name, text in resources.requests.items()}
     return replace(resources, limits=limits, requests=requests)
 
 
 def sizes_of(limits: dict[str, str]) -> dict[str, str]:
     """Only what can change while the machine lives."""
-    return {name: limits[name] for name in SIZES if name in limits}
+    return {name: limits[name] for name in RESIZED if name in limits}
 
 
 def size_key(limits: dict[str, str]) -> str:
@@ -96,6 +103,35 @@ def size_key(limits: dict[str, str]) -> str:
         return f"{to_millicores(cpu) if cpu else 0}m/{to_bytes(memory) if memory else 0}"
     except ValueError:
         return ""
+
+
+def asked_size(unit: UnitSummary, facts: PodFacts) -> str | None:
+    """What the machine was last asked to become, or made with; None while that was not read yet."""
+    orders = facts.orders
+    if orders is None:
+        return None
+    return orders.size_asked if orders.size_unit == unit.id else unit.annotations.get(MADE_WITH_SIZE)
+
+
+def with_size(resources: ResourceRequirements, size: str) -> ResourceRequirements:
+    """With the limits of a size (`size_key`); amounts that are the same stay as they are written."""
+    cpu, memory = (int(text.rstrip("m")) for text in size.split("/"))
+    limits = dict(resources.limits)
+    amounts = {"cpu": (cpu, to_millicores, _cpu_text), "memory": (memory, to_bytes, _memory_text)}
+    for name, (amount, read, write) in amounts.items():
+        if not amount:
+            limits.pop(name, None)
+        elif name not in limits or read(limits[name]) != amount:
+            limits[name] = write(amount)
+    return sized(resources, limits)
+
+
+def _cpu_text(millicores: int) -> str:
+    return f"{millicores}m" if millicores % 1000 else str(millicores // 1000)
+
+
+def _memory_text(amount: int) -> str:
+    return str(amount) if amount % _MIB else f"{amount // _MIB}Mi"
 
 
 def plan_devices(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
@@ -112,7 +148,7 @@ def _plan_size(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
     if orders is None or made is None:
         return
     wanted = size_key(wanted_limits(desired, facts))
-    asked = orders.size_asked if orders.size_unit == unit.id else made
+    asked = asked_size(unit, facts) or made
     if wanted == asked or not wanted:
         return
     if _needs_restart(desired, facts, asked, wanted):
@@ -137,7 +173,7 @@ def _needs_restart(desired: DesiredPod, facts: PodFacts, before: str, after: str
     """Whether a size that changes has resizePolicy RestartContainer."""
     machine = machine_of(desired.pod, on_vm_runtime=facts.is_machine)
     policies = {rule.resource_name: rule.policy for rule in machine.resize_policy} if machine else {}
-    pairs = zip(SIZES, before.split("/"), after.split("/"), strict=False)
+    pairs = zip(RESIZED, before.split("/"), after.split("/"), strict=False)
     return any(one != other and policies.get(name) == "RestartContainer" for name, one, other in pairs)
 
 

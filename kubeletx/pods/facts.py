@@ -204,6 +204,8 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     volumes: VolumeFacts = VolumeFacts()
     units: dict[str, UnitFacts] = {}
     sandbox_failure: Failure | None = None
+    resize_failure: Failure | None = None
+    """Why the pod as a whole has not the resources that it wants."""
     stop_failure: Failure | None = None
     waiting: Waiting | None = None
     rejection: Rejection | None = None

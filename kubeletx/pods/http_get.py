@@ -69,11 +69,16 @@ def authority(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def connect_text(error: OSError) -> str:
-    """Why a connection failed. asyncio's own text repeats the address instead of saying why."""
+def dial_text(host: str, port: int, error: OSError) -> str:
+    """Why a connection failed, in the kubelet's words: people search events for them.
+
+    asyncio's own text repeats the address instead of saying why.
+    """
     if error.errno is not None and error.errno > 0:
-        return os.strerror(error.errno).lower()
-    return error.strerror or str(error)
+        why = f"connect: {os.strerror(error.errno).lower()}"
+    else:
+        why = error.strerror or str(error)
+    return f"dial tcp {authority(host, port)}: {why}"
 
 
 async def get(request: HttpGet) -> HttpAnswer:
@@ -121,7 +126,8 @@ async def _get_once(request: HttpGet) -> HttpAnswer:
         is_plain = error.reason in _PLAIN_HTTP
         raise GetFailed(f'Get "{request.url}": {error}', is_plain_http=is_plain) from error
     except OSError as error:
-        raise GetFailed(f'Get "{request.url}": {connect_text(error)}') from error
+        why = dial_text(request.host, request.port, error)
+        raise GetFailed(f'Get "{request.url}": {why}') from error
     try:
         writer.write(head)
         return await _read(reader)

@@ -6,8 +6,8 @@
 | Always        | asked for again  | pulled              |
 | Never         | used             | ErrImageNeverPull   |
 
-A pull brings the pod's own pull secrets before the node's credentials. For a machine it also says whose pod asks:
-its image may be a file of the node, which not every source of pods may read.
+A pull brings the pod's own pull secrets before the node's credentials, and says whose pod asks: credential providers
+may want its service account, and a machine's image may be a file of the node, which not every source may read.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from kubeletx.kube.core import VirtualMachine
 from kubeletx.runtimes.handle import RuntimeHandle
 from kubeletx.runtimes.images.credentials import pull_secret_auths
 from kubeletx.runtimes.images.errors import IMAGE_PULL_BACK_OFF, PullBackOff, PullFailed
+from kubeletx.runtimes.images.puller import Puller
 from kubeletx.runtimes.images.references import parse
 from kubeletx.runtimes.images.store import ImageStore
 from kubeletx.runtimes.images.stores import ImageStores
@@ -89,7 +90,7 @@ class UnitImages:
         sandbox = _asker(step) if step.facts.is_machine else None
         step.normal(Event.PULLING, f'Pulling image "{image}"', container=name)
         try:
-            present = await store.pull(spec, via=handle, auths=auths, sandbox=sandbox, owner=step.uid)
+            present = await store.pull(spec, via=handle, auths=auths, sandbox=sandbox, puller=_puller(step))
         except PullBackOff as error:
             return _backs_off(step, name, str(error), error)
         except PullFailed as error:
@@ -153,6 +154,18 @@ def _asker(step: StepContext) -> SandboxSpec:
     pod = step.pod
     return SandboxSpec(
         uid=step.uid, name=pod.name, namespace=pod.namespace, annotations={POD_SOURCE: step.desired.source}
+    )
+
+
+def _puller(step: StepContext) -> Puller:
+    """Whom credentials may depend on."""
+    pod = step.pod
+    return Puller(
+        uid=step.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        service_account=pod.spec.service_account_name or pod.spec.service_account or "",
+        source=step.desired.source,
     )
 
 

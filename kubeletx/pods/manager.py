@@ -46,6 +46,7 @@ class PodManager:
     def __init__(self, services: PodServices, *, keeps_orphans: bool) -> None:
         """`keeps_orphans`: the database was lost, so unclaimed pods are not stopped by themselves."""
         self._services = services
+        services.preemption.tenants = self
         self._keeps_orphans = keeps_orphans
         self._workers: dict[PodUid, PodWorker] = {}
         self._tasks: dict[PodUid, asyncio.Task[None]] = {}
@@ -405,6 +406,25 @@ class PodManager:
         log.info("Ending pod", pod=worker.desired.ref, pod_uid=uid, reason=reason, err=message)
         worker.delete(Deletion(requested_at=now, grace_seconds=grace_seconds, reason=reason, message=message))
         return True
+
+    def pod_of(self, uid: PodUid) -> Pod | None:
+        """See `Tenants.pod_of`."""
+        worker = self._workers.get(uid)
+        return worker.desired.pod if worker is not None else None
+
+    def can_end(self, uid: PodUid) -> bool:
+        """See `Tenants.can_end`."""
+        worker = self._workers.get(uid)
+        runtime = worker.facts.runtime if worker is not None else None
+        handle = self._services.registry.find(runtime) if runtime is not None else None
+        return handle is not None and handle.state.reachable
+
+    def is_ending(self, uid: PodUid) -> bool:
+        """See `Tenants.is_ending`."""
+        worker = self._workers.get(uid)
+        if worker is None or not self.can_end(uid):
+            return False
+        return worker.desired.deletion is not None or has_ended(worker.desired, worker.facts)
 
     def has_stopped(self, uid: PodUid) -> bool:
         """Whether nothing of the pod runs any more."""

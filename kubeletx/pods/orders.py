@@ -6,6 +6,7 @@ A file in the pod's own directory holds it, so that it ends with the pod and sur
     off_unit    the unit that we switched off: its end is nobody's failure, and the same one is started again
     resources   limits that ``vm resize`` asked for, until the spec's own change
     granted     resources that running containers were given since they were made
+    granted_pod the same of the pod as a whole
     nics        interfaces that ``vm nic`` added or took away, until the spec's own list changes
     operations  reboots, snapshots and restores: begun, then done or failed; unknown after a crash, never rerun
 
@@ -75,6 +76,8 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     operations: tuple[Operation, ...] = ()
     granted: dict[str, Granted] = {}
     """By container; absent: what it was made with."""
+    granted_pod: ResourceRequirements | None = None
+    """CPU and memory that the pod as a whole was given; None: what it was made with."""
 
     @property
     def is_empty(self) -> bool:

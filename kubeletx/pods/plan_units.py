@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kubeletx.api import UnitState, UnitSummary
-from kubeletx.api.names import CONTAINER_HASH
+from kubeletx.api.names import CONTAINER_HASH, RUNTIME_UNSUPPORTED
 from kubeletx.kube.core import Container, Probe
 from kubeletx.kube.hashes import container_hash
 
-from .actions import RemoveSandbox, RemoveUnit, RunPostStart, StartUnit, StopUnit
-from .devices import plan_devices
+from .actions import RemoveSandbox, RemoveUnit, ResizePod, RunPostStart, StartUnit, StopUnit
+from .devices import NO_EPHEMERAL, plan_devices
 from .facts import DesiredPod, HookState, Now, PodFacts
 from .gc import dead_objects
 from .order import RESTART_ALL
@@ -18,6 +18,7 @@ from .plan_sandbox import current_sandbox
 from .power import plan_power
 from .progress import due_units, newest, was_cut_off
 from .resize import plan_resize
+from .resize_pod import plan_pod_resize
 from .restart_all import due_generation, outdated_units
 from .roles import init_units, is_sidecar, regular_units
 
@@ -36,8 +37,14 @@ def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
     assert sandbox is not None
     if _restarts_all(desired, facts, draft):
         return
+    if not facts.is_machine:
+        plan_pod_resize(desired.pod, facts, draft)
+    if facts.is_machine and desired.pod.spec.ephemeral_containers:
+        draft.refuse(RUNTIME_UNSUPPORTED, NO_EPHEMERAL)
     for container in (*(c for c in init_units(desired.pod) if is_sidecar(c)), *regular_units(desired.pod)):
         unit = newest(facts, container.name)
+        if draft.is_busy(ResizePod.subject):
+            continue  # it changes units too, one call at a time for each
         if unit is not None and unit.sandbox_id == sandbox.id:
             _tend(container, unit, facts, draft)
             if not facts.is_machine:

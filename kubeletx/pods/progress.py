@@ -232,7 +232,7 @@ def _init_step(
 
 
 def _due_ephemeral(desired: DesiredPod, facts: PodFacts, sandbox_id: SandboxId | None) -> Iterator[Due]:
-    if sandbox_id is None:
+    if sandbox_id is None or facts.is_machine:
         return
     for container in ephemeral_units(desired.pod):
         unit = newest(facts, container.name)

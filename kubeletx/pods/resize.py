@@ -14,41 +14,28 @@ Source: KEP-1287; kubelet, pkg/kubelet/allocation.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from kubeletx.api import UnitState, UnitSummary
 from kubeletx.api.names import MADE_WITH_RESOURCES
 from kubeletx.kube.core import Container, Pod, PodCondition, ResourceRequirements
-from kubeletx.kube.quantity import to_bytes, to_millicores
 
 from .actions import ReadOrders, ResizeContainer, StopUnit
-from .facts import DesiredPod, PodFacts
-from .progress import newest
+from .devices import asked_size, sized, wanted_limits, with_size
+from .facts import DesiredPod, Failure, PodFacts
+from .progress import has_ended, newest
+from .resize_pod import with_pod_granted
 from .roles import init_units, is_sidecar, regular_units
+from .sizes import RESIZED, amounts, is_same, larger, merged, read_resources, resized
 
 if TYPE_CHECKING:
     from .plan import Draft
 
-RESIZED: Final = ("cpu", "memory")
 PENDING, IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
 DEFERRED, INFEASIBLE, ERROR = "Deferred", "Infeasible", "Error"
 C = TypeVar("C", bound=Container)
-
-_decoder = msgspec.json.Decoder(ResourceRequirements)
-
-
-def resources_text(resources: ResourceRequirements) -> str:
-    """CPU and memory as one word, for an annotation."""
-    return msgspec.json.encode(_resized(resources), order="sorted").decode()
-
-
-def is_same(one: ResourceRequirements, other: ResourceRequirements) -> bool:
-    """Equal amounts of CPU and memory, however they are written."""
-    return _amounts(one) == _amounts(other)
 
 
 def granted(unit: UnitSummary, facts: PodFacts) -> ResourceRequirements | None:
@@ -59,26 +46,31 @@ def granted(unit: UnitSummary, facts: PodFacts) -> ResourceRequirements | None:
     text = unit.annotations.get(MADE_WITH_RESOURCES)
     if text is None:
         return None
-    try:
-        return _decoder.decode(text)
-    except msgspec.DecodeError:
-        return None
+    return read_resources(text)
 
 
 def with_granted(container: C, facts: PodFacts) -> C:
     """The container with what it has, where its spec wants something that it did not get yet."""
     unit = newest(facts, container.name)
+    if facts.is_machine:
+        size = asked_size(unit, facts) if unit is not None else None
+        return replace(container, resources=with_size(container.resources, size)) if size else container
     has = granted(unit, facts) if unit is not None else None
     if has is None or is_same(has, container.resources):
         return container
-    return replace(container, resources=_merged(container.resources, has))
+    return replace(container, resources=merged(container.resources, has))
 
 
 def granted_pod(pod: Pod, facts: PodFacts) -> Pod:
-    """The pod as it counts on the node: with what its containers have."""
-    spec = pod.spec
-    if facts.is_machine or facts.snapshot is None:
+    """The pod as it counts on the node: with what it and its containers have."""
+    if facts.snapshot is None:
         return pod
+    if pod.spec.virtual_machine is not None:
+        (unit,) = regular_units(pod)
+        machine = replace(pod.spec.virtual_machine, resources=with_granted(unit, facts).resources)
+        return replace(pod, spec=replace(pod.spec, virtual_machine=machine))
+    pod = pod if facts.is_machine else with_pod_granted(pod, facts)
+    spec = pod.spec
     containers = tuple(with_granted(one, facts) for one in spec.containers)
     init = tuple(with_granted(one, facts) if is_sidecar(one) else one for one in spec.init_containers)
     if containers == spec.containers and init == spec.init_containers:
@@ -91,7 +83,8 @@ def largest_pod(pod: Pod, facts: PodFacts) -> Pod:
     spec = pod.spec
     containers = tuple(_larger(one, with_granted(one, facts)) for one in spec.containers)
     init = tuple(_larger(one, with_granted(one, facts)) for one in spec.init_containers)
-    return replace(pod, spec=replace(spec, containers=containers, init_containers=init))
+    whole = larger(spec.resources, with_pod_granted(pod, facts).spec.resources)
+    return replace(pod, spec=replace(spec, containers=containers, init_containers=init, resources=whole))
 
 
 def plan_resize(container: Container, unit: UnitSummary, facts: PodFacts, draft: Draft) -> None:
@@ -123,7 +116,7 @@ def plan_resize(container: Container, unit: UnitSummary, facts: PodFacts, draft:
             ResizeContainer(
                 name=container.name,
                 unit_id=unit.id,
-                resources=_resized(container.resources),
+                resources=resized(container.resources),
                 restart=_needs_restart(container, has),
             )
         )
@@ -131,30 +124,40 @@ def plan_resize(container: Container, unit: UnitSummary, facts: PodFacts, draft:
 
 def resize_conditions(desired: DesiredPod, facts: PodFacts) -> Iterator[PodCondition]:
     """PodResizePending and PodResizeInProgress, while they hold."""
-    waiting, running, failures = [], False, []
-    for container in _resizable(desired.pod):
-        unit = newest(facts, container.name)
-        has = granted(unit, facts) if unit is not None and unit.state.is_alive else None
-        if has is None or is_same(has, container.resources):
-            continue
-        failure = facts.unit(container.name).resize_failure
-        if failure is not None and failure.reason in (DEFERRED, INFEASIBLE):
-            waiting.append(failure)
-            continue
-        running = True
-        if failure is not None:
-            failures.append(failure)
+    open_ = list(_open_resizes(desired, facts))
+    waiting = [one for one in open_ if one is not None and one.reason in (DEFERRED, INFEASIBLE)]
     if waiting:
         worst = next((one for one in waiting if one.reason == INFEASIBLE), waiting[0])
         yield PodCondition(type=PENDING, status="True", reason=worst.reason, message=worst.message)
-    if running:
-        first = failures[0] if failures else None
+    if len(waiting) < len(open_):
+        first = next((one for one in open_ if one is not None and one not in waiting), None)
         yield PodCondition(
             type=IN_PROGRESS,
             status="True",
             reason=ERROR if first is not None else None,
             message=first.message if first is not None else None,
         )
+
+
+def _open_resizes(desired: DesiredPod, facts: PodFacts) -> Iterator[Failure | None]:
+    """For the pod and each container that has not what it wants: why the last try was in vain, None before it."""
+    pod = desired.pod
+    has = with_pod_granted(pod, facts).spec.resources
+    if facts.runtime is not None and not is_same(has, pod.spec.resources) and not has_ended(desired, facts):
+        yield facts.resize_failure
+    for container in _resizable(pod):
+        unit = newest(facts, container.name)
+        if unit is None or not unit.state.is_alive:
+            continue
+        if not is_same(with_granted(container, facts).resources, _wanted(container, desired, facts)):
+            yield facts.unit(container.name).resize_failure
+
+
+def _wanted(container: Container, desired: DesiredPod, facts: PodFacts) -> ResourceRequirements:
+    """A machine's size may be a command's."""
+    if not facts.is_machine:
+        return container.resources
+    return sized(container.resources, wanted_limits(desired, facts))
 
 
 def _resizable(pod: Pod) -> Iterator[Container]:
@@ -164,58 +167,10 @@ def _resizable(pod: Pod) -> Iterator[Container]:
 
 def _needs_restart(container: Container, has: ResourceRequirements) -> bool:
     policies = {rule.resource_name: rule.restart_policy for rule in container.resize_policy}
-    before, after = _amounts(has), _amounts(container.resources)
+    before, after = amounts(has), amounts(container.resources)
     changed = {name for name in RESIZED if before.get(name) != after.get(name)}
     return any(policies.get(name) == "RestartContainer" for name in changed)
 
 
-def _resized(resources: ResourceRequirements) -> ResourceRequirements:
-    return ResourceRequirements(
-        limits={name: text for name, text in resources.limits.items() if name in RESIZED},
-        requests={name: text for name, text in resources.requests.items() if name in RESIZED},
-    )
-
-
-def _merged(wanted: ResourceRequirements, has: ResourceRequirements) -> ResourceRequirements:
-    return replace(
-        wanted,
-        limits={**{k: v for k, v in wanted.limits.items() if k not in RESIZED}, **has.limits},
-        requests={**{k: v for k, v in wanted.requests.items() if k not in RESIZED}, **has.requests},
-    )
-
-
 def _larger(one: C, other: Container) -> C:
-    """The larger amount of each; no limit is larger than any."""
-    first, second = one.resources, other.resources
-    if is_same(first, second):
-        return one
-    limits = {
-        name: max(first.limits[name], second.limits[name], key=partial(_amount, name))
-        for name in first.limits
-        if name in second.limits
-    }
-    requests = {
-        name: max(
-            (table[name] for table in (first.requests, second.requests) if name in table),
-            key=partial(_amount, name),
-        )
-        for name in first.requests.keys() | second.requests.keys()
-    }
-    return replace(one, resources=replace(first, limits=limits, requests=requests))
-
-
-def _amounts(resources: ResourceRequirements) -> dict[str, tuple[int, int]]:
-    """Name to (request, limit); -1: none."""
-    return {
-        name: (
-            _amount(name, resources.requests.get(name)),
-            _amount(name, resources.limits.get(name)),
-        )
-        for name in RESIZED
-    }
-
-
-def _amount(name: str, text: str | None) -> int:
-    if text is None:
-        return -1
-    return to_millicores(text) if name == "cpu" else to_bytes(text)
+    return replace(one, resources=larger(one.resources, other.resources))

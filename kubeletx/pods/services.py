@@ -39,6 +39,7 @@ from .environment.labels import grace_seconds
 from .facts import DesiredPod, Now, Outage, PodFacts
 from .phase import FINAL
 from .plan import Goal, Notice, Plan
+from .preemption import Preemption
 from .recovery import Found
 from .resize import granted_pod
 from .roles import field_of
@@ -65,6 +66,7 @@ class PodServices:
         self.events = parts.events
         self.clock = parts.clock
         self.counters = Counters()
+        self.preemption = Preemption(parts.admission, parts.events, self.counters)
         self._identity = parts.identity
         self._order_locks: dict[PodUid, asyncio.Lock] = {}
 
@@ -121,10 +123,11 @@ class PodServices:
         if self.board.put(desired, facts, status):
             self.records.note_status(desired.uid, status)
             self.counters.phase_changed(desired.uid, status.phase or "", self.clock.monotonic())
+            self.counters.ended(before, status)
             for name in begin_to_wait(before, status):
                 self._tell_back_off(desired.pod, name)
             if status.phase in FINAL:
-                self.admission.release(desired.uid)
+                self.preemption.left(desired.uid)
         return status
 
     def status_changes_at(self, desired: DesiredPod, facts: PodFacts) -> float | None:

@@ -57,8 +57,10 @@ from .environment.resources import unit_resources
 from .environment.services import MASTER_NAMESPACE
 from .facts import DesiredPod, PodFacts
 from .power import wanted_power
-from .resize import DEFERRED, INFEASIBLE, largest_pod, resources_text, with_granted
+from .resize import DEFERRED, INFEASIBLE, largest_pod, with_granted
+from .resize_pod import with_pod_granted
 from .roles import field_of, spec_of
+from .sizes import resources_text
 
 if TYPE_CHECKING:
     from .collaborators import Collaborators
@@ -120,7 +122,7 @@ class SpecBuilder:
         shaped = _as_container(container)
         objects, services = await self._environment_of(desired, shaped)
         spec = await compose_unit(
-            pod,
+            with_pod_granted(pod, facts),
             shaped,
             self._parts.node,
             volumes=self._parts.volumes,
@@ -142,12 +144,12 @@ class SpecBuilder:
             spec = replace(spec, annotations={**spec.annotations, RESTART_GENERATION: str(action.generation)})
         return spec if not isinstance(spec.detail, Machine) else _with_orders(spec, spec.detail, pod, facts)
 
-    def resources(self, desired: DesiredPod, facts: PodFacts, name: str) -> Resources:
-        """What a unit that lives is to have now."""
-        unit = spec_of(desired.pod, name, on_vm_runtime=facts.is_machine)
+    def resources(self, pod: Pod, facts: PodFacts, name: str) -> Resources:
+        """What a unit that lives is to have now, in a pod of this form."""
+        unit = spec_of(pod, name, on_vm_runtime=facts.is_machine)
         if isinstance(unit, VirtualMachine):
-            unit = _sized(unit, desired.pod, facts)
-        return unit_resources(desired.pod, _as_container(unit), self._parts.node)
+            unit = _sized(unit, pod, facts)
+        return unit_resources(pod, _as_container(unit), self._parts.node)
 
     async def limit_pod(self, pod: Pod) -> None:
         """Bring the limits of the pod's own cgroup to what this form of it needs."""

@@ -8,7 +8,8 @@ Rules that are more than the sum of these:
 
 - Succeeded and Failed are final, with their reason and message.
 - No pod is Succeeded or Failed while something of it lives or will run again, so that nobody starts a
-  replacement beside it. An end that the node decided (eviction, deadline) becomes Failed after that. A rejected pod is Failed at once and shows no containers (A2).
+  replacement beside it. An end that the node decided (eviction, deadline) becomes Failed after that. A rejected pod is
+  Failed at once and shows no containers (A2).
 - A pod without a runtime is Pending and says why (reason, message, and in each container).
 - While the runtime does not answer, everything stays as last seen; only network probes still change
   readiness, and condition kubeletx.io/RuntimeReachable is False since then.
@@ -39,6 +40,7 @@ from kubeletx.kube.core import (
 from kubeletx.kube.machine_form import machine_of
 from kubeletx.kube.qos import qos_class
 from kubeletx.kube.quantity import from_bytes, to_bytes, to_millicores
+from kubeletx.kube.requests import effective_requests, enforceable_limits
 
 from .conditions import build_conditions, has_ready_sandbox
 from .facts import DesiredPod, Fact, Now, PodFacts
@@ -47,6 +49,7 @@ from .plan import Goal, goal_of
 from .plan_sandbox import current_sandbox
 from .power import own_hold, was_switched_off
 from .progress import newest
+from .resize import granted_pod
 from .roles import regular_units
 from .sources import API
 from .status_frame import frame_of
@@ -103,6 +106,7 @@ def build_status(desired: DesiredPod, facts: PodFacts, now: Now, node: NodeIdent
     end = _end(desired, facts, goal, (*init, *regular))
     regular = _unready(regular) if end.phase in FINAL else regular
     pod_ips = _pod_ips(pod, facts, node)
+    whole = _whole(pod, facts) if _is_placed(facts) else ResourceRequirements()
     return PodStatus(
         observed_generation=pod.metadata.generation,
         phase=end.phase,
@@ -121,6 +125,8 @@ def build_status(desired: DesiredPod, facts: PodFacts, now: Now, node: NodeIdent
         virtual_machine_status=_machine(pod, facts, regular),
         nominated_node_name=pod.status.nominated_node_name,
         resource_claim_statuses=pod.status.resource_claim_statuses,
+        allocated_resources=whole.requests,
+        resources=whole,
     )
 
 
@@ -219,6 +225,15 @@ def _pod_ips(pod: Pod, facts: PodFacts, node: NodeIdentity) -> tuple[str, ...]:
     if previous is None or (has_ready_sandbox(facts) and seen is not None):
         return ()
     return tuple(ip.ip for ip in previous.pod_ips)
+
+
+def _whole(pod: Pod, facts: PodFacts) -> ResourceRequirements:
+    """What the pod as a whole has (1.36): what it says of itself, else the sums of its containers."""
+    spec = granted_pod(pod, facts).spec
+    return ResourceRequirements(
+        requests={name: str(amount) for name, amount in effective_requests(spec).items()},
+        limits={name: str(amount) for name, amount in enforceable_limits(spec).items()},
+    )
 
 
 def _is_placed(facts: PodFacts) -> bool:

@@ -15,20 +15,25 @@ forgotten comes from the previous status; a restart count never shrinks.
 
 from __future__ import annotations
 
+from functools import partial
+
 from msgspec.structs import replace
 
 from kubeletx.api import UnitState, UnitStatus, UnitSummary, names
+from kubeletx.api.names import RUNTIME_UNSUPPORTED
 from kubeletx.kube.core import (
     Container,
     ContainerState,
     ContainerStateRunning,
     ContainerStateTerminated,
+    ContainerStateWaiting,
     ContainerStatus,
     VolumeMountStatus,
 )
 from kubeletx.kube.hashes import container_hash
 from kubeletx.runtimes.images.references import is_same
 
+from .devices import NO_EPHEMERAL
 from .facts import HookState
 from .order import LOST_EXIT_CODE
 from .progress import is_started, newest
@@ -54,7 +59,16 @@ def regular_statuses(frame: Frame) -> tuple[ContainerStatus, ...]:
 
 def ephemeral_statuses(frame: Frame) -> tuple[ContainerStatus, ...]:
     """One per ephemeral container in spec order."""
-    return tuple(_status(frame, c, is_ephemeral=True) for c in ephemeral_units(frame.desired.pod))
+    show = _unsupported if frame.facts.is_machine else partial(_status, frame, is_ephemeral=True)
+    return tuple(map(show, ephemeral_units(frame.desired.pod)))
+
+
+def _unsupported(container: Container) -> ContainerStatus:
+    waiting = ContainerStateWaiting(reason=RUNTIME_UNSUPPORTED, message=NO_EPHEMERAL)
+    state = ContainerState(waiting=waiting)
+    return ContainerStatus(
+        name=container.name, ready=False, restart_count=0, image=container.image, image_id="", state=state
+    )
 
 
 def _container_id(frame: Frame, unit: UnitSummary, previous: ContainerStatus | None) -> str:
@@ -309,10 +323,11 @@ def _image(frame: Frame, container: Container, unit: UnitSummary, previous: Cont
 
 def _image_id(frame: Frame, unit: UnitSummary, previous: ContainerStatus | None) -> str:
     status = frame.facts.snapshot.status_of(unit.id) if frame.facts.snapshot is not None else None
-    found = (status.image_ref if status is not None else "") or unit.image_id
-    if not found and previous is not None and is_of_unit(previous, unit.id):
-        return previous.image_id
-    return found
+    if status is not None and status.image_ref:
+        return status.image_ref
+    if previous is not None and is_of_unit(previous, unit.id) and previous.image_id:
+        return previous.image_id  # a list knows only the image's own digest
+    return unit.image_id
 
 
 def _volume_mounts(container: Container) -> tuple[VolumeMountStatus, ...]:

@@ -22,7 +22,7 @@ import structlog
 from msgspec.structs import replace
 
 from kubeletx.api import Conflict, PodUid, RuntimeEvent, UnitState
-from kubeletx.kube.core import PodStatus
+from kubeletx.kube.core import Pod, PodStatus
 
 from . import changes
 from .actions import Action, SetPower, StopUnit
@@ -124,6 +124,9 @@ class PodWorker:
             now = self._around.now().mono  # downward API files follow labels
             volumes = replace(self.facts.volumes, stale_at=now)
             self.facts = replace(self.facts, volumes=volumes)
+        if _is_edited(self.desired.pod, desired.pod):
+            edited = changes.pod_edited(self.desired.pod, desired.pod)
+            self.facts = edited(self.facts, self._around.now())
         self.desired = replace(desired, deletion=after)
         self._woken.set()
 
@@ -141,7 +144,7 @@ class PodWorker:
         self._woken.set()
 
     def runtime_changed(self) -> None:
-        """A runtime's readiness, cordon or existence changed."""
+        """A runtime's readiness, cordon or existence changed, or there is room on the node."""
         if self.facts.runtime is None and self.facts.rejection is None:
             self.facts = replace(self.facts, bind_wanted=True)
         self._woken.set()
@@ -327,6 +330,12 @@ def _shorter(before: Deletion, after: Deletion) -> Deletion:
     if after.force and after.grace_seconds == 0:
         grace = 0
     return replace(before, grace_seconds=grace, force=before.force or after.force)
+
+
+def _is_edited(before: Pod, after: Pod) -> bool:
+    """Whether somebody changed more than what this node itself writes."""
+    one, other = before.metadata, after.metadata
+    return (before.spec, one.labels, one.annotations) != (after.spec, other.labels, other.annotations)
 
 
 def _note_exits(facts: PodFacts, now: Now) -> PodFacts:

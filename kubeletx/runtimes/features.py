@@ -17,9 +17,9 @@ def needs_of(pod: Pod) -> frozenset[str]:
     return frozenset(_pod_needs(pod))
 
 
-def missing(pod: Pod, traits: Traits) -> tuple[str, ...]:
-    """What the runtime cannot do and the pod needs, for people; empty when all is well."""
-    found = sorted(needs_of(pod) & set(traits.refuses))
+def missing(pod: Pod, traits: Traits, handler: str = "") -> tuple[str, ...]:
+    """What the runtime, or that handler of it, cannot do and the pod needs, for people; empty when all is well."""
+    found = sorted(needs_of(pod) & set(refuses_of(traits, handler)))
     if traits.remote:
         found += _remote(pod)
     if "machine" not in traits.details and (says_machine(pod) or _has_machine_notes(pod)):
@@ -27,6 +27,11 @@ def missing(pod: Pod, traits: Traits) -> tuple[str, ...]:
     if set(traits.details) == {"machine"} and pod.spec.virtual_machine is None:
         found += machine_problems(pod)
     return tuple(found)
+
+
+def refuses_of(traits: Traits, handler: str) -> tuple[str, ...]:
+    """`Traits.refuses` of one handler; empty: the runtime's own."""
+    return traits.handler_refuses.get(handler, traits.refuses)
 
 
 def machine_problems(pod: Pod) -> list[str]:

@@ -1,4 +1,4 @@
-"""Running a short program with a deadline: CNI plugins, credential helpers."""
+"""Running a short program with a deadline: CNI plugins, credential helpers and providers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from collections.abc import Mapping
 
 
 class ProgramFailed(Exception):
-    """The program ended with an error. `output`: what it printed; the message is its first line, shortened."""
+    """The program ended with an error. The message is the first line that it printed, shortened.
 
-    def __init__(self, message: str, output: bytes) -> None:
+    `output`: all that it printed; `errors`: on standard error; `exit_code`: below 0 for a signal.
+    """
+
+    def __init__(self, message: str, output: bytes, errors: bytes = b"", exit_code: int = 1) -> None:
         """See the class."""
         super().__init__(message)
-        self.output = output
+        self.output, self.errors, self.exit_code = output, errors, exit_code
 
 
 async def run_program(
@@ -51,6 +54,7 @@ async def run_program(
                 await process.wait()
         raise
     if process.returncode != 0:
+        code = process.returncode or 0
         lines = (output.strip() or errors.strip()).decode(errors="replace").splitlines()
-        raise ProgramFailed(lines[0][:200] if lines else f"exit code {process.returncode}", output)
+        raise ProgramFailed(lines[0][:200] if lines else f"exit code {code}", output, errors, code)
     return output

@@ -148,7 +148,9 @@ def _named(pod: Pod, wish: Wish, workload_type: str, by_name: Mapping[RuntimeNam
             message=f"{where}: runtime {name!r} is of type {runtime.workload_type}, the pod is a "
             f"{workload_type} workload",
         )
-    if runtime.traits is not None and (problem := _unsupported(pod, runtime.name, runtime.traits)):
+    if runtime.traits is not None and (
+        problem := _unsupported(pod, runtime.name, runtime.traits, wish.handler)
+    ):
         return problem
     if runtime.cordoned:
         return Waits(reason=names.RUNTIME_CORDONED, message=f"runtime {name!r} is cordoned", runtime=name)
@@ -187,8 +189,8 @@ def _default(pod: Pod, workload_type: str, view: Sequence[RuntimeView]) -> Choic
     )
 
 
-def _unsupported(pod: Pod, name: RuntimeName, traits: Traits) -> Rejected | None:
-    lacking = missing(pod, traits)
+def _unsupported(pod: Pod, name: RuntimeName, traits: Traits, handler: str = "") -> Rejected | None:
+    lacking = missing(pod, traits, handler)
     if not lacking:
         return None
     return Rejected(

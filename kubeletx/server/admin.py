@@ -21,6 +21,7 @@ import structlog
 from aiohttp import web
 
 from kubeletx.api import AlreadyExists, InvalidConfig
+from kubeletx.cri.url import LONGEST_SOCKET_PATH
 
 from . import routes_agent, routes_images, routes_machines, routes_pods, routes_runtimes, routes_streams
 from .backend import AdminBackend
@@ -29,8 +30,6 @@ from .tasks import Tasks
 
 log = structlog.get_logger(__name__)
 
-_LONGEST_PATH = 107
-"""sun_path of Linux without its final zero byte."""
 _MAX_BODY = 32 * 1024 * 1024
 
 
@@ -82,10 +81,10 @@ class AdminServer:
 
 async def _listen(path: Path) -> socket.socket:
     new = path.with_name(path.name + ".new")
-    if len(os.fsencode(new)) > _LONGEST_PATH:
+    if len(os.fsencode(new)) > LONGEST_SOCKET_PATH:
         raise InvalidConfig(
             field="--root-dir",
-            problem=f"'{path}' is too long for a socket ({_LONGEST_PATH} bytes at most)",
+            problem=f"'{path}' is too long for a socket ({LONGEST_SOCKET_PATH} bytes at most)",
             fix="choose a shorter directory",
         )
     await _refuse_living(path)

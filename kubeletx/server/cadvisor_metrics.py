@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kubeletx.node.cgroup_usage import Interface
+from kubeletx.api import InterfaceStats
 
 from .exposition import Family, labels_of, render
 from .figures import Figures, PodFigures, UnitFigures
@@ -92,7 +92,7 @@ _UNIT: tuple[tuple[str, str, str, Callable[[UnitFigures], float | None]], ...] =
     ),
 )
 
-_NETWORK: tuple[tuple[str, str, Callable[[Interface], int]], ...] = (
+_NETWORK: tuple[tuple[str, str, Callable[[InterfaceStats], int]], ...] = (
     ("container_network_receive_bytes_total", "Bytes received.", lambda i: i.rx_bytes),
     ("container_network_receive_packets_total", "Packets received.", lambda i: i.rx_packets),
     ("container_network_receive_packets_dropped_total", "Dropped while receiving.", lambda i: i.rx_dropped),

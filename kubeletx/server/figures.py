@@ -11,8 +11,8 @@ from typing import Protocol
 
 import msgspec
 
-from kubeletx.api import UnitStats
-from kubeletx.node.cgroup_usage import CgroupUsage, Interface
+from kubeletx.api import InterfaceStats, UnitStats
+from kubeletx.node.cgroup_usage import CgroupUsage
 from kubeletx.node.host_usage import FsUsage, HostUsage
 from kubeletx.volumes.disk_usage import DiskUse
 
@@ -34,9 +34,22 @@ class UnitFigures(msgspec.Struct, frozen=True, kw_only=True):
     memory_limit_bytes: int = 0
 
 
+class VolumeFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """`at`: since the epoch. `fs`: of the file system it lies on. `use`: its own part of that; None: all of it.
+
+    `claim`: the claim it comes from; empty: from none. `on_node_disk`: it counts as the pod's ephemeral storage.
+    """
+
+    at: float
+    fs: FsUsage
+    use: DiskUse | None = None
+    claim: str = ""
+    on_node_disk: bool = False
+
+
 class PodFigures(msgspec.Struct, frozen=True, kw_only=True):
     """`is_whole`: every unit that should run was measured. `interfaces` empty: unknown, or the node's own.
-    `volumes`: what those on the node's disk take, by name; empty until they were measured."""
+    `volumes`: by name; empty until they were measured."""
 
     namespace: str
     name: str
@@ -45,8 +58,8 @@ class PodFigures(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float
     units: tuple[UnitFigures, ...] = ()
     is_whole: bool = True
-    interfaces: tuple[Interface, ...] = ()
-    volumes: Mapping[str, DiskUse] = {}
+    interfaces: tuple[InterfaceStats, ...] = ()
+    volumes: Mapping[str, VolumeFigures] = {}
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):

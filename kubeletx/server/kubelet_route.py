@@ -1,6 +1,8 @@
 """What the routes of the kubelet's API share: their table's row, plain answers, errors in plain words.
 
-API servers put the body of a refusal into their own message, so errors are text here and no Status objects.
+API servers put the body of a refusal into their own message, so errors are text here and no Status objects. Only the
+answer to an upgrade is one: it goes on to kubectl as it is, which reads it as YAML and takes text with one colon in it for
+a Status that says nothing.
 Source: kubelet, pkg/kubelet/server/server.go.
 """
 
@@ -13,7 +15,7 @@ import msgspec
 from aiohttp import web
 
 from .authorization import PROXY
-from .http import failure_of
+from .http import failure_of, json_response
 from .views import PodTarget
 
 if TYPE_CHECKING:
@@ -39,9 +41,11 @@ def plain(text: str, code: int = 200) -> web.Response:
     return web.Response(text=text, status=code)
 
 
-def failure(error: BaseException) -> web.Response:
+def failure(error: BaseException, *, is_upgrade: bool = False) -> web.Response:
     """Its message, with the code that belongs to it."""
     status = failure_of(error)
+    if is_upgrade:
+        return json_response(status, status.code)
     return plain(status.message, status.code)
 
 

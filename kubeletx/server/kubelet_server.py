@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 import msgspec
 import structlog
-from aiohttp import web
+from aiohttp import HttpVersion10, web
 
 from kubeletx.api import InvalidConfig, Unavailable
 
@@ -126,6 +126,8 @@ def make_app(
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.version < HttpVersion10:
+            return plain("malformed HTTP version", 400)
         refusal = await _refusal(
             request, subresources.get(request.match_info.route, (PROXY,)), authenticator, authorizer
         )
@@ -140,7 +142,7 @@ def make_app(
         except TimeoutError:
             return plain("the runtime did not answer in time", 504)
         except Exception as error:  # noqa: BLE001 - root of a request's task
-            return failure(error)
+            return failure(error, is_upgrade="Upgrade" in request.headers)
 
     app = web.Application(middlewares=[guard], client_max_size=MAX_BODY_BYTES)
     for route in routes:

@@ -3,6 +3,7 @@
     runtime gives a URL      bytes go through to it as they are, whatever the client speaks (DECISIONS 17)
     it gives a session       this is the server: SPDY/3.1, or WebSocket
     client offers only v5    this is the server too, since runtimes do not speak it
+    forwarded ports          always end here, in SPDY/3.1, plain or inside a WebSocket, or in the older WebSocket form
 
 The client's protocols are looked at first, so that a request that cannot be served runs no command. What the
 backend refuses is the answer to the upgrade: API servers pass its words on. Source: kubelet.md section 20.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -20,6 +22,7 @@ from aiohttp import web
 from kubeletx.api import Channel, KubeletxError, Session, StreamRequest, StreamUrl
 from kubeletx.streaming import websocket
 from kubeletx.streaming.channels import PROTOCOLS, WsProtocol
+from kubeletx.streaming.idle import Idle
 from kubeletx.streaming.remote_client import open_port_forward, open_session
 from kubeletx.streaming.spdy_server import (
     PORT_FORWARD_PROTOCOLS,
@@ -30,6 +33,7 @@ from kubeletx.streaming.spdy_server import (
     serve_remote_command,
 )
 from kubeletx.streaming.takeover import TakenOver, pass_through, take_over
+from kubeletx.streaming.tunnel import TUNNEL_PROTOCOLS, Tunnel, tunnel_response
 from kubeletx.streaming.upgrade import PROTOCOL_HEADER
 
 from .backend import AdminBackend
@@ -54,14 +58,28 @@ class Offer(msgspec.Struct, frozen=True):
         """Whether every streaming server speaks it."""
         return self.protocol != WsProtocol.V5.value
 
+    @property
+    def is_tunnel(self) -> bool:
+        """Whether SPDY comes inside a WebSocket."""
+        return self.protocol in TUNNEL_PROTOCOLS
 
-def routes(backend: AdminBackend, *, idle_seconds: float) -> tuple[KubeletRoute, ...]:
-    """The routes of this file. `idle_seconds`: see `pass_through`."""
 
-    def command(open_: Callable[[web.Request, StreamRequest], Awaitable[Session | StreamUrl]]) -> Handler:
+def routes(
+    backend: AdminBackend, *, idle_seconds: float, websockets: Counter[str]
+) -> tuple[KubeletRoute, ...]:
+    """The routes of this file. `idle_seconds`: a stream that carries nothing for so long is closed.
+
+    `websockets`: counts, by subresource, what API servers once translated: WebSocket v5 and tunnels.
+    """
+
+    def command(
+        verb: str, open_: Callable[[web.Request, StreamRequest], Awaitable[Session | StreamUrl]]
+    ) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             wanted = stream_request(request)
-            offer = offer_of(request, REMOTE_COMMAND_PROTOCOLS)
+            offer = offer_of(request, REMOTE_COMMAND_PROTOCOLS, PROTOCOLS)
+            if not offer.can_pass:
+                websockets[verb] += 1
             return await serve_command(
                 request, offer, wanted, lambda: open_(request, wanted), idle_seconds=idle_seconds
             )
@@ -78,25 +96,35 @@ def routes(backend: AdminBackend, *, idle_seconds: float) -> tuple[KubeletRoute,
 
     async def port_forward(request: web.Request) -> web.StreamResponse:
         target = target_of(request)
-        offer = offer_of(request, PORT_FORWARD_PROTOCOLS)
-        ports = () if offer.is_spdy else ports_of(request)
+        offer = offer_of(request, PORT_FORWARD_PROTOCOLS, (*TUNNEL_PROTOCOLS, *PROTOCOLS))
+        ports = () if offer.is_spdy or offer.is_tunnel else ports_of(request)
+        if offer.is_tunnel:
+            websockets["portforward"] += 1
         await find_pod(backend, target)
+        idle = Idle(idle_seconds)
 
         async def connect(port: int) -> Session:
+            idle.touch()
             found = await backend.port_forward(target, port)
             if isinstance(found, StreamUrl):
                 async with asyncio.timeout(OPEN_SECONDS):
-                    return await open_port_forward(found.url, port)
-            return found
+                    found = await open_port_forward(found.url, port)
+            return idle.watch(found)
 
         if offer.is_spdy:
             pipe = take_over(request)
             pipe.writer.write(accept_upgrade(offer.protocol))
-            await serve_port_forward(pipe.reader, pipe.writer, connect)
+            await idle.guard(serve_port_forward(pipe.reader, pipe.writer, connect))
             return TakenOver()
+        if offer.is_tunnel:
+            ws = tunnel_response()
+            await ws.prepare(request)
+            async with Tunnel(ws) as tunnel:
+                await idle.guard(serve_port_forward(tunnel, tunnel, connect))
+            return ws
         ws = websocket.websocket_response()
         await ws.prepare(request)
-        await websocket.serve_port_forward(ws, ports, connect)
+        await idle.guard(websocket.serve_port_forward(ws, ports, connect))
         return ws
 
     async def run(request: web.Request) -> web.StreamResponse:
@@ -107,7 +135,7 @@ def routes(backend: AdminBackend, *, idle_seconds: float) -> tuple[KubeletRoute,
         found = await backend.exec(target_of(request), request.match_info["container"], wanted)
         return web.Response(body=await _output(found, wanted), content_type="text/plain")
 
-    rows = [(f"/{verb}", command(open_)) for verb, open_ in (("exec", exec_), ("attach", attach))]
+    rows = [(f"/{verb}", command(verb, open_)) for verb, open_ in (("exec", exec_), ("attach", attach))]
     return (
         *(
             KubeletRoute(
@@ -163,7 +191,7 @@ def ports_of(request: web.Request) -> tuple[int, ...]:
     return tuple(int(word) for word in words)
 
 
-def offer_of(request: web.Request, spdy_protocols: tuple[str, ...]) -> Offer:
+def offer_of(request: web.Request, spdy_protocols: tuple[str, ...], subprotocols: tuple[str, ...]) -> Offer:
     """Raises HTTPBadRequest for what is no upgrade, HTTPForbidden for protocols that nobody here speaks."""
     upgrade = request.headers.get("Upgrade", "").lower()
     if "upgrade" not in request.headers.get("Connection", "").lower():
@@ -182,7 +210,7 @@ def offer_of(request: web.Request, spdy_protocols: tuple[str, ...]) -> Offer:
         offered = request.headers.getall("Sec-WebSocket-Protocol", [])
         if not offered:
             return Offer(False, "")
-        picked = pick_protocol(offered, PROTOCOLS)
+        picked = pick_protocol(offered, subprotocols)
         if picked is None:
             text = f"none of the subprotocols {', '.join(offered)} is spoken here"
             raise web.HTTPForbidden(text=text)
@@ -201,12 +229,13 @@ async def serve_command(
             return TakenOver()
         async with asyncio.timeout(OPEN_SECONDS):
             found = await open_session(found.url, wanted)
-    session = found
+    idle = Idle(idle_seconds)
+    session = idle.watch(found)
     try:
         if not offer.is_spdy:
             ws = websocket.websocket_response()
             await ws.prepare(request)
-            await websocket.serve_remote_command(ws, session)
+            await idle.guard(websocket.serve_remote_command(ws, session))
             return ws
 
         async def connect() -> Session:
@@ -214,7 +243,7 @@ async def serve_command(
 
         pipe = take_over(request)
         pipe.writer.write(accept_upgrade(offer.protocol))
-        await serve_remote_command(pipe.reader, pipe.writer, wanted, offer.protocol, connect)
+        await idle.guard(serve_remote_command(pipe.reader, pipe.writer, wanted, offer.protocol, connect))
         return TakenOver()
     finally:
         await session.close()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from kubeletx import __version__
 
-from .views import CountView, HistogramView, MetricsView, OperationView
+from .views import ClaimView, CountView, HistogramView, MetricsView, OperationView
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
@@ -23,6 +23,10 @@ _COUNTERS: Final = {
     "kubelet_started_pods_total": "Sandboxes that were asked for.",
     "kubelet_started_pods_errors_total": "Sandboxes that could not be made.",
     "kubelet_orphaned_runtime_pods_total": "Pods found on a runtime without a binding.",
+    "kubelet_certificate_manager_client_ttl_seconds": "How long the client certificate is good; +Inf without one.",
+    "kubelet_certificate_manager_client_expiration_renew_errors": "Failed renewals of the client certificate.",
+    "kubelet_certificate_manager_server_ttl_seconds": "How long the serving certificate is good; +Inf without one.",
+    "kubelet_server_expiration_renew_errors": "Failed renewals of the serving certificate.",
 }
 _LABELLED: Final = {
     "kubelet_started_containers": (("container_type",), "Containers that were asked for."),
@@ -30,11 +34,22 @@ _LABELLED: Final = {
         ("container_type", "code"),
         "Containers that could not be made or started.",
     ),
+    "kubelet_terminated_containers": (("container_type", "exit_code", "reason"), "Containers that ended."),
     "kubelet_restarted_pods": (
         ("static",),
         "Pods that took the place of one of the same name after a change.",
     ),
     "kubelet_admission_rejections": (("reason",), "Pods rejected at admission."),
+    "kubelet_preemptions": (("preemption_signal",), "Pods that made way for a critical one."),
+    "kubelet_websocket_streaming_requests": (("subresource",), "Streams by WebSocket that end at the node."),
+}
+_CLAIMS: Final = {
+    "capacity_bytes": "Size of the file system behind a claim.",
+    "available_bytes": "What is left of it.",
+    "used_bytes": "What is used of it.",
+    "inodes": "Its inodes.",
+    "inodes_free": "Those that are free.",
+    "inodes_used": "Those that are used.",
 }
 _DURATIONS: Final = {
     "kubelet_pod_start_duration_seconds": "From the first sight of a pod to its running.",
@@ -43,6 +58,7 @@ _DURATIONS: Final = {
     "kubelet_pleg_relist_duration_seconds": "One relist of a runtime.",
     "kubelet_pleg_relist_interval_seconds": "Time between two relists.",
     "kubelet_image_pull_duration_seconds": "One image pull.",
+    "kubelet_certificate_manager_server_rotation_seconds": "Life of a serving certificate until it was renewed.",
 }
 
 
@@ -76,6 +92,8 @@ class _Once:
         yield from _operations(self._view.operations)
         yield from _counted(self._view)
         yield from _labelled(self._view.counts)
+        yield from _claims(self._view.claims)
+        yield from _providers(self._view)
 
 
 def _gauges(view: MetricsView) -> Iterator[Metric]:
@@ -128,6 +146,30 @@ def _operations(operations: tuple[OperationView, ...]) -> Iterator[Metric]:
     yield durations
 
 
+def _providers(view: MetricsView) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+    if not view.provider_digest:
+        return
+    info = GaugeMetricFamily(
+        "kubelet_credential_provider_config_info", "The credential providers' configuration.", labels=["hash"]
+    )
+    info.add_metric([view.provider_digest], 1)
+    yield info
+    labels = ["plugin_name"]
+    errors = CounterMetricFamily(
+        "kubelet_credential_provider_plugin_errors", "Runs of a provider that failed.", labels=labels
+    )
+    durations = HistogramMetricFamily(
+        "kubelet_credential_provider_plugin_duration", "Seconds of a provider's run.", labels=labels
+    )
+    for one in view.providers:
+        errors.add_metric([one.name], one.errors)
+        durations.add_metric([one.name], _buckets(one.durations), one.durations.sum_seconds)
+    yield errors
+    yield durations
+
+
 def _labelled(counts: tuple[CountView, ...]) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily
 
@@ -136,6 +178,17 @@ def _labelled(counts: tuple[CountView, ...]) -> Iterator[Metric]:
         for one in counts:
             if one.name == name:
                 family.add_metric([one.labels[label] for label in labels], one.value)
+        yield family
+
+
+def _claims(claims: tuple[ClaimView, ...]) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    for field, text in _CLAIMS.items():
+        labels = ["namespace", "persistentvolumeclaim"]
+        family = GaugeMetricFamily(f"kubelet_volume_stats_{field}", text, labels=labels)
+        for one in claims:
+            family.add_metric([one.namespace, one.claim], getattr(one, field))
         yield family
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import AsyncIterator, Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 from aiohttp import web
 
@@ -86,6 +86,10 @@ def find_pod(pods: Sequence[Pod], target: PodTarget) -> Pod:
     raise NotFound(f"pod {target.ref} not found{hint}")
 
 
+MAX_NUMBER = (1 << 63) - 1
+_MAX_DIGITS = 40
+
+
 def log_options(request: web.Request) -> LogOptions:
     """The query in the spelling of the Kubernetes log endpoint."""
     query = request.query
@@ -104,8 +108,10 @@ def log_options(request: web.Request) -> LogOptions:
 def _number(text: str | None, field: str) -> int | None:
     if text is None:
         return None
-    if not text.isascii() or not text.isdigit():
-        raise InvalidConfig(field=field, problem=f"{text!r} is not a whole number", fix="give 0 or more")
+    is_whole = text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
+    if not is_whole or int(text) > MAX_NUMBER:
+        problem = f"{text[:_MAX_DIGITS]!r} is not a whole number of 64 bits"
+        raise InvalidConfig(field=field, problem=problem, fix="give 0 or more")
     return int(text)
 
 
@@ -114,7 +120,8 @@ def _time(text: str | None, field: str) -> datetime | None:
         return None
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        moment.astimezone(UTC)  # fails before the first and after the last of all times
+    except (ValueError, OverflowError):
         moment = datetime.min
     if moment.tzinfo is None:
         raise InvalidConfig(field=field, problem=f"{text!r} is not a time", fix="write 2006-01-02T15:04:05Z")

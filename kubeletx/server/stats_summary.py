@@ -5,17 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from kubeletx.node.cgroup_usage import Interface
+from kubeletx.api import InterfaceStats
 from kubeletx.node.host_usage import FsUsage, HostUsage
-from kubeletx.volumes.disk_usage import DiskUse
 
-from .figures import Figures, PodFigures, UnitFigures
+from .figures import Figures, PodFigures, UnitFigures, VolumeFigures
 from .resource_metrics import memory_of
 
 
 def summary(figures: Figures, *, only_cpu_and_memory: bool = False) -> dict[str, Any]:
     """The object, ready for JSON."""
-    pods = [_pod(pod, figures.host.fs, only_cpu_and_memory) for pod in figures.pods]
+    pods = [_pod(pod, only_cpu_and_memory) for pod in figures.pods]
     return {"node": _node(figures, only_cpu_and_memory), "pods": pods}
 
 
@@ -53,12 +52,14 @@ def _swap(host: HostUsage, at: str) -> dict[str, Any]:
     return {"time": at, "swapAvailableBytes": free, "swapUsageBytes": host.swap_usage_bytes}
 
 
-def _pod(pod: PodFigures, fs: FsUsage | None, is_short: bool) -> dict[str, Any]:
+def _pod(pod: PodFigures, is_short: bool) -> dict[str, Any]:
     found: dict[str, Any] = {
         "podRef": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
         "startTime": _time(pod.started_at),
         "containers": [_unit(unit, is_short) for unit in pod.units],
     }
+    if pod.volumes and not is_short:
+        found["volume"] = [_volume(name, pod.namespace, one) for name, one in sorted(pod.volumes.items())]
     measured = [unit.stats for unit in pod.units]
     if not measured:
         return found
@@ -78,13 +79,11 @@ def _pod(pod: PodFigures, fs: FsUsage | None, is_short: bool) -> dict[str, Any]:
         return found
     if pod.interfaces:
         found["network"] = _network(pod.interfaces, at)
-    if pod.volumes:
-        found["volume"] = [_volume(name, use, fs, at) for name, use in sorted(pod.volumes.items())]
     used = _sum(
         [
             *(stats.fs_used_bytes for stats in measured),
             *(unit.log_bytes for unit in pod.units),
-            *(use.bytes for use in pod.volumes.values()),
+            *(one.use.bytes for one in pod.volumes.values() if one.on_node_disk and one.use is not None),
         ]
     )
     if used is not None:
@@ -122,7 +121,7 @@ def _unit(unit: UnitFigures, is_short: bool) -> dict[str, Any]:
     return found
 
 
-def _network(interfaces: tuple[Interface, ...], at: str) -> dict[str, Any]:
+def _network(interfaces: tuple[InterfaceStats, ...], at: str) -> dict[str, Any]:
     rows = [
         {
             "name": one.name,
@@ -149,10 +148,13 @@ def _fs(fs: FsUsage, at: str) -> dict[str, Any]:
     }
 
 
-def _volume(name: str, use: DiskUse, fs: FsUsage | None, at: str) -> dict[str, Any]:
-    """One volume on the node's own file system `fs`."""
-    own = _fs(fs, at) if fs is not None else {"time": at}
-    return {**own, "name": name, "usedBytes": use.bytes, "inodesUsed": use.inodes}
+def _volume(name: str, namespace: str, volume: VolumeFigures) -> dict[str, Any]:
+    found = {**_fs(volume.fs, _time(volume.at)), "name": name}
+    if volume.use is not None:
+        found |= {"usedBytes": volume.use.bytes, "inodesUsed": volume.use.inodes}
+    if volume.claim:
+        found["pvcRef"] = {"name": volume.claim, "namespace": namespace}
+    return found
 
 
 def _set(**values: Any) -> dict[str, Any]:

@@ -360,12 +360,34 @@ class ProbeCount(View, frozen=True, kw_only=True):
     count: int
 
 
+class ClaimView(View, frozen=True, kw_only=True):
+    """The file system behind a claim."""
+
+    namespace: str
+    claim: str
+    capacity_bytes: int
+    available_bytes: int
+    used_bytes: int
+    inodes: int
+    inodes_free: int
+    inodes_used: int
+
+
+class ProviderMetrics(View, frozen=True, kw_only=True):
+    """What the program of a credential provider was asked, by its name."""
+
+    name: str
+    errors: int
+    durations: HistogramView
+
+
 class MetricsView(View, frozen=True, kw_only=True):
     """What the agent counted. Dictionaries go from a label's value to a number.
 
-    `running_containers`: container state (running, exited, created, unknown) to number. `durations`: metric name (``kubelet_pod_start_duration_seconds``) to its
-    histogram. `counters`: metric name (``kubelet_started_pods_total``) to its value; those with labels are in
-    `counts`. `desired_pods`: by the kubelet's label ``static``.
+    `running_containers`: container state (running, exited, created, unknown) to number. `durations`: metric name
+    (``kubelet_pod_start_duration_seconds``) to its histogram. `counters`: metric name (``kubelet_started_pods_total``) to its value; those with labels are in
+    `counts`. `desired_pods`: by the kubelet's label ``static``. `provider_digest`: of the configuration of
+    credential providers, empty without one.
     """
 
     node_name: str
@@ -379,6 +401,9 @@ class MetricsView(View, frozen=True, kw_only=True):
     counters: dict[str, float] = {}
     counts: tuple[CountView, ...] = ()
     probes: tuple[ProbeCount, ...] = ()
+    claims: tuple[ClaimView, ...] = ()
+    providers: tuple[ProviderMetrics, ...] = ()
+    provider_digest: str = ""
 
 
 # --- machines ---

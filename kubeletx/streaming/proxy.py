@@ -1,23 +1,17 @@
 """A byte proxy between two connections, with back-pressure and half-close.
 
-Each direction is copied by a task of its own: it reads only when what it wrote before has left, passes an end
-of file on as a half-close, and goes on in the other direction. An error in one direction ends both.
+What one end receives is written to the other at once, without a task or a buffer between them: an end whose own
+connection takes no more stops the other from reading. An end of file is passed on as a half-close, or as the end of the
+connection where TLS knows no half-close, and the other direction goes on. A connection that breaks ends both.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+from collections.abc import Callable
 from typing import NamedTuple
 
-READ_BYTES = 1 << 16
-
-
-class Pipe(NamedTuple):
-    """One connection: both halves of it."""
-
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
+from .idle import Idle
 
 
 class Copied(NamedTuple):
@@ -27,61 +21,99 @@ class Copied(NamedTuple):
     left: int
 
 
-async def splice(left: Pipe, right: Pipe, *, idle_seconds: float | None = None) -> Copied:
-    """Copy both ways until both ends are closed; closes both connections.
+class Relay:
+    """Both ends are given to a transport each, as its protocol; then `run`."""
 
-    `idle_seconds`: both are closed when nothing came from either for so long; None: never.
-    """
-    seen = _Seen()
-    tasks = [
-        asyncio.create_task(_copy(left.reader, right.writer, seen), name="proxy-right"),
-        asyncio.create_task(_copy(right.reader, left.writer, seen), name="proxy-left"),
-    ]
-    try:
-        await _wait(tasks, seen, idle_seconds)
-    finally:
-        for task in tasks:
-            task.cancel()
-        for pipe in (left, right):  # before anything is awaited: a server that stops cancels a second time
-            pipe.writer.close()
-        done = await asyncio.gather(*tasks, return_exceptions=True)
-    return Copied(*(count if isinstance(count, int) else 0 for count in done))
+    def __init__(
+        self,
+        *,
+        idle_seconds: float | None = None,
+        on_left_lost: Callable[[Exception | None], None] | None = None,
+    ) -> None:
+        """`idle_seconds`: both are closed when nothing came from either for so long; None: never.
+        `on_left_lost`: told as a protocol's `connection_lost` is."""
+        self._idle = Idle(idle_seconds)
+        self._lost = asyncio.Event()
+        self.left = End(self._idle, self._lost, on_left_lost)
+        self.right = End(self._idle, self._lost)
+        self.left.peer, self.right.peer = self.right, self.left
 
+    async def run(self) -> Copied:
+        """Until both connections have ended; closes them."""
+        try:
+            await self._idle.guard(self._both_lost())
+        finally:
+            self.close()
+        return Copied(self.left.count, self.right.count)
 
-class _Seen:
-    """When the last bytes came, in the loop's time."""
+    def close(self) -> None:
+        """Close both; what was received is still sent."""
+        for end in (self.left, self.right):
+            if end.transport is not None:
+                end.transport.close()
 
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.at = self._loop.time()
-
-    def touch(self) -> None:
-        """Now."""
-        self.at = self._loop.time()
-
-
-async def _wait(tasks: list[asyncio.Task[int]], seen: _Seen, idle_seconds: float | None) -> None:
-    """Return when all are done, when one failed, or when nothing was seen for so long."""
-    loop = asyncio.get_running_loop()
-    while True:
-        left = None if idle_seconds is None else seen.at + idle_seconds - loop.time()
-        if left is not None and left <= 0:
-            return
-        done, pending = await asyncio.wait(tasks, timeout=left, return_when=asyncio.FIRST_EXCEPTION)
-        if not pending or any(task.exception() is not None for task in done):
-            return
+    async def _both_lost(self) -> None:
+        while not (self.left.is_lost and self.right.is_lost):
+            self._lost.clear()
+            await self._lost.wait()
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seen: _Seen) -> int:
-    count = 0
-    while data := await reader.read(READ_BYTES):
-        seen.touch()
-        writer.write(data)
-        await writer.drain()
-        count += len(data)
-    with contextlib.suppress(OSError):
-        if writer.can_write_eof():
-            writer.write_eof()
-        else:
-            writer.close()
-    return count
+class End(asyncio.Protocol):
+    """One of the two. Made by `Relay`. `count`: bytes that came from here."""
+
+    peer: End
+
+    def __init__(
+        self, idle: Idle, lost: asyncio.Event, on_lost: Callable[[Exception | None], None] | None = None
+    ) -> None:
+        self._idle = idle
+        self._lost = lost
+        self._on_lost = on_lost
+        self.transport: asyncio.Transport | None = None
+        self.count = 0
+        self.is_lost = False
+        self._has_ended = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is there."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on."""
+        self._idle.touch()
+        self.count += len(data)
+        if self.peer.transport is not None and not self.peer.transport.is_closing():
+            self.peer.transport.write(data)
+
+    def eof_received(self) -> bool:
+        """Hand on. True keeps the other direction open, which TLS cannot."""
+        self._has_ended = True
+        assert self.transport is not None
+        there = self.peer.transport
+        if there is not None and not there.is_closing():
+            if self.peer._has_ended or not there.can_write_eof():
+                there.close()
+            else:
+                there.write_eof()
+        is_tls = self.transport.get_extra_info("sslcontext") is not None
+        return not is_tls and not self.peer._has_ended
+
+    def pause_writing(self) -> None:
+        """Too much waits for this connection: read no more from the other."""
+        if self.peer.transport is not None:
+            self.peer.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Go on reading."""
+        if self.peer.transport is not None:
+            self.peer.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended; the other one follows when it has sent what it got."""
+        self.is_lost = True
+        self._lost.set()
+        if self.peer.transport is not None:
+            self.peer.transport.close()
+        if self._on_lost is not None:
+            self._on_lost(exc)

@@ -46,7 +46,11 @@ async def open_session(url: str, request: StreamRequest, *, tls: ssl.SSLContext 
 
 async def open_port_forward(url: str, port: int, *, tls: ssl.SSLContext | None = None) -> Session:
     """Connect to a port-forward URL and open one connection to `port`."""
-    connection = await _connect(url, PORT_FORWARD, tls)
+    return await forward_over(await _connect(url, PORT_FORWARD, tls), port)
+
+
+async def forward_over(connection: SpdyConnection, port: int) -> Session:
+    """One connection to `port` over a connection that carries nothing else, and is closed with it."""
     try:
         headers = (("port", str(port)), ("requestid", str(next(_request_ids))))
         error = await connection.open_stream((("streamtype", "error"), *headers), fin=True)

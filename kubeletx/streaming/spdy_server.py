@@ -19,7 +19,7 @@ import structlog
 
 from ..api import KubeletxError, Session, StreamRequest, Unavailable
 from .channels import decode_resize
-from .spdy import ResetStatus, SpdyConnection, SpdyError, SpdyStream
+from .spdy import ByteReader, ByteWriter, ResetStatus, SpdyConnection, SpdyError, SpdyStream
 from .status import encode_error, encode_exit
 from .upgrade import PROTOCOL_HEADER
 
@@ -52,8 +52,8 @@ def accept_upgrade(protocol: str) -> bytes:
 
 
 async def serve_remote_command(
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
+    reader: ByteReader,
+    writer: ByteWriter,
     request: StreamRequest,
     protocol: str,
     connect: Connect,
@@ -72,9 +72,7 @@ async def serve_remote_command(
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def serve_port_forward(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connect: ConnectPort
-) -> None:
+async def serve_port_forward(reader: ByteReader, writer: ByteWriter, connect: ConnectPort) -> None:
     """Serve pairs of streams with the same requestID until the client closes the connection."""
     pairs: dict[str, dict[str, SpdyStream]] = {}
     forwards: set[asyncio.Task[None]] = set()

@@ -59,6 +59,15 @@ def encode_error(error: Exception) -> bytes:
     )
 
 
+def refusal_of(body: bytes) -> str:
+    """The words of an answer that is no upgrade: a Status's message, or the text as it is."""
+    text = body.decode(errors="replace").strip()
+    try:
+        return msgspec.json.decode(body, type=RemoteStatus).message or text
+    except msgspec.DecodeError:
+        return text
+
+
 def exit_code_of(data: bytes) -> int:
     """The exit code in a Status; raises Internal with its message when the command did not run."""
     try:

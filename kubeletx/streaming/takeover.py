@@ -18,17 +18,24 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from ..api import Internal, Unavailable
-from .proxy import Copied, Pipe, splice
+from .proxy import Copied, Relay
 
 BUFFER_BYTES = 1 << 16
 HOP_HEADERS = frozenset({"content-length", "transfer-encoding", "host", "expect", "authorization", "cookie"})
 """Not handed on: what is of this connection alone, and what the client showed to us to be let in."""
+
+
+class Pipe(NamedTuple):
+    """One connection: both halves of it."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
 
 
 class TakenOver(web.StreamResponse):
@@ -60,17 +67,10 @@ class _Protocol(asyncio.StreamReaderProtocol):
 
 def take_over(request: web.BaseRequest) -> Pipe:
     """The client's connection as plain streams. Raises Unavailable when the client has left already."""
-    transport = request.transport
-    if transport is None or transport.is_closing():
-        raise Unavailable("the client has left")
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=BUFFER_BYTES, loop=loop)
     protocol = _Protocol(reader, request.protocol)
-    assert isinstance(transport, asyncio.Transport)
-    transport.set_protocol(protocol)
-    protocol.connection_made(transport)
-    if not transport.is_reading():
-        transport.resume_reading()
+    transport = _give(_transport_of(request), protocol)
     return Pipe(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
 
@@ -85,7 +85,7 @@ async def pass_through(
     """Hand an upgrade request to a streaming URL and copy bytes both ways, whatever it answers.
 
     The request goes on with its method and headers, the client's Host included and its credentials not; path and query are the
-    URL's. `seconds`: for connecting. `idle_seconds`: see `splice`. Raises Unavailable before anything was taken over, when the URL's
+    URL's. `seconds`: for connecting. `idle_seconds`: see `Relay`. Raises Unavailable before anything was taken over, when the URL's
     server cannot be reached.
     """
     parts = urlsplit(url)
@@ -93,21 +93,38 @@ async def pass_through(
         raise Internal(f"not a streaming URL: {url!r}")
     secure = parts.scheme == "https"
     context = (tls or ssl.create_default_context()) if secure else None
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    relay = Relay(idle_seconds=idle_seconds, on_left_lost=request.protocol.connection_lost)
     try:
         async with asyncio.timeout(seconds):
-            reader, writer = await asyncio.open_connection(
-                parts.hostname, parts.port or (443 if secure else 80), ssl=context
+            transport, _ = await asyncio.get_running_loop().create_connection(
+                lambda: relay.right, parts.hostname, parts.port or (443 if secure else 80), ssl=context
             )
     except (OSError, TimeoutError) as error:
         raise Unavailable(f"cannot connect to {parts.netloc}: {error or 'timed out'}") from error
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
-        client = take_over(request)
+        _give(_transport_of(request), relay.left)
     except Unavailable:
-        writer.close()
+        transport.close()
         raise
-    writer.write(_head(request.method, target, request.headers, default_host=parts.netloc))
-    return await splice(client, Pipe(reader, writer), idle_seconds=idle_seconds)
+    transport.write(_head(request.method, target, request.headers, default_host=parts.netloc))
+    return await relay.run()
+
+
+def _transport_of(request: web.BaseRequest) -> asyncio.Transport:
+    transport = request.transport
+    if transport is None or transport.is_closing():
+        raise Unavailable("the client has left")
+    assert isinstance(transport, asyncio.Transport)
+    return transport
+
+
+def _give(transport: asyncio.Transport, protocol: asyncio.Protocol) -> asyncio.Transport:
+    transport.set_protocol(protocol)
+    protocol.connection_made(transport)
+    if not transport.is_reading():
+        transport.resume_reading()
+    return transport
 
 
 def _head(method: str, target: str, headers: Mapping[str, Any], *, default_host: str) -> bytes:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from ..api import Internal, KubeletxError, NotFound, PermissionDenied, Unavailable
+from .status import refusal_of
 
 MAX_HEAD_BYTES = 1 << 16
 MAX_ERROR_BYTES = 4096
@@ -58,7 +59,7 @@ async def connect_spdy(
             raise await _refusal(status, reply, reader)
         return reader, writer, reply.get(PROTOCOL_HEADER.lower(), "")
     except BaseException:
-        writer.close()
+        writer.transport.abort()  # nobody will wait for a good-bye
         raise
 
 
@@ -84,7 +85,7 @@ async def _refusal(status: int, headers: Mapping[str, str], reader: asyncio.Stre
                 body += data
     except (TimeoutError, ConnectionError, ValueError):
         pass
-    text = body.decode(errors="replace").strip() or "no reason given"
+    text = refusal_of(body) or "no reason given"
     message = f"the streaming server answered {status}: {text}"
     match status:
         case 404:

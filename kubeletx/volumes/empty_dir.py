@@ -106,8 +106,7 @@ def usage(path: Path) -> Usage:
 
 def _mount_memory(request: SetUp, path: Path, size: int) -> None:
     if find_mount(request.mounter.mounts(path), path) is None:
-        mode = group_mode(MODE, request.fs_group)
-        mount_tmpfs(request.mounter, path, size_bytes=size, mode=mode, group=request.fs_group)
+        mount_tmpfs(request.mounter, path, size_bytes=size, group=request.fs_group)
 
 
 def _mount_huge_pages(request: SetUp, path: Path, medium: str) -> None:

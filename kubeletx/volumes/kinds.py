@@ -81,4 +81,12 @@ def set_up_volume(request: SetUp, drivers: Mapping[str, SetUpVolume]) -> Prepare
     except KubeletxError:
         raise
     except OSError as err:
-        raise mount_error(f'volume "{request.volume.name}" ({json_name(kind)})', err) from err
+        raise mount_error(json_name(kind), err) from err
+
+
+def mount_text(request: SetUp, problem: str) -> str:
+    """Why the volume could not be made ready, as the kubelet begins it; the field stands at the end."""
+    field, colon, rest = problem.partition(": ")
+    if colon and field.startswith(request.field):
+        problem = f"{rest} ({field})"
+    return f'MountVolume.SetUp failed for volume "{request.volume.name}" : {problem}'

@@ -19,6 +19,7 @@ from kubeletx.api import KubeletxError, PermissionDenied, Unavailable
 from kubeletx.api.names import Event
 
 from .mountinfo import MountPoint, read_mountinfo
+from .ownership import group_mode
 
 MS_BIND: Final = 0x1000
 MS_REC: Final = 0x4000
@@ -26,6 +27,8 @@ MS_PRIVATE: Final = 0x40000
 MS_SHARED: Final = 0x100000
 UMOUNT_NOFOLLOW: Final = 0x8
 
+MEMORY_MODE: Final = 0o1777
+"""The kernel's own for a tmpfs, which a kubelet leaves as it is."""
 HELPER_SECONDS: Final = 110.0
 _SAID: Final = 500
 
@@ -96,14 +99,12 @@ class LinuxMounter:
         return read_mountinfo(below)
 
 
-def mount_tmpfs(
-    mounter: Mounter, target: Path, *, size_bytes: int = 0, mode: int = 0o777, group: int | None = None
-) -> None:
-    """A memory file system of at most `size_bytes`, kept out of swap where the kernel can (6.4).
+def mount_tmpfs(mounter: Mounter, target: Path, *, size_bytes: int = 0, group: int | None = None) -> None:
+    """A memory file system of at most `size_bytes`, kept out of swap where the kernel can (6.4), for `group`.
 
     0: the kernel's own limit, half of the memory. Raises OSError.
     """
-    options = [f"mode={mode:o}"]
+    options = [f"mode={group_mode(MEMORY_MODE, group):o}"]
     options += [f"size={size_bytes}"] if size_bytes > 0 else []
     options += [f"gid={group}"] if group is not None else []
     try:

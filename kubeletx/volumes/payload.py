@@ -26,7 +26,6 @@ from .cluster_objects import ObjectSet, Unread, read
 from .empty_dir import make_volume_dir, memory_size
 from .mountinfo import find_mount
 from .mounting import mount_tmpfs
-from .ownership import group_mode
 from .pod_fields import all_containers, field_text, resource_text
 from .prepared import PreparedVolume, SetUp, VolumeError
 
@@ -175,5 +174,4 @@ def _mode(own: int | None, default: int | None) -> int:
 def _mount_memory(request: SetUp, path: Path) -> None:
     if find_mount(request.mounter.mounts(path), path) is None:
         size = memory_size(request.pod, EmptyDirVolumeSource(), request.fields.allocatable)
-        mode = group_mode(VOLUME_MODE, request.fs_group)
-        mount_tmpfs(request.mounter, path, size_bytes=size, mode=mode, group=request.fs_group)
+        mount_tmpfs(request.mounter, path, size_bytes=size, group=request.fs_group)

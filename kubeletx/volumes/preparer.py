@@ -25,7 +25,7 @@ from .beneath import make_private
 from .cluster_objects import ObjectSet
 from .container_mounts import ContainerMounts, MountRequest, build_mounts
 from .fetch import fetch_objects
-from .kinds import set_up_volume
+from .kinds import mount_text, set_up_volume
 from .mounting import LinuxMounter, Mounter, mount_error
 from .pod_fields import FieldContext
 from .prepared import PreparedVolume, PreparedVolumes, SetUp, SetUpVolume
@@ -71,6 +71,7 @@ class VolumePreparer:
         self._drivers = dict(drivers or {})
         self._running: dict[PodUid, asyncio.Future[Any]] = {}
         self._overdue: set[PodUid] = set()
+        self._ready: dict[PodUid, PreparedVolumes] = {}
 
     async def prepare(
         self,
@@ -81,13 +82,19 @@ class VolumePreparer:
     ) -> PreparedVolumes:
         """Make every volume of the pod ready; again, it brings in content that changed (labels, config maps).
 
-        `cluster`: of the pod's source; None refuses what needs cluster objects. Raises a KubeletxError with reason FailedMount: InvalidPod for what cannot work, Unavailable or
-        TimedOut for what is worth another try.
+        `cluster`: of the pod's source; None refuses what needs cluster objects. Raises a KubeletxError with reason
+        FailedMount: InvalidPod for what cannot work, Unavailable or TimedOut for what is worth another try.
         """
         if not pod.spec.volumes:
             return PreparedVolumes(uid=pod.uid)
         objects = await self._fetch(pod, cluster, deadline_seconds)
-        return await self._run(pod.uid, deadline_seconds, self._prepare, pod, objects)
+        ready = await self._run(pod.uid, deadline_seconds, self._prepare, pod, objects)
+        self._ready[pod.uid] = ready
+        return ready
+
+    def prepared(self, uid: PodUid) -> PreparedVolumes | None:
+        """The pod's volumes as this process made them ready last; None: it has not, or they are released."""
+        return self._ready.get(uid)
 
     async def mounts_for(
         self,
@@ -125,6 +132,7 @@ class VolumePreparer:
         Succeeds if there is nothing. Raises Unavailable while something is still in use. The rest of the
         pod's directory stays, for its termination messages: see `remove_directory`.
         """
+        self._ready.pop(uid, None)
         await self._run(uid, deadline_seconds, tear_down, self._root_dir, uid, self._mounter)
 
     async def remove_directory(self, uid: PodUid, *, deadline_seconds: float = RELEASE_SECONDS) -> None:
@@ -148,7 +156,11 @@ class VolumePreparer:
                 objects=objects,
                 field=f"spec.volumes[{index}]",
             )
-            ready[volume.name] = set_up_volume(request, self._drivers)
+            try:
+                ready[volume.name] = set_up_volume(request, self._drivers)
+            except KubeletxError as err:
+                err.message = mount_text(request, str(err))
+                raise
         return PreparedVolumes(uid=pod.uid, volumes=ready)
 
     async def _fetch(

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
-from api_cluster import pod, refusal, version_now
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import pytest
+from api_cluster import GUARD_SECONDS, pod, refusal, version_now
+
+from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
+from kubeletx.kube.client.resources import PODS
+from kubeletx.kube.core import ObjectMeta, Pod
+from kubeletx.runtimes.clock import SystemClock
 from kubeletx.testing.apiserver import ApiClient, StatusError
 
 
@@ -108,3 +117,76 @@ def test_items_of_a_list_have_no_kind(admin: ApiClient, namespace: str) -> None:
     assert (found["kind"], found["apiVersion"]) == ("PodList", "v1")
     assert "kind" not in found["items"][0]
     assert "apiVersion" not in found["items"][0]
+
+
+def test_a_version_with_a_limit_is_exact_unless_it_says_otherwise(admin: ApiClient, labelled: str) -> None:
+    version = version_now(admin, "configmaps", labelled)
+    admin.delete("configmaps", "k0", labelled)
+    exact = admin.list("configmaps", labelled, limit="1", resourceVersion=version)
+    assert exact["items"][0]["metadata"]["name"] == "k0"
+    assert exact["metadata"]["resourceVersion"] == version
+    later = admin.list(
+        "configmaps", labelled, limit="1", resourceVersion=version, resourceVersionMatch="NotOlderThan"
+    )
+    assert later["items"][0]["metadata"]["name"] == "k1"
+
+
+def test_pages_of_a_selection_do_not_say_how_many_are_left(admin: ApiClient, labelled: str) -> None:
+    first = admin.list("configmaps", labelled, limit="2", labelSelector="x")
+    assert "remainingItemCount" not in first["metadata"]
+    token = first["metadata"]["continue"]
+    rest = admin.list("configmaps", labelled, labelSelector="x", **{"continue": token})
+    assert [one["metadata"]["name"] for one in rest["items"]] == ["k2", "k3", "k4"]
+
+
+class _Names:
+    """A sink of the reflector."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def replace(self, items: Sequence[Pod], unreadable: Sequence[ObjectMeta]) -> None:
+        assert not unreadable
+        self.names = {one.name for one in items}
+
+    def put(self, item: Pod) -> None:
+        self.names.add(item.name)
+
+    def drop(self, item: Pod) -> None:
+        self.names.discard(item.name)
+
+    def spoil(self, meta: ObjectMeta, problem: str) -> None:
+        raise AssertionError(problem)
+
+
+async def test_a_thousand_pods_are_the_same_at_once_and_in_pages(
+    server: Any, admin: ApiClient, namespace: str
+) -> None:
+    wanted = {f"p{number:04}" for number in range(1000)}
+    kubeconfig: Path = server.admin_kubeconfig()
+    client, found = KubeClient(load_kubeconfig(kubeconfig), clock=SystemClock()), _Names()
+    path, slots = PODS.path(namespace), asyncio.Semaphore(16)
+
+    async def make(name: str) -> None:
+        async with slots:
+            await client.create(path, pod(name, nodeName="thousand"), Pod)
+
+    async with asyncio.timeout(3 * GUARD_SECONDS), asyncio.TaskGroup() as group:
+        for name in sorted(wanted):
+            group.create_task(make(name))
+    first = admin.list("pods", namespace, limit="400")
+    assert (len(first["items"]), first["metadata"]["remainingItemCount"]) == (400, 600)
+    admin.delete("pods", "p0999", namespace, gracePeriodSeconds=0)
+    second = admin.list("pods", namespace, limit="400", **{"continue": first["metadata"]["continue"]})
+    last = admin.list("pods", namespace, limit="400", **{"continue": second["metadata"]["continue"]})
+    pages = [one["metadata"]["name"] for page in (first, second, last) for one in page["items"]]
+    assert pages == sorted(wanted), "all pages show the moment of the first"
+    wanted.discard("p0999")
+    selector = "spec.nodeName=thousand"
+    followed = Reflector(client, PODS, Pod, found, clock=SystemClock(), field_selector=selector)
+    async with asyncio.timeout(GUARD_SECONDS):
+        for version in ("0", ""):
+            found.names = set()
+            await followed._list(version)
+            assert found.names == wanted, version or "in pages"
+    await client.close()

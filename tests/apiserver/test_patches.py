@@ -173,6 +173,26 @@ def test_a_resize_keeps_the_class_and_needs_a_node_that_can(admin: ApiClient, ru
     assert "Pod running on node without support for resize" in error.value.message
 
 
+def test_a_pod_as_a_whole_is_resized_where_its_node_declares_that_it_can(
+    admin: ApiClient, node: NodeUnderTest, namespace: str
+) -> None:
+    feature = "InPlacePodLevelResourcesVerticalScaling"
+    room = {"cpu": "4", "memory": "4Gi"}
+    node.client.patch("nodes", node.name, {"status": {"capacity": room}}, subresource="status")
+    made = pod("whole", nodeName=node.name)
+    made["spec"]["resources"] = {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}
+    created = admin.create("pods", made, namespace)
+    assert created["spec"]["resources"]["requests"] == {"cpu": "1", "memory": "1Gi"}
+    patch = {"spec": {"resources": {"requests": {"cpu": "2"}}}}
+    with pytest.raises(StatusError) as error:
+        admin.patch("pods", "whole", patch, namespace, "resize", STRATEGIC)
+    problem = f'pod update requires features {feature} which are not available on node "{node.name}"'
+    assert refusal(error) == (403, "Forbidden", f'pods "whole" is forbidden: {problem}')
+    node.client.patch("nodes", node.name, {"status": {"declaredFeatures": [feature]}}, subresource="status")
+    changed = admin.patch("pods", "whole", patch, namespace, "resize", STRATEGIC)
+    assert changed["spec"]["resources"]["requests"] == {"cpu": "2", "memory": "1Gi"}
+
+
 @pytest.mark.parametrize(
     ("cpu", "problem"),
     [

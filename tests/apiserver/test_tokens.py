@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from api_cluster import NodeUnderTest, pod, refusal
+from api_cluster import GUARD_SECONDS, NodeUnderTest, pod, refusal
 from test_nodes import wait_until_allowed
 
-from kubeletx.testing.apiserver import ApiClient, StatusError
+from kubeletx.testing.apiserver import ApiClient, Grant, StatusError
 
 
 def token_path(namespace: str, account: str = "default") -> str:
@@ -60,6 +62,54 @@ def test_a_node_names_the_pod_and_its_uid(
         ask(node.client, namespace, **spec)
     assert refusal(error)[0] == 403
     assert problem in error.value.message
+
+
+def test_a_node_gets_audiences_that_the_pod_names_or_that_it_has_a_right_to(
+    server: Any, admin: ApiClient, node: NodeUnderTest, namespace: str, reference: dict[str, Any]
+) -> None:
+    with pytest.raises(StatusError) as error:
+        ask(node.client, namespace, boundObjectRef=reference, audiences=["one", "two"])
+    assert "node may only request 0 or 1 audiences" in error.value.message
+    with pytest.raises(StatusError) as error:
+        ask(node.client, namespace, boundObjectRef=reference, audiences=["registry"])
+    assert refusal(error)[0] == 403
+    assert (
+        f'audience "registry" not found in pod spec volume, system:node:{node.name} is not authorized to '
+        "request tokens for this audience"
+    ) in error.value.message
+    source = {"serviceAccountToken": {"path": "t", "audience": "registry", "expirationSeconds": 600}}
+    volumes = [{"name": "t", "projected": {"sources": [source]}}]
+    named = admin.create("pods", pod("two", nodeName=node.name, volumes=volumes), namespace)
+    wait_until_allowed(node, "pods", "two", namespace)
+    second = {**reference, "name": "two", "uid": named["metadata"]["uid"]}
+    assert ask(node.client, namespace, boundObjectRef=second, audiences=["registry"])["status"]["token"]
+    server.grant(
+        Grant(
+            subject="system:nodes",
+            verbs=("request-serviceaccounts-token-audience",),
+            resources=("registry",),
+            namespaces=(namespace,),
+        )
+    )
+    wait_until(lambda: gets_token(node, namespace, reference, "registry"))
+
+
+def gets_token(node: NodeUnderTest, namespace: str, reference: dict[str, Any], audience: str) -> bool:
+    try:
+        ask(node.client, namespace, boundObjectRef=reference, audiences=[audience])
+    except StatusError as error:
+        if error.code != 403:
+            raise
+        return False
+    return True
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """A real authorizer hears of a right a moment later."""
+    deadline = time.monotonic() + GUARD_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_token_lives_ten_minutes_at_least(admin: ApiClient, namespace: str) -> None:

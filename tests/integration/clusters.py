@@ -35,6 +35,15 @@ def running_api(kind: str, directory: Path) -> Iterator[ApiServer]:
         yield real
 
 
+def restore_point(api: ApiServer) -> Callable[[], None]:
+    """Call it to set the API server back to this moment."""
+    if isinstance(api, ApiServerDouble):
+        copy = api.backup()
+        return lambda: api.restore(copy)
+    files = api.backup()
+    return lambda: api.restore(files)
+
+
 class ClusterNode:
     """An agent, its API server, and what kubectl's user would do."""
 

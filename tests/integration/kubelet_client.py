@@ -34,11 +34,13 @@ class KubeletClient:
             context.load_cert_chain(self.credentials.cert_file, self.credentials.key_file)
         return context
 
-    def ask(self, method: str, path: str, *, seconds: float = 60) -> tuple[int, str, str]:
+    def ask(
+        self, method: str, path: str, *, body: str | None = None, seconds: float = 60
+    ) -> tuple[int, str, str]:
         """Status, body and its type, once the answer has ended."""
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self.tls, timeout=seconds)
         with closing(connection):
-            connection.request(method, path)
+            connection.request(method, path, body)
             answer = connection.getresponse()
             return answer.status, answer.read().decode(), answer.getheader("Content-Type", "")
 

@@ -5,6 +5,7 @@ The API server is the double, which signs as a controller manager does.
 
 from __future__ import annotations
 
+import math
 import socket
 import ssl
 import stat
@@ -59,6 +60,12 @@ def approve_all(api: ApiServerDouble) -> int:
             "certificatesigningrequests", {**one, "status": {"conditions": [approved]}}, "approval"
         )
     return len(waiting)
+
+
+def metric(node: ClusterNode, name: str) -> float:
+    """The value of a metric without labels."""
+    lines = node.agent.get("/metrics").decode().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
 
 
 def requests(api: ApiServerDouble) -> list[str]:
@@ -117,6 +124,11 @@ def test_a_certificate_that_ends_soon_is_renewed_and_the_node_stays(
     pod = node.apply("later")
     assert pod["spec"]["nodeName"] == NAME
     node.wait_running("later")
+    until(
+        lambda: 0 < metric(node, "kubelet_certificate_manager_client_ttl_seconds") <= 24 * 3600,
+        "the life of the certificate in the metrics",
+    )
+    assert metric(node, "kubelet_certificate_manager_client_expiration_renew_errors") == 0
 
 
 def test_the_api_of_the_node_is_served_with_the_clusters_certificate(
@@ -139,3 +151,8 @@ def test_the_api_of_the_node_is_served_with_the_clusters_certificate(
             return False
 
     until(is_trusted, "a certificate that the cluster's authority vouches for")
+    until(
+        lambda: 0 < metric(node, "kubelet_certificate_manager_server_ttl_seconds") < math.inf,
+        "the life of the certificate in the metrics",
+    )
+    assert metric(node, "kubelet_server_expiration_renew_errors") == 0

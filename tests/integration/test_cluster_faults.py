@@ -61,6 +61,21 @@ def test_a_storm_of_errors_ends_with_the_right_status(node: ClusterNode, double:
     node.wait_gone("stormy")
 
 
+def test_a_server_that_takes_seconds_for_each_answer_is_served_all_the_same(
+    node: ClusterNode, double: ApiServerDouble
+) -> None:
+    slow = double.faults.delay(1.5, path=f"/{node.name}")  # node, status and lease
+    slow_pods = double.faults.delay(1.5, path="/pods")
+    double.cut_watches()
+    node.apply("patient")
+    node.wait_running("patient")
+    node.admin.delete("pods", "patient", namespace="default")
+    node.wait_gone("patient")
+    assert slow.hits
+    assert slow_pods.hits
+    assert "no answer" not in node.agent.log_path.read_text()
+
+
 def test_a_server_that_hangs_is_given_up_and_found_again(node: ClusterNode, double: ApiServerDouble) -> None:
     node.apply("web")
     before = node.wait_running("web")

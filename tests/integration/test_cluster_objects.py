@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -120,7 +121,8 @@ def test_a_pod_waits_for_its_objects_and_gets_them_as_files_and_variables(node: 
         ],
     )
     until(lambda: "FailedMount" in node.events("web"), "an event of the missing config map")
-    assert 'configmap "settings" not found' in waiting(node, "web", "ContainerCreating")["message"]
+    told = 'MountVolume.SetUp failed for volume "m" : configmap "settings" not found'
+    assert told in waiting(node, "web", "ContainerCreating")["message"]
     assert (node.find("web") or {})["status"]["phase"] == "Pending"
     make(node, "configmaps", "settings", data={"colour": "blue"})
     pod = node.wait_running("web")
@@ -265,6 +267,11 @@ def bind(node: ClusterNode, path: Path) -> None:
     )
 
 
+def lines(node: ClusterNode, beginning: str) -> list[str]:
+    """What the metrics say that begins so."""
+    return [one for one in node.agent.get("/metrics").decode().splitlines() if one.startswith(beginning)]
+
+
 def test_a_pod_waits_for_its_claim_and_writes_to_the_volume_behind_it(
     node: ClusterNode, tmp_path: Path
 ) -> None:
@@ -285,6 +292,15 @@ def test_a_pod_waits_for_its_claim_and_writes_to_the_volume_behind_it(
     node.wait_running("store")
     until(lambda: (disk / "file").exists(), "the pod's file")
     assert disk.stat().st_gid == 4242
+    labels = '{namespace="default",persistentvolumeclaim="data"}'
+    told = until(lambda: lines(node, f"kubelet_volume_stats_capacity_bytes{labels} "), "statistics")
+    size = os.statvfs(disk)
+    assert float(told[0].split()[-1]) == size.f_blocks * size.f_frsize
+    node.agent.restart()
+    node.wait_ready()
+    until(lambda: lines(node, f"kubelet_volume_stats_capacity_bytes{labels} "), "statistics again")
+    events = node.admin.list("events", SPACE)["items"]
+    assert not [one for one in events if "node affinity" in one["message"]]
     node.admin.delete("pods", "store", SPACE)
     node.wait_gone("store")
     assert (disk / "file").read_text() == "kept\n"

@@ -6,10 +6,12 @@ Each test runs against the double and, where its binaries are, against a real ku
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from clusters import (
     API_SERVERS,
+    KUBECTL,
     ApiServer,
     ClusterNode,
     cluster_agent,
@@ -19,6 +21,8 @@ from clusters import (
 )
 from survival import holds, until
 
+from kubeletx.kube.quantity import to_millicores
+from kubeletx.node.cgroup_fs import CgroupTrees
 from kubeletx.testing.lab import Lab, PrivateAgent
 
 MakeAgent = Callable[..., PrivateAgent]
@@ -47,6 +51,7 @@ def test_the_node_says_what_it_is(node: ClusterNode, lab: Lab) -> None:
     assert found["status"]["conditions"][-1]["type"] == "Ready"
     assert {"cpu", "memory", "pods", "ephemeral-storage"} <= found["status"]["capacity"].keys()
     assert {one["type"] for one in found["status"]["addresses"]} >= {"Hostname", "InternalIP"}
+    until(lambda: {"Starting", "NodeReady"} <= set(node.events(node.name)), "events of the agent's own start")
     lease = node.admin.get("leases", node.name, namespace="kube-node-lease")
     assert lease["spec"]["holderIdentity"] == node.name
     assert [one["name"] for one in lease["metadata"]["ownerReferences"]] == [node.name]
@@ -63,6 +68,17 @@ def test_a_bound_pod_runs_is_told_and_leaves_nothing(node: ClusterNode, lab: Lab
     node.admin.delete("pods", "web", namespace="default")
     node.wait_gone("web")
     assert lab.network.list_addresses() == taken
+
+
+def test_pods_are_placed_by_labels_that_only_the_cluster_knows(node: ClusterNode) -> None:
+    node.apply("by-runtime", nodeSelector={"runtime.kubeletx.io/containerd-b": "ready"})
+    node.admin.patch("nodes", node.name, {"metadata": {"labels": {"disk": "fast"}}}, kind=KUBECTL)
+    node.apply("by-user", nodeSelector={"disk": "fast"})
+    node.wait_running("by-runtime")
+    node.wait_running("by-user")
+    node.apply("elsewhere", nodeSelector={"disk": "slow"})
+    pod = node.wait("elsewhere", lambda one: one["status"].get("phase") == "Failed", "rejected")
+    assert pod["status"]["reason"] == "NodeAffinity"
 
 
 def test_a_pod_runs_to_its_end_and_stays_until_somebody_deletes_it(node: ClusterNode) -> None:
@@ -124,7 +140,55 @@ def test_a_container_is_resized_where_it_runs(node: ClusterNode) -> None:
     )  # fmt: skip
     pod = node.wait("sized", lambda one: main_status(one)["resources"] == large, "the new size")
     assert main_status(pod)["containerID"] == before["containerID"]
+    assert pod["status"]["allocatedResources"] == large["requests"]
     until(lambda: "ResizeCompleted" in node.events("sized"), "the event of the resize")
+
+
+def test_a_pod_is_resized_as_a_whole_where_it_runs(node: ClusterNode) -> None:
+    small = {"requests": {"cpu": "100m", "memory": "32Mi"}, "limits": {"cpu": "200m", "memory": "64Mi"}}
+    large = {"requests": {"cpu": "150m", "memory": "32Mi"}, "limits": {"cpu": "400m", "memory": "128Mi"}}
+    node.apply("whole", resources=small)
+    before = node.wait_running("whole")
+    assert (before["status"]["resources"], before["status"]["qosClass"]) == (small, "Burstable")
+    uid = before["metadata"]["uid"]
+    assert kernel_memory(node, uid) == {64 << 20}
+    node.admin.patch(
+        "pods", "whole", {"spec": {"resources": large}},
+        namespace="default", subresource="resize", kind=KUBECTL,
+    )  # fmt: skip
+    pod = node.wait("whole", lambda one: one["status"].get("resources") == large, "the new size")
+    assert pod["status"]["allocatedResources"] == large["requests"]
+    assert kernel_memory(node, uid) == {128 << 20}
+    assert main_status(pod)["containerID"] == main_status(before)["containerID"]
+    until(lambda: "ResizeCompleted" in node.events("whole"), "the event of the resize")
+
+
+def kernel_memory(node: ClusterNode, uid: str) -> set[int]:
+    """The limits that the kernel has for the pod and its container."""
+    container = main_status(node.find("whole") or {})["containerID"].rpartition("/")[2]
+    is_v2 = CgroupTrees().version == 2
+    top = Path("/sys/fs/cgroup") if is_v2 else Path("/sys/fs/cgroup/memory")
+    pod = top / node.agent.cgroup_root / f"kubepods/burstable/pod{uid}"
+    name = "memory.max" if is_v2 else "memory.limit_in_bytes"
+    return {int((directory / name).read_text()) for directory in (pod, pod / container)}
+
+
+def test_a_critical_pod_ends_a_lower_one_and_takes_its_room(node: ClusterNode) -> None:
+    cpu = (node.node() or {})["status"]["allocatable"]["cpu"]
+    most = {"resources": {"requests": {"cpu": f"{to_millicores(cpu) * 6 // 10}m"}}}
+    node.apply("lower", container=most)
+    node.apply("small")
+    node.wait_running("lower")
+    small = node.wait_running("small")
+    node.apply("critical", container=most, priorityClassName="system-node-critical")
+    node.wait_running("critical")
+    ended = node.wait("lower", lambda one: one["status"]["phase"] == "Failed", "Failed")
+    assert ended["status"]["reason"] == "Preempting"
+    assert ended["status"]["message"] == "Preempted in order to admit critical pod"
+    target = condition(ended, "DisruptionTarget")
+    assert (target["status"], target["reason"]) == ("True", "TerminationByKubelet")
+    until(lambda: "Preempting" in node.events("lower"), "the event of the pod that made way")
+    assert main_status(node.wait_running("small")) == main_status(small)
 
 
 def test_a_debug_container_joins_a_running_pod(node: ClusterNode) -> None:

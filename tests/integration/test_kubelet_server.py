@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import http.client
 import os
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -239,6 +241,40 @@ def test_the_configuration_is_shown(kubelet: KubeletClient, port: int) -> None:
     assert (shown["port"], shown["authorization"]["mode"]) == (port, "AlwaysAllow")
 
 
+def test_flags_and_state_are_shown(kubelet: KubeletClient, port: int) -> None:
+    code, flags = kubelet.get("/flagz")
+    assert (code, f"\nport={port}\n" in flags) == (200, True)
+    code, state = kubelet.get("/statusz")
+    assert (code, "\nStarted: " in state) == (200, True)
+
+
+def test_the_log_is_made_more_talkative_and_silent_again(bench: Bench, kubelet: KubeletClient) -> None:
+    def lines() -> int:
+        return bench.agent.log_path.read_text().count("[debug")
+
+    for verbosity, name in (("4", "loud"), ("0", "quiet")):
+        code, text, _ = kubelet.ask("PUT", "/debug/flags/v", body=verbosity)
+        assert (code, text) == (200, f"successfully set klog.logging.verbosity to {verbosity}")
+        before = lines()
+        bench.put(name)
+        bench.ready(name)
+        bench.remove(name)
+        assert (lines() > before) == (verbosity == "4")
+
+
+def test_the_nodes_own_logs_are_served(kubelet: KubeletClient) -> None:
+    code, page = kubelet.get("/logs/")
+    assert code == 200
+    assert {path.name for path in Path("/var/log").iterdir() if path.is_file()} <= set(
+        re.findall(r'<a href="(.*?)"', page)
+    )
+    log = next(path for path in Path("/var/log").glob("*.log") if path.is_file() and path.stat().st_size)
+    code, text = kubelet.get(f"/logs/{log.relative_to('/var/log')}")
+    assert code == 200
+    assert text[:100] == log.read_text()[:100]
+    assert kubelet.get("/logs/../../etc/passwd")[0] == 404
+
+
 def samples(kubelet: KubeletClient, path: str, pod: str) -> dict[str, float]:
     """Metrics of one pod, by name; of several the last."""
     code, text = kubelet.get(path)
@@ -277,6 +313,42 @@ def test_metrics_have_what_top_and_dashboards_need(bench: Bench, kubelet: Kubele
     (one,) = (pod for pod in summary["pods"] if pod["podRef"]["name"] == "streams-lab")
     assert one["containers"][0]["memory"]["workingSetBytes"] > 0
     assert one["network"]["name"] == "eth0"
+
+
+def test_volumes_of_a_pod_are_in_the_summary(bench: Bench, kubelet: KubeletClient) -> None:
+    bench.put(
+        "filled",
+        "head -c 300000 /dev/zero > /disk/file; head -c 500000 /dev/zero > /memory/file; sleep 1000",
+        container={
+            "volumeMounts": [{"name": one, "mountPath": f"/{one}"} for one in ("disk", "memory", "labels")]
+        },
+        spec={
+            "volumes": [
+                {"name": "disk", "emptyDir": {}},
+                {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+                {
+                    "name": "labels",
+                    "downwardAPI": {"items": [{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]},
+                },
+            ]
+        },
+    )
+    bench.ready("filled")
+
+    def volumes() -> dict[str, dict[str, Any]]:
+        pods = [
+            one for one in kubelet.json("/stats/summary")["pods"] if one["podRef"]["name"] == "filled-lab"
+        ]
+        return {one["name"]: one for pod in pods for one in pod.get("volume", [])}
+
+    until(lambda: {"disk", "memory", "labels"} <= volumes().keys(), "statistics of all volumes")
+    found = volumes()
+    assert found["disk"]["usedBytes"] >= 300_000
+    assert found["memory"]["usedBytes"] >= 500_000
+    assert found["memory"]["capacityBytes"] == 1 << 20
+    for one in found.values():
+        assert one["inodesUsed"] >= 2
+        assert {"time", "availableBytes", "inodes", "inodesFree"} <= one.keys()
 
 
 def test_probes_are_counted(bench: Bench, kubelet: KubeletClient) -> None:

@@ -19,6 +19,9 @@ from vm_pods import make_machines
 
 from kubeletx.api import Channel, Internal, Session, StreamRequest
 from kubeletx.streaming import open_port_forward, open_session
+from kubeletx.streaming.remote_client import forward_over
+from kubeletx.streaming.spdy import SpdyConnection
+from kubeletx.streaming.tunnel import TUNNEL_PROTOCOLS, Tunnel
 from kubeletx.testing.apiserver import CertificateAuthority
 from kubeletx.testing.lab import Lab, put_manifest
 from kubeletx.testing.lab.machines import UP, load_machine_image
@@ -27,6 +30,7 @@ from kubeletx.testing.lab.registry import free_port
 pytestmark = pytest.mark.timeout(300)  # above what the waits of any one test allow together
 
 POD = "apivm-lab"
+FORWARD_PATH = f"/portForward/default/{POD}"
 BOOT_SECONDS = 150
 SECONDS = 60
 
@@ -134,12 +138,26 @@ async def test_a_websocket_of_the_older_kind_reaches_the_guest(kubelet: KubeletC
 
 async def test_a_port_leads_into_the_guest(kubelet: KubeletClient) -> None:
     async with asyncio.timeout(SECONDS):
-        session = await open_port_forward(f"{kubelet.url}/portForward/default/{POD}", 80, tls=kubelet.tls)
-        await session.write(b"GET /index.html HTTP/1.0\r\n\r\n")
-        async for _, data in session.output():
-            assert data.startswith(b"HTTP/1.")
-            break
-        await session.close()
+        await ask_guest(await open_port_forward(kubelet.url + FORWARD_PATH, 80, tls=kubelet.tls))
+
+
+async def test_a_port_leads_into_the_guest_through_a_websocket_too(kubelet: KubeletClient) -> None:
+    connector = aiohttp.TCPConnector(ssl=kubelet.tls)
+    async with (
+        asyncio.timeout(SECONDS),
+        aiohttp.ClientSession(connector=connector) as client,
+        client.ws_connect(kubelet.url + FORWARD_PATH, protocols=TUNNEL_PROTOCOLS) as ws,
+        Tunnel(ws) as tunnel,
+    ):
+        await ask_guest(await forward_over(SpdyConnection(tunnel, tunnel), 80))
+
+
+async def ask_guest(session: Session) -> None:
+    await session.write(b"GET /index.html HTTP/1.0\r\n\r\n")
+    async for _, data in session.output():
+        assert data.startswith(b"HTTP/1.")
+        break
+    await session.close()
 
 
 def test_the_console_is_the_log(kubelet: KubeletClient) -> None:
@@ -147,9 +165,21 @@ def test_the_console_is_the_log(kubelet: KubeletClient) -> None:
     assert (code, UP in text) == (200, True)
 
 
-def test_the_machine_has_figures_for_top(kubelet: KubeletClient) -> None:
+@pytest.mark.parametrize(
+    ("path", "wanted"),
+    [
+        ("/metrics/resource", {"container_cpu_usage_seconds_total", "container_memory_working_set_bytes"}),
+        (
+            "/metrics/cadvisor",
+            {"container_network_receive_bytes_total", "container_network_transmit_bytes_total"},
+        ),
+    ],
+)
+def test_the_machine_has_figures_for_top_and_dashboards(
+    kubelet: KubeletClient, path: str, wanted: set[str]
+) -> None:
     def shown() -> set[str]:
-        code, text = kubelet.get("/metrics/resource")
+        code, text = kubelet.get(path)
         assert code == 200
         return {
             one.name
@@ -158,7 +188,6 @@ def test_the_machine_has_figures_for_top(kubelet: KubeletClient) -> None:
             if one.labels.get("pod") == POD and one.value
         }
 
-    wanted = {"container_cpu_usage_seconds_total", "container_memory_working_set_bytes"}
     until(lambda: wanted <= shown(), "figures of the machine")
 
 

@@ -142,10 +142,14 @@ def test_the_node_has_its_fields(bench: Bench) -> None:
     info = status.node_info
     assert info is not None
     assert re.fullmatch(r"containerd://1\.\d+\..*", info.container_runtime_version)
-    assert info.kubelet_version.startswith("kubeletx/")
+    assert re.fullmatch(r"v1\.\d+\.\d+\+kubeletx-[0-9A-Za-z.-]+", info.kubelet_version)
     assert info.boot_id
     assert (info.operating_system, info.kernel_version != "") == ("linux", True)
-    assert {one.name for one in status.runtime_handlers} >= {"runc", "runc-two"}
+    handlers = {one.name: one.features for one in status.runtime_handlers}
+    assert {"", "containerd-a", "containerd-a--runc", "containerd-a--runc-two"} <= handlers.keys()
+    for features in handlers.values():  # this containerd has neither
+        assert features is not None
+        assert (features.recursive_read_only_mounts, features.user_namespaces) == (False, False)
 
 
 def test_conditions_stand_in_the_kubelets_order_with_its_reasons(bench: Bench) -> None:

@@ -147,6 +147,9 @@ def test_a_host_path_of_another_type_is_refused_until_it_is_right(
     )
     told = bench.event(name, "FailedMount")
     assert words in told["message"]
+    assert told["message"].startswith(
+        'MountVolume.SetUp failed for volume "v" : hostPath type check failed: '
+    )
     assert told["type"] == "Warning"
     bench.waiting(name, "ContainerCreating")
     if path == "missing":
@@ -264,7 +267,7 @@ def test_group_and_set_gid_come_with_fs_group(bench: Bench) -> None:
         },
     )
     lines = text.splitlines()
-    assert lines[:2] == ["2345 2777", "2345 2777"]
+    assert lines[:2] == ["2345 2777", "2345 3777"]
     assert lines[2] == "2345"
     assert "2345" in lines[3].split()
 

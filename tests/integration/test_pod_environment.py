@@ -147,7 +147,7 @@ def test_volumes_are_where_they_should_be(probe: Probe, tmp_path: Path) -> None:
     ]
     script = """
         echo x > /part/file && cat /plain/logs/volumes-lab/file
-        stat -c mode=%a /plain
+        stat -c mode=%a /plain /memory
         df -k /memory | awk 'END { print "size=" $2 }'
         cat /host/file /one-file /facts/labels; echo
         (echo no > /host/new) 2>/dev/null || echo read-only host
@@ -167,6 +167,7 @@ def test_volumes_are_where_they_should_be(probe: Probe, tmp_path: Path) -> None:
     assert text.splitlines() == [
         "x",
         "mode=777",
+        "mode=1777",
         "size=1024",
         "from the node",
         "from the node",

@@ -164,11 +164,20 @@ def test_a_guest_with_a_kernel_reboots_and_panics_and_is_told_apart(
     assert _main(rebooted).last_state.terminated is None
     until(lambda: agent.cli("logs", pod).stdout.count(UP) == 2, "the second boot", seconds=120)
 
+    _run_in_guest(agent, pod, "reboot", seconds=5)
+    agent.stop()
+    (console,) = agent.logs_dir.glob(f"*{pod}*/*/0.raw")
+    before = console.read_text(errors="replace").count(UP)
+    until(lambda: console.read_text(errors="replace").count(UP) > before, "the third boot", seconds=120)
+    agent.start()
+    unheard = agent.wait_for("linux", lambda pod: _runs(pod, 2), timeout_seconds=60)
+    assert _main(unheard).container_id == machine_id
+
     _run_in_guest(agent, pod, "echo c > /proc/sysrq-trigger")
-    panicked = agent.wait_for("linux", lambda pod: _runs(pod, 2), timeout_seconds=60)
+    panicked = agent.wait_for("linux", lambda pod: _runs(pod, 3), timeout_seconds=60)
     assert _main(panicked).container_id != machine_id
     assert _ended(_main(panicked).last_state.terminated) == PANICKED
-    assert agent.cli("logs", "--previous", pod).stdout.count(UP) == 2
+    assert agent.cli("logs", "--previous", pod).stdout.count(UP) == 3
 
 
 def test_a_guest_whose_kernel_is_not_told_that_all_is_well_ends_by_its_watchdog(
@@ -185,9 +194,9 @@ def test_a_guest_whose_kernel_is_not_told_that_all_is_well_ends_by_its_watchdog(
     assert _ended(_main(failed).state.terminated) == WATCHDOG
 
 
-def _run_in_guest(agent: PrivateAgent, pod: str, command: str) -> None:
+def _run_in_guest(agent: PrivateAgent, pod: str, command: str, *, seconds: int = 1) -> None:
     """Through the guest agent; a moment later, so that the agent can still answer."""
-    script = f"(sleep 1; {command}) >/dev/null 2>&1 &"
+    script = f"(sleep {seconds}; {command}) >/dev/null 2>&1 &"
 
     def is_begun() -> bool:
         return agent.cli("exec", pod, "--", "sh", "-c", script).returncode == 0

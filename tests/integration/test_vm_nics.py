@@ -157,10 +157,34 @@ def test_an_interface_on_a_libvirt_network_comes_and_goes_while_the_guest_runs(b
     [
         ({"subnetName": "storage", "ipAddress": "10.78.0.1"}, "10.78.0.1 is not in 10.77.1.0/24"),
         ({"subnetName": "unheard"}, "'unheard' is not in libvirt.networks of this node"),
-        ({"subnetName": "absent", "ipAddress": "10.77.3.1"}, "not-there"),
     ],
 )
-def test_what_cannot_be_given_is_told_in_words(bench: Bench, nic: dict[str, str], words: str) -> None:
+def test_what_can_never_be_given_ends_the_pod_with_words(
+    bench: Bench, nic: dict[str, str], words: str
+) -> None:
     put_manifest(bench.manifests, manifest("refused", [{"name": "eth0"}, {"name": "eth1", **nic}]))
-    until(lambda: [one for one in bench.events("refused") if words in one["message"]], words)
+    pod = bench.ended("refused")
+    assert (pod.status.phase, pod.status.reason) == ("Failed", "RuntimeUnsupported")
+    assert words in (pod.status.message or "")
     bench.remove("refused")
+
+
+@pytest.mark.parametrize(
+    ("nic", "words"),
+    [
+        ({"subnetName": "absent", "ipAddress": "10.77.3.1"}, "not-there"),
+        (
+            {"subnetName": "storage", "ipAddress": "10.77.1.2"},
+            "pod default/waiting-lab: spec.nics[eth1].ipAddress: 10.77.1.2 on quiet is the address of "
+            "pod default/wired-2-lab",
+        ),
+    ],
+    ids=["a network that is not there", "another pod's address"],
+)
+def test_what_may_be_given_later_is_waited_for_with_words(
+    bench: Bench, nic: dict[str, str], words: str
+) -> None:
+    put_manifest(bench.manifests, manifest("waiting", [{"name": "eth0"}, {"name": "eth1", **nic}]))
+    until(lambda: [one for one in bench.events("waiting") if words in one["message"]], words)
+    assert bench.pod("waiting").status.phase == "Pending"
+    bench.remove("waiting")

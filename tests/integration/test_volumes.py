@@ -68,7 +68,7 @@ async def test_memory_is_limited_and_shared_by_all_preparations(preparer):
     await preparer.prepare(pod)
     assert len(mounts_below(read_mountinfo(), source)) == 1
     found = source.stat()
-    assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o2777, 4242)
+    assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o3777, 4242)
     with pytest.raises(OSError, match="No space left"):
         (source / "big").write_bytes(b"x" * 2_000_000)
     assert usage(source).used_bytes <= 1 << 20

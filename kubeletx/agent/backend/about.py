@@ -11,6 +11,7 @@ import kubeletx
 from kubeletx.pods.counters import Counters
 from kubeletx.pods.manager import PodManager
 from kubeletx.pods.unit_probes import UnitProbes
+from kubeletx.pods.volume_use import VolumeBoard
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.server.views import (
     ConfigValue,
@@ -25,7 +26,7 @@ from ..config import AgentConfig
 from ..config_view import effective_values
 from ..plugins import Plugins
 from ..pulse import Pulse
-from .metrics import metrics_view
+from .metrics import SecretFigures, metrics_view
 
 
 class AgentBackend:
@@ -43,7 +44,9 @@ class AgentBackend:
         manager: PodManager,
         counters: Counters,
         probes: UnitProbes,
+        volumes: VolumeBoard,
         pulse: Pulse,
+        secrets: SecretFigures,
     ) -> None:
         self._config = config
         self._plugins = plugins
@@ -51,7 +54,9 @@ class AgentBackend:
         self._manager = manager
         self._counters = counters
         self._probes = probes
+        self._volumes = volumes
         self._pulse = pulse
+        self._secrets = secrets
         self._node_name = node_name
         self._version = VersionView(
             version=kubeletx.__version__,
@@ -89,7 +94,15 @@ class AgentBackend:
 
     async def metrics(self) -> MetricsView:
         """What was counted so far."""
-        return metrics_view(self._node_name, self._registry, self._manager, self._counters, self._probes)
+        return metrics_view(
+            self._node_name,
+            self._registry,
+            self._manager,
+            self._counters,
+            self._probes,
+            self._volumes,
+            self._secrets,
+        )
 
 
 def plugin_views(plugins: Plugins) -> Sequence[PluginView]:

@@ -14,23 +14,24 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from kubeletx.api import Clock, KubeletxError, UnitState, UnitStats, UnitSummary
+from kubeletx.api import Clock, InterfaceStats, KubeletxError, PodUid, UnitState, UnitStats, UnitSummary
 from kubeletx.kube import quantity
 from kubeletx.kube.core import Container, EphemeralContainer, Pod, PodStatus
 from kubeletx.node.cgroup_fs import CgroupTrees
-from kubeletx.node.cgroup_usage import CgroupUsage, Interface, children, read_cgroup, read_interfaces
+from kubeletx.node.cgroup_usage import CgroupUsage, children, read_cgroup, read_interfaces
 from kubeletx.node.cgroups import PodCgroupManager
 from kubeletx.node.host_usage import HostUsage, read_fs, read_host
 from kubeletx.node.totals import UsageReport
 from kubeletx.pods.environment import NodeContext
-from kubeletx.pods.eviction.disks import DiskBoard, PodDisk
+from kubeletx.pods.eviction.disks import DiskBoard
 from kubeletx.pods.manager import PodManager
 from kubeletx.pods.roles import all_units
 from kubeletx.pods.services import PodServices
+from kubeletx.pods.volume_use import VolumeBoard
 from kubeletx.pods.worker import PodWorker
 from kubeletx.runtimes.images.stores import ImageStores
 from kubeletx.runtimes.usage import UsageBoard
-from kubeletx.server.figures import Figures, PodFigures, UnitFigures
+from kubeletx.server.figures import Figures, PodFigures, UnitFigures, VolumeFigures
 from kubeletx.volumes.preparer import Blocking
 
 log = structlog.get_logger(__name__)
@@ -45,7 +46,7 @@ class _Kernel(msgspec.Struct, frozen=True, kw_only=True):
     """What the kernel says of one pod. `units`: by id."""
 
     units: dict[str, CgroupUsage] = {}
-    interfaces: tuple[Interface, ...] = ()
+    interfaces: tuple[InterfaceStats, ...] = ()
     logs: dict[str, int] = {}
 
 
@@ -75,6 +76,7 @@ class FigureBackend:
         cgroups: PodCgroupManager | None,
         trees: CgroupTrees,
         disks: DiskBoard,
+        volumes: VolumeBoard,
         blocking: Blocking,
         clock: Clock,
     ) -> None:
@@ -88,6 +90,7 @@ class FigureBackend:
         self._cgroups = cgroups
         self._trees = trees
         self._disks = disks
+        self._volumes = volumes
         self._blocking = blocking
         self._clock = clock
         self._image_mount: str | None = None
@@ -117,7 +120,7 @@ class FigureBackend:
                 by_pod.get(worker.uid, ()),
                 kernel.get(worker.uid, _Kernel()),
                 status,
-                self._disks.figures.get(worker.uid),
+                volume_figures(self._disks, self._volumes, worker.uid),
             )
             for worker in workers
             if (status := self._services.board.statuses.get(worker.uid)) is not None
@@ -178,6 +181,17 @@ class FigureBackend:
             return ""
 
 
+def volume_figures(disks: DiskBoard, volumes: VolumeBoard, uid: PodUid) -> dict[str, VolumeFigures]:
+    """The volumes of one pod that were measured."""
+    disk = disks.figures.get(uid)
+    local = disk.told if disk is not None else {}
+    counted = disk.volumes if disk is not None else {}
+    return {
+        name: VolumeFigures(at=one.at, fs=one.fs, use=one.use, claim=one.claim, on_node_disk=name in counted)
+        for name, one in (*local.items(), *volumes.figures.get(uid, {}).items())
+    }
+
+
 def _running(worker: PodWorker) -> list[UnitSummary]:
     """The newest unit of each name, if it lives."""
     snapshot = worker.facts.snapshot
@@ -192,7 +206,7 @@ def _pod(
     measured: tuple[UnitStats, ...],
     kernel: _Kernel,
     status: PodStatus,
-    disk: PodDisk | None,
+    volumes: dict[str, VolumeFigures],
 ) -> PodFigures:
     pod = worker.desired.pod
     stats = {unit.id: unit for unit in measured}
@@ -211,8 +225,8 @@ def _pod(
         started_at=status.start_time.timestamp() if status.start_time is not None else 0.0,
         units=units,
         is_whole={unit.id for unit in awake} <= {unit.id for unit in units},
-        interfaces=kernel.interfaces,
-        volumes=disk.volumes if disk is not None else {},
+        interfaces=kernel.interfaces or next((one.interfaces for one in measured if one.interfaces), ()),
+        volumes=volumes,
     )
 
 
@@ -265,7 +279,7 @@ def _look_at(trees: CgroupTrees, wanted: _Wanted) -> _Kernel:
     if not wanted.cgroup:
         return _Kernel(logs=logs)
     units: dict[str, CgroupUsage] = {}
-    interfaces: tuple[Interface, ...] = ()
+    interfaces: tuple[InterfaceStats, ...] = ()
     for child in children(trees, wanted.cgroup):
         path = f"{wanted.cgroup}/{child}"
         for unit_id in wanted.units:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from kubeletx.api import NotFound, UnitSummary
 from kubeletx.pods.environment import NodeContext, log_path
@@ -29,7 +29,7 @@ class PodLogs:
         path = self._context.log_directory(worker.desired.pod) / log_path(container, attempt)
         since = options.since_at
         if since is None and options.since_seconds is not None:
-            since = self._services.clock.now() - timedelta(seconds=options.since_seconds)
+            since = _ago(self._services.clock.now(), options.since_seconds)
 
         def is_running() -> bool:
             now = newest(worker.facts, container)
@@ -76,3 +76,11 @@ class PodLogs:
         snapshot = worker.facts.snapshot
         older = snapshot.units_named(container)[1:] if snapshot is not None else ()
         return max((one.attempt for one in older), default=unit.attempt - 1), None
+
+
+def _ago(now: datetime, seconds: float) -> datetime | None:
+    """None: before all times."""
+    try:
+        return now - timedelta(seconds=seconds)
+    except OverflowError:
+        return None

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from kubeletx.api import SandboxState
+from kubeletx.apiserver.rotation import CertificateRotation
 from kubeletx.pods.counters import Counters, Durations, static
 from kubeletx.pods.manager import PodManager
 from kubeletx.pods.probes.outcome import Result
 from kubeletx.pods.unit_probes import UnitProbes
+from kubeletx.pods.volume_use import VolumeBoard
 from kubeletx.runtimes.calls import BUCKETS, CallCount
+from kubeletx.runtimes.images.providers import CredentialProviders
 from kubeletx.runtimes.registry import RuntimeRegistry
-from kubeletx.server.views import CountView, HistogramView, MetricsView, OperationView, ProbeCount
+from kubeletx.server.views import (
+    ClaimView,
+    CountView,
+    HistogramView,
+    MetricsView,
+    OperationView,
+    ProbeCount,
+    ProviderMetrics,
+)
 
 COUNTERS = (
     "started_pods",
@@ -24,8 +38,39 @@ RESULTS = {Result.SUCCESS: "successful", Result.WARNING: "successful", Result.FA
 DURATIONS = ("pod_start", "pod_worker", "pod_worker_start", "image_pull")
 
 
+class SecretFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What renews certificates (None: nobody does) and what gives registry credentials."""
+
+    providers: CredentialProviders
+    client: CertificateRotation | None = None
+    server: CertificateRotation | None = None
+
+    def certificates(self) -> dict[str, float]:
+        """By the kubelet's names. Those of its counters do not end in ``_total``."""
+        found: dict[str, float] = {}
+        for rotation, ttl, errors in (
+            (
+                self.client,
+                "certificate_manager_client_ttl_seconds",
+                "certificate_manager_client_expiration_renew_errors",
+            ),
+            (self.server, "certificate_manager_server_ttl_seconds", "server_expiration_renew_errors"),
+        ):
+            if rotation is not None:
+                seconds = rotation.ttl_seconds
+                found[f"kubelet_{ttl}"] = math.inf if seconds is None else math.trunc(seconds)
+                found[f"kubelet_{errors}"] = rotation.errors
+        return found
+
+
 def metrics_view(
-    node_name: str, registry: RuntimeRegistry, manager: PodManager, counters: Counters, probes: UnitProbes
+    node_name: str,
+    registry: RuntimeRegistry,
+    manager: PodManager,
+    counters: Counters,
+    probes: UnitProbes,
+    volumes: VolumeBoard,
+    secrets: SecretFigures,
 ) -> MetricsView:
     """What was counted since the start, and what there is now by the last look."""
     states: Counter[str] = Counter()
@@ -44,6 +89,8 @@ def metrics_view(
     }
     durations["kubelet_pleg_relist_duration_seconds"] = _sum(h.relists for h in handles)
     durations["kubelet_pleg_relist_interval_seconds"] = _sum(h.relist_intervals for h in handles)
+    if secrets.server is not None:
+        durations["kubelet_certificate_manager_server_rotation_seconds"] = _histogram(secrets.server.lives)
     return MetricsView(
         node_name=node_name,
         running_pods=running,
@@ -62,10 +109,17 @@ def metrics_view(
         ),
         runtimes_ready={handle.name: handle.state.ready for handle in handles},
         pods_by_runtime=dict(by_runtime),
-        counters={f"kubelet_{name}_total": getattr(counters, name) for name in COUNTERS},
+        counters={f"kubelet_{name}_total": getattr(counters, name) for name in COUNTERS}
+        | secrets.certificates(),
         counts=tuple(_counts(counters)),
         durations=durations,
         probes=tuple(_probes(manager, probes)),
+        claims=tuple(_claims(manager, volumes)),
+        providers=tuple(
+            ProviderMetrics(name=name, errors=count.errors, durations=_sum([count]))
+            for name, count in secrets.providers.counts.items()
+        ),
+        provider_digest=secrets.providers.digest,
     )
 
 
@@ -90,16 +144,45 @@ def _probes(manager: PodManager, probes: UnitProbes) -> Iterator[ProbeCount]:
             )
 
 
+def _claims(manager: PodManager, volumes: VolumeBoard) -> Iterator[ClaimView]:
+    """Each claim once, however many pods use it."""
+    found = {}
+    for uid, uses in volumes.figures.items():
+        worker = manager.workers.get(uid)
+        if worker is not None:
+            found.update({(worker.desired.pod.namespace, use.claim): use.fs for use in uses.values()})
+    for (namespace, claim), fs in sorted(found.items()):
+        if claim:
+            yield ClaimView(
+                namespace=namespace,
+                claim=claim,
+                capacity_bytes=fs.capacity_bytes,
+                available_bytes=fs.available_bytes,
+                used_bytes=fs.used_bytes,
+                inodes=fs.inodes,
+                inodes_free=fs.inodes_free,
+                inodes_used=fs.inodes - fs.inodes_free,
+            )
+
+
 def _counts(counters: Counters) -> Iterator[CountView]:
     for kind, number in counters.started_containers.items():
         yield CountView(name="kubelet_started_containers", labels={"container_type": kind}, value=number)
     for (kind, reason), number in counters.started_containers_errors.items():
         labels = {"container_type": kind, "code": reason}
         yield CountView(name="kubelet_started_containers_errors", labels=labels, value=number)
+    for (kind, code, reason), number in counters.terminated_containers.items():
+        labels = {"container_type": kind, "exit_code": str(code), "reason": reason}
+        yield CountView(name="kubelet_terminated_containers", labels=labels, value=number)
     for label, number in counters.restarted_pods.items():
         yield CountView(name="kubelet_restarted_pods", labels={"static": label}, value=number)
     for reason, number in counters.admission_rejections.items():
         yield CountView(name="kubelet_admission_rejections", labels={"reason": reason}, value=number)
+    for resource, number in counters.preemptions.items():
+        yield CountView(name="kubelet_preemptions", labels={"preemption_signal": resource}, value=number)
+    for subresource, number in counters.websocket_streams.items():
+        labels = {"subresource": subresource}
+        yield CountView(name="kubelet_websocket_streaming_requests", labels=labels, value=number)
 
 
 def _histogram(durations: Durations) -> HistogramView:

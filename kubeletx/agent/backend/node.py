@@ -161,6 +161,7 @@ class NodeBackend:
             RuntimeReport(
                 facts=RuntimeFacts(name=h.name, workload_type=h.workload_type, state=h.state),
                 version=h.last_version,
+                traits=h.traits,
             )
             for h in self._registry.handles()
         ]

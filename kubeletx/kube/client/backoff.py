@@ -23,16 +23,17 @@ class Backoff:
         """Seconds. `draw`: where jitter comes from."""
         self._first, self._cap, self._forget = first, cap, forget
         self._delay = 0.0
-        self._failed_at = float("-inf")
+        self._due_at = float("-inf")
         self._random = draw or random.Random()
 
     def next(self, now: float, *, at_least: float = 0.0) -> float:
         """Something failed at the monotonic time `now`: seconds until the next try."""
-        if now - self._failed_at > self._forget:
+        if now - self._due_at > self._forget:
             self._delay = 0.0
         self._delay = min(self._cap, self._delay * 2 or self._first)
-        self._failed_at = now
-        return max(at_least, self._delay * (1 + self._random.random()))
+        seconds = max(at_least, self._delay * (1 + self._random.random()))
+        self._due_at = now + seconds  # a long wait is no quiet time
+        return seconds
 
     def reset(self) -> None:
         """It worked."""

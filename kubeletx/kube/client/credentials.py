@@ -2,7 +2,8 @@
 
 Certificates and tokens are replaced while the agent runs (rotation, projected tokens), so files are looked at again
 every few seconds and after a refusal. A new certificate makes a new TLS context, and with it new connections; those
-that are open go on. Keys that came as data are handed to OpenSSL through a file in memory, never on a disk.
+that are open go on. Files that are gone, empty or half written change nothing: what was read last may still be good.
+Keys that came as data are handed to OpenSSL through a file in memory, never on a disk.
 """
 
 from __future__ import annotations
@@ -14,16 +15,22 @@ from datetime import datetime
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from kubeletx.api import Clock, InvalidConfig, PermissionDenied
 
 from ..meta import ApiStruct
 from .access import ClusterAccess, ExecCredential
 
+log = structlog.get_logger(__name__)
+
 LOOK_AGAIN_SECONDS = 10.0
 EXEC_SECONDS = 60.0
 EARLY_SECONDS = 30.0
 """A credential is asked for anew so long before it ends."""
+
+
+_Stamp = tuple[int, int, int] | None
 
 
 class _ExecStatus(ApiStruct, frozen=True, kw_only=True):
@@ -44,11 +51,12 @@ class Credentials:
         self._access = access
         self._clock = clock
         self._looked_at = float("-inf")
-        self._stamps: tuple[tuple[int, int] | None, ...] = ()
+        self._stamps: tuple[_Stamp, ...] = ()
         self._tls: ssl.SSLContext | None = None
         self._token = access.token
+        self._problem = ""
         self._exec_until: datetime | None = None
-        self._has_run = False
+        self._ran_at = float("-inf")
         self._given: tuple[bytes, bytes] | None = None
         self._alone = asyncio.Lock()
 
@@ -63,14 +71,13 @@ class Credentials:
             self._looked_at = now
             stamps = tuple(_stamp(path) for path in self._files())
             if stamps != self._stamps or self._tls is None:
-                self._load()
+                self._load_again()
                 self._stamps = stamps
 
     def forget(self) -> None:
-        """They were refused: look again before the next request."""
+        """They were refused: look again before the next request. Files that are the same need not be read again."""
         self._looked_at = float("-inf")
-        self._stamps = ()
-        self._has_run = False
+        self._ran_at = float("-inf")
 
     @property
     def tls(self) -> ssl.SSLContext | None:
@@ -90,18 +97,33 @@ class Credentials:
             if isinstance(one, Path)
         ]
 
+    def _load_again(self) -> None:
+        try:
+            self._load()
+        except InvalidConfig as error:
+            if self._tls is None:
+                raise
+            if str(error) != self._problem:
+                log.warning("Keeps the credentials; the new ones cannot be used", err=str(error))
+            self._problem = str(error)
+        else:
+            self._problem = ""
+
     def _load(self) -> None:
-        access = self._access
+        access, token = self._access, self._token
         if access.token_file is not None:
-            self._token = _read(access.token_file).decode().strip()
+            token = _read_token(access.token_file)
         certificate: Path | bytes | None = access.certificate
         key: Path | bytes | None = access.key
         if self._given is not None:
             certificate, key = self._given
         self._tls = make_context(access, certificate, key)
+        self._token = token
 
     def _is_exec_due(self) -> bool:
-        if not self._has_run:
+        if self._clock.monotonic() - self._ran_at < LOOK_AGAIN_SECONDS:
+            return False  # by a clock that is wrong every answer may be over at once
+        if self._ran_at == float("-inf"):
             return True
         until = self._exec_until
         return until is not None and (until - self._clock.now()).total_seconds() < EARLY_SECONDS
@@ -157,7 +179,7 @@ class Credentials:
                 self._given, self._tls = given, None
                 self._looked_at = float("-inf")
         self._exec_until = status.expiration_timestamp
-        self._has_run = True
+        self._ran_at = self._clock.monotonic()
 
 
 def make_context(
@@ -210,12 +232,12 @@ class _file_of:
             os.close(self._descriptor)
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def _stamp(path: Path) -> _Stamp:
     try:
         found = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _read(path: Path) -> bytes:
@@ -223,6 +245,16 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise _missing(path) from error
+
+
+def _read_token(path: Path) -> str:
+    try:
+        token = _read(path).decode("ascii").strip()
+    except UnicodeDecodeError:
+        token = ""
+    if not token or "\n" in token:
+        raise InvalidConfig(obj=str(path), field="", problem="holds no token", fix="write one line into it")
+    return token
 
 
 def _missing(path: Path) -> InvalidConfig:

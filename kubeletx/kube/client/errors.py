@@ -30,6 +30,8 @@ from ..meta import ApiStruct
 
 _TOO_LARGE = "ResourceVersionTooLarge"
 _MAX_TEXT = 500
+LONGEST_RETRY_SECONDS = 300.0
+"""Nobody is left alone for longer, whatever a server or a proxy before it says."""
 
 
 class Expired(Conflict):
@@ -109,6 +111,7 @@ def error_of(code: int, status: Status, what: str, *, retry_after: str = "") -> 
 
 
 def _seconds(header: str, details: StatusDetails) -> float:
-    if header.isdigit():
-        return float(header)
-    return float(details.retry_after_seconds or 1)
+    wanted = (
+        float(header) if header.isascii() and header.isdigit() else float(details.retry_after_seconds or 1)
+    )
+    return min(wanted, LONGEST_RETRY_SECONDS)

@@ -7,7 +7,8 @@
 
 - The sink hears of every object that appears, changes and goes; after an interruption it gets the whole set once more
   and works out itself what went meanwhile. It never sees half a list.
-- Bookmarks move the version on while nothing happens, so that the next watch starts where the server still remembers.
+- Bookmarks move the version on while nothing happens, so that the next watch starts where the server still remembers. When
+  they stay away, the server has gone without a word.
 - A watch that breaks in the middle of a line loses nothing: the version counts for whole events only.
 - A server that was set back to an older state has never had our version: the whole set is listed anew.
 - One object that cannot be decoded is named to the sink and does not stop the others.
@@ -26,7 +27,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 import structlog
 
-from kubeletx.api import Clock, KubeletxError, Unavailable
+from kubeletx.api import Clock, KubeletxError, TimedOut, Unavailable
 
 from ..meta import ApiStruct, ListMeta, ObjectMeta
 from .backoff import Backoff
@@ -45,6 +46,12 @@ BREATH = 50
 WATCH_SECONDS = (300, 600)
 """The server ends a watch after a time drawn from here, so that nodes do not come back all at once."""
 SHORT_SECONDS = 1.0
+LATE_SECONDS = 30.0
+"""So long after its time a watch has still not ended: nobody is there any more, whatever the connection says."""
+SILENT_SECONDS = 200.0
+"""A server that sent bookmarks, one a minute (apiserver, storage/cacher), and says nothing for so long has gone."""
+LIST_SECONDS = 300.0
+"""For a list as long as pieces of it come."""
 MAX_LINE_BYTES = 32 << 20
 
 
@@ -115,6 +122,7 @@ class Reflector(Generic[T]):
         self._backoff = Backoff(draw=self._random)
         self._version = ""
         self._problem = ""
+        self._is_bookmarked = False
         self._listed_at = float("-inf")
         self.synced = asyncio.Event()
 
@@ -129,14 +137,15 @@ class Reflector(Generic[T]):
         while True:
             try:
                 await self._list(wanted)
+                wanted = self._version
                 while True:
                     await self._watch()
             except Expired as error:
                 log.info("Lists anew", resource=self._what, err=str(error))
-                wanted = ""
-                if self._problem or self._clock.monotonic() - self._listed_at < SHORT_SECONDS:  # do not spin
+                is_again = not wanted or self._clock.monotonic() - self._listed_at < SHORT_SECONDS
+                wanted, self._problem = "", str(error)
+                if is_again:  # do not spin
                     await self._client.pause(self._backoff.next(self._clock.monotonic()))
-                self._problem = str(error)
             except KubeletxError as error:
                 wanted = self._version or "0"
                 await self._wait(error)
@@ -172,7 +181,8 @@ class Reflector(Generic[T]):
         if paged:
             params["limit"] = str(PAGE)
         while True:
-            page = await self._client.get(self._path, _Page, params=params)
+            body = await self._client.request("GET", self._path, params=params, longest_seconds=LIST_SECONDS)
+            page = decode(body, _Page, self._path)
             for number, raw in enumerate(page.items or ()):
                 if number % BREATH == BREATH - 1:
                     await asyncio.sleep(0)
@@ -189,22 +199,40 @@ class Reflector(Generic[T]):
 
     async def _watch(self) -> None:
         """One watch, to its end. Raises what made it fail."""
+        seconds = self._random.randint(*WATCH_SECONDS)
         params = {
             **self._query,
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": self._version,
-            "timeoutSeconds": str(self._random.randint(*WATCH_SECONDS)),
+            "timeoutSeconds": str(seconds),
         }
-        began, seen = self._clock.monotonic(), 0
-        async with self._client.stream(self._path, params=params) as content:
-            async for line in _lines(content.iter_any()):
-                self._take(decode(line, _Event, self._what))
-                seen += 1
+        began = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(seconds + LATE_SECONDS) as deadline:
+                seen = await self._follow(params, deadline)
+        except TimeoutError as error:
+            self._is_bookmarked = False  # perhaps the next server sends none; that is its right
+            raise TimedOut(f"the watch of {self._what} is silent and does not end") from error
         if seen:
             self._backoff.reset()
         elif self._clock.monotonic() - began < SHORT_SECONDS:
             raise Unavailable(f"the watch of {self._what} ended at once, without an event")
+
+    async def _follow(self, params: dict[str, str], deadline: asyncio.Timeout) -> int:
+        """How many events came."""
+        loop, end, seen = asyncio.get_running_loop(), deadline.when() or 0.0, 0
+        async with self._client.stream(self._path, params=params) as content:
+            if self._is_bookmarked:
+                deadline.reschedule(min(end, loop.time() + SILENT_SECONDS))
+            async for line in _lines(content.iter_any()):
+                event = decode(line, _Event, self._what)
+                self._take(event)
+                seen += 1
+                self._is_bookmarked |= event.type == "BOOKMARK"
+                if self._is_bookmarked:
+                    deadline.reschedule(min(end, loop.time() + SILENT_SECONDS))
+        return seen
 
     def _take(self, event: _Event) -> None:
         if event.type == "ERROR":

@@ -8,33 +8,27 @@ has a deadline; what it left undone is unknown then (TimedOut).
 from __future__ import annotations
 
 import asyncio
+import copy
 import enum
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-import structlog
 
 from kubeletx.api import Clock, InvalidConfig, PermissionDenied, TimedOut, Unavailable
 
 from .access import ClusterAccess
 from .buffers import shrink
-from .credentials import Credentials
+from .connections import Connections
 from .errors import error_of, parse_status
 
 if TYPE_CHECKING:
     import aiohttp
 
-log = structlog.get_logger(__name__)
-
 T = TypeVar("T")
 
 REQUEST_SECONDS = 30.0
-CONNECT_SECONDS = 10.0
-_IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 20, 5, 3
-"""A peer that went away without a word is noticed after 35 seconds of silence."""
 
 Throttle = Callable[[], Awaitable[None]]
 
@@ -59,25 +53,44 @@ class KubeClient:
         throttle: Throttle | None = None,
     ) -> None:
         """`throttle`: awaited before each request but watches; None: no limit."""
-        self.access = access
         self._clock = clock
-        self._credentials = Credentials(access, clock)
-        self._user_agent = user_agent
+        self._connections = Connections(access, clock, user_agent)
         self._throttle = throttle
-        self._session: aiohttp.ClientSession | None = None
-        self._back = asyncio.Event()
-        self.problem = ""
+
+    @property
+    def access(self) -> ClusterAccess:
+        """What it was made with."""
+        return self._connections.access
+
+    @property
+    def problem(self) -> str:
         """Why the server does not answer; empty while it does. Who reports failures keeps quiet meanwhile."""
+        return self._connections.problem
+
+    def lane(self, throttle: Throttle | None) -> KubeClient:
+        """A client on the same connections with a limit of its own, so that its requests do not wait for others.
+
+        Only the first one is closed.
+        """
+        beside = copy.copy(self)
+        beside._throttle = throttle
+        return beside
 
     async def close(self) -> None:
         """Close all connections; streams that are open end."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._connections.close()
+
+    async def reconnect(self) -> None:
+        """Close all connections, so that the next request makes a new one: for a peer that says nothing and stays.
+
+        Streams that are open end with Unavailable; requests under way do so too, or at their deadlines.
+        """
+        await self._connections.give_up()
 
     async def pause(self, seconds: float) -> None:
         """Wait before the next try; no longer once a server that was lost has answered somebody else."""
-        waits = [asyncio.create_task(self._clock.sleep(seconds)), asyncio.create_task(self._back.wait())]
+        back = self._connections.back
+        waits = [asyncio.create_task(self._clock.sleep(seconds)), asyncio.create_task(back.wait())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -119,17 +132,23 @@ class KubeClient:
         body: bytes | None = None,
         content_type: str = "application/json",
         seconds: float = REQUEST_SECONDS,
+        longest_seconds: float = 0.0,
     ) -> bytes:
-        """The body of a success. `path` as `Resource.path` makes it."""
+        """The body of a success. `path` as `Resource.path` makes it.
+
+        `seconds`: for all of it; with `longest_seconds`, which is for all of it then, for each piece.
+        """
         if self._throttle is not None:
             await self._throttle()
         headers = {} if body is None else {"Content-Type": content_type}
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(seconds) as deadline:
                 async with self._send(method, path, params, body, headers) as response:
-                    return await response.read()
+                    if not longest_seconds:
+                        return await response.read()
+                    return await _piece_by_piece(response, deadline, seconds, longest_seconds)
         except TimeoutError as error:
-            self._heard(f"no answer within {seconds:g} s")
+            self._connections.heard(f"no answer within {seconds:g} s")
             raise TimedOut(f"{method} {path}: no answer within {seconds:g} s") from error
 
     @asynccontextmanager
@@ -137,10 +156,22 @@ class KubeClient:
         self, path: str, *, params: Mapping[str, str] | None = None
     ) -> AsyncIterator[aiohttp.StreamReader]:
         """The body as it comes, without a deadline but for the first answer."""
-        async with self._send("GET", path, params, None, {}, first_seconds=REQUEST_SECONDS) as response:
-            if response.connection is not None:  # None: the whole answer is here already
-                shrink(response.connection.transport)
-            yield response.content
+        until_given_up = asyncio.timeout(None)
+        try:
+            async with (
+                until_given_up,
+                self._send("GET", path, params, None, {}, first_seconds=REQUEST_SECONDS) as response,
+            ):
+                self._connections.streams.add(until_given_up)
+                if response.connection is not None:  # None: the whole answer is here already
+                    shrink(response.connection.transport)
+                yield response.content
+        except TimeoutError as error:
+            if not until_given_up.expired():
+                raise
+            raise Unavailable(f"GET {path}: the connection was given up") from error
+        finally:
+            self._connections.streams.discard(until_given_up)
 
     @asynccontextmanager
     async def _send(
@@ -156,69 +187,56 @@ class KubeClient:
         import aiohttp
 
         what = f"{method} {path}"
+        credentials = self._connections.credentials
         try:
-            await self._credentials.refresh()
-            session = self._session_now()
+            await credentials.refresh()
+            session = self._connections.session()
             async with asyncio.timeout(first_seconds):
                 response = await session.request(
                     method,
                     self.access.server + path,
                     params=params,
                     data=body,
-                    headers={**headers, **self._credentials.headers},
-                    ssl=self._credentials.tls or True,
+                    headers={**headers, **credentials.headers},
+                    ssl=credentials.tls or True,
                     server_hostname=self.access.tls_server_name or None,
                     proxy=self.access.proxy_url or None,
                     allow_redirects=False,
                 )
-            self._heard("")
+            self._connections.heard("")
             async with response:
                 if not 200 <= response.status < 300:
                     status = parse_status(await response.read())
                     if response.status == 401:
-                        self._credentials.forget()
+                        credentials.forget()
                     raise error_of(
                         response.status, status, what, retry_after=response.headers.get("Retry-After", "")
                     )
                 yield response
         except InvalidConfig as error:  # a file that is being replaced; the next request looks again
-            self._credentials.forget()
+            credentials.forget()
             raise PermissionDenied(f"{what}: {error}") from error
         except (
             TimeoutError
         ) as error:  # of connecting, or of the first answer; the caller's comes as a cancellation
-            self._heard("no answer in time")
+            self._connections.heard("no answer in time")
             raise TimedOut(f"{what}: no answer in time") from error
         except (aiohttp.ClientError, OSError) as error:
             words = words_of(error)
-            self._heard(words)
+            self._connections.heard(words)
             raise Unavailable(f"{what}: {words}") from error
 
-    def _heard(self, problem: str) -> None:
-        """One line when the server is lost, one when it is there again."""
-        if problem and not self.problem:
-            log.warning("Lost the API server", server=self.access.server, err=problem)
-        elif self.problem and not problem:
-            log.info("Reached the API server again", server=self.access.server)
-            self._back.set()
-            self._back = asyncio.Event()
-        self.problem = problem
 
-    def _session_now(self) -> aiohttp.ClientSession:
-        import aiohttp
-
-        if self._session is None or self._session.closed:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=0, keepalive_timeout=60.0, socket_factory=_socket, enable_cleanup_closed=False
-                ),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
-                headers={"User-Agent": self._user_agent, "Accept": "application/json"},
-                auto_decompress=True,
-                read_bufsize=1 << 18,
-                skip_auto_headers=("Content-Type",),
-            )
-        return self._session
+async def _piece_by_piece(
+    response: aiohttp.ClientResponse, deadline: asyncio.Timeout, seconds: float, longest_seconds: float
+) -> bytes:
+    """The body, of which each piece may take so long: a large list on a slow line is no server that hangs."""
+    loop = asyncio.get_running_loop()
+    pieces, end = [], loop.time() + longest_seconds
+    async for piece in response.content.iter_any():
+        pieces.append(piece)
+        deadline.reschedule(min(loop.time() + seconds, end))
+    return b"".join(pieces)
 
 
 def decode(body: bytes, type_: type[T], what: str) -> T:
@@ -242,17 +260,3 @@ def words_of(error: Exception) -> str:
         case aiohttp.ClientPayloadError():
             return "the answer broke off"
     return str(error) or type(error).__name__
-
-
-def _socket(info: Any) -> socket.socket:
-    """With keep-alive: a watch may be silent for minutes, and so may a peer that is gone."""
-    family, kind, protocol, _, _ = info
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _IDLE_SECONDS)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_SECONDS)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
-    made.setsockopt(
-        socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * (_IDLE_SECONDS + _PROBE_SECONDS * _PROBES)
-    )
-    return made

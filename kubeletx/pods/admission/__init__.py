@@ -1,7 +1,7 @@
 """Admission: whether a pod may run on this node, decided once, before it is bound."""
 
 from .chain import admit, admit_beside
-from .counter import NodeAdmission
+from .counter import NodeAdmission, Room
 from .door import Door
 from .node import AdmissionNode, Occupancy, Taken, occupancy_of, taken_by
 
@@ -10,6 +10,7 @@ __all__ = [
     "Door",
     "NodeAdmission",
     "Occupancy",
+    "Room",
     "Taken",
     "admit",
     "admit_beside",

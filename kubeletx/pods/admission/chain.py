@@ -1,7 +1,7 @@
 """`admit`: the admission chain in the kubelet's order (A1); the first refusal decides and is final (A2).
 
-    [pressure of the node] → our annotations → sysctls → operating system → groups → resource fit → placement → host ports → AppArmor → kernel features
-            → what the chosen runtime cannot do → [shutdown of the node]
+    [pressure of the node] → our annotations → sysctls → operating system → groups → resource fit → placement
+            → host ports → AppArmor → kernel features → what the chosen runtime cannot do → [shutdown of the node]
 
 The two in brackets are of the moment, not of the node: see `door`.
 
@@ -48,7 +48,12 @@ def admit(
 
 
 def admit_beside(
-    pod: Pod, node: AdmissionNode, occupancy: Occupancy, wanted: Taken | None, traits: Traits | None
+    pod: Pod,
+    node: AdmissionNode,
+    occupancy: Occupancy,
+    wanted: Taken | None,
+    traits: Traits | None,
+    handler: str = "",
 ) -> Rejection | None:
     """The same with the others' sum at hand. `wanted` None: the pod takes nothing of this node."""
     refusal = check_annotations(pod)
@@ -58,7 +63,12 @@ def admit_beside(
     refusal = refusal or check_placement(pod, node)
     if refusal is None and wanted is not None:
         refusal = check_host_ports(wanted.ports, occupancy.ports)
-    return refusal or check_apparmor(pod, node) or check_features(pod, node) or check_runtime(pod, traits)
+    return (
+        refusal
+        or check_apparmor(pod, node)
+        or check_features(pod, node)
+        or check_runtime(pod, traits, handler)
+    )
 
 
 def check_annotations(pod: Pod) -> Rejection | None:
@@ -67,9 +77,9 @@ def check_annotations(pod: Pod) -> Rejection | None:
     return Rejection(reason=Event.FAILED_VALIDATION, message=str(problems[0])) if problems else None
 
 
-def check_runtime(pod: Pod, traits: Traits | None) -> Rejection | None:
-    """The chosen runtime can do all that the pod needs."""
-    lacks = missing(pod, traits) if traits is not None else ()
+def check_runtime(pod: Pod, traits: Traits | None, handler: str = "") -> Rejection | None:
+    """The chosen runtime, by the handler of the pod's class, can do all that the pod needs."""
+    lacks = missing(pod, traits, handler) if traits is not None else ()
     if not lacks:
         return None
     return Rejection(

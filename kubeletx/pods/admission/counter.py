@@ -6,7 +6,11 @@ so that a pod costs the same to admit whether ten or five thousand run.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from kubeletx.api import PodUid, Traits
 from kubeletx.kube.core import Pod
@@ -16,7 +20,8 @@ from ..sources import API
 from .chain import admit_beside
 from .door import Door, check_pressure, check_shutdown
 from .node import AdmissionNode, Occupancy, Taken, taken_by
-from .resources import check_resources
+from .preemption import choose_victims, without
+from .resources import check_resources, shortages
 
 
 class HasTraits(Protocol):
@@ -28,16 +33,29 @@ class HasTraits(Protocol):
         ...
 
 
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """How a critical pod comes to its room: who has to go, for want of what, and who goes anyway."""
+
+    victims: tuple[PodUid, ...] = ()
+    resource: str
+    awaited: tuple[str, ...]
+    """namespace/name of all that the pod waits for."""
+
+
 class NodeAdmission:
     """Admits pods to one node and counts them until they are released (`services.Admission`)."""
 
     def __init__(self, node: AdmissionNode, door: Door | None = None) -> None:
         """`door`: what the node is short of now, and whether it is going down."""
         self._node = node
+        self._own_labels = node.labels
+        self._look: Callable[[], Awaitable[None]] | None = None
         self._door = door or Door()
         self._taken: dict[PodUid, Taken] = {}
         self._with_ports: dict[PodUid, Taken] = {}
         self._amounts: dict[str, int] = {}
+        self._reserved: set[PodUid] = set()
+        """Counted before others have left their room."""
 
     @property
     def occupancy(self) -> Occupancy:
@@ -45,19 +63,85 @@ class NodeAdmission:
         ports = tuple((port, taken.ref) for taken in self._with_ports.values() for port in taken.ports)
         return Occupancy(amounts=dict(self._amounts), pods=len(self._taken), ports=ports)
 
-    def admit(self, desired: DesiredPod, handle: HasTraits) -> Rejection | None:
+    @property
+    def labels(self) -> dict[str, str]:
+        """The Node's labels as they are known now."""
+        return self._node.labels
+
+    def follow(self, look: Callable[[], Awaitable[None]]) -> None:
+        """`look` asks the cluster for the Node and ends in `relabel`; it raises nothing."""
+        self._look = look
+
+    def relabel(self, labels: Mapping[str, str] | None) -> None:
+        """The Node's labels as the cluster has them, users' own among them; None: those that the agent gives."""
+        self._node = replace(self._node, labels=dict(self._own_labels if labels is None else labels))
+
+    async def refresh(self) -> None:
+        """Have the labels that the cluster has now: a pod may be heard of before the label it was placed by (A4)."""
+        if self._look is not None:
+            await self._look()
+
+    def admit(self, desired: DesiredPod, handle: HasTraits, handler: str = "") -> Rejection | None:
         """Admit and count the pod, or say why not. Asking again for a counted pod admits it again."""
-        pod, traits = desired.pod, handle.traits
-        if pod.uid in self._taken:
+        if desired.uid in self._reserved:
+            self.release(desired.uid)
+        if desired.uid in self._taken:
             return None
-        wanted = taken_by(pod, desired.source, traits)
-        is_here = wanted is not None
-        rejection = check_pressure(desired, self._door.pressure) if is_here else None
-        rejection = rejection or admit_beside(pod, self._node, self.occupancy, wanted, traits)
-        rejection = rejection or (check_shutdown(self._door) if is_here else None)
+        wanted = taken_by(desired.pod, desired.source, handle.traits)
+        rejection = self._check(desired, handle, handler, wanted, self.occupancy)
         if rejection is None and wanted is not None:
             self._count(wanted)
         return rejection
+
+    def make_room(
+        self,
+        desired: DesiredPod,
+        handle: HasTraits,
+        handler: str = "",
+        *,
+        leaves: Callable[[PodUid], bool],
+        may_leave: Callable[[PodUid], bool],
+    ) -> Room | None:
+        """Reserve room for a critical pod that was not admitted; None: it can have none, or lacks more than that.
+
+        `leaves`: whether a pod is at its end already, `may_leave`: whether it could be ended. Ask `admit` again
+        whenever one has left: the reservation holds until then.
+        """
+        wanted = taken_by(desired.pod, desired.source, handle.traits)
+        if wanted is None or not wanted.is_critical:
+            return None
+        now = self.occupancy
+        if self._check(desired, handle, handler, wanted, Occupancy(ports=now.ports)) is not None:
+            return None
+        short = list(shortages(wanted, self._node, now))
+        leaving = [one for uid, one in self._taken.items() if leaves(uid)]
+        missing = without({one.name: one.missing for one in short}, leaving)
+        staying = (one for uid, one in self._taken.items() if not leaves(uid) and may_leave(uid))
+        victims = choose_victims(missing, staying)
+        if victims is None or not short:
+            return None
+        self._count(wanted)
+        self._reserved.add(wanted.uid)
+        return Room(
+            victims=tuple(one.uid for one in victims),
+            resource=short[0].name,
+            awaited=tuple(one.ref for one in (*leaving, *victims)),
+        )
+
+    def _check(
+        self,
+        desired: DesiredPod,
+        handle: HasTraits,
+        handler: str,
+        wanted: Taken | None,
+        occupancy: Occupancy,
+    ) -> Rejection | None:
+        is_here = wanted is not None
+        rejection = check_pressure(desired, self._door.pressure) if is_here else None
+        rejection = rejection or admit_beside(
+            desired.pod, self._node, occupancy, wanted, handle.traits, handler
+        )
+        return rejection or (check_shutdown(self._door) if is_here else None)
 
     def restore(self, pod: Pod, handle: HasTraits | None = None, source: str = API) -> None:
         """Count a pod that runs already, whatever the sums say (A6). `handle` None: it is gone."""
@@ -83,6 +167,7 @@ class NodeAdmission:
 
     def release(self, uid: PodUid) -> None:
         """The pod takes nothing any more; unknown ones are ignored."""
+        self._reserved.discard(uid)
         self._with_ports.pop(uid, None)
         taken = self._taken.pop(uid, None)
         if taken is None:

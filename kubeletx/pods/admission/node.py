@@ -6,9 +6,11 @@ from collections.abc import Iterable
 
 from kubeletx.api import PodUid, Traits
 from kubeletx.kube.core import Pod
+from kubeletx.kube.qos import BEST_EFFORT, qos_class
 from kubeletx.kube.requests import effective_requests
 
 from ..facts import Fact
+from ..priority import is_critical
 from ..sources import API
 from .host_ports import HostPort, host_ports_of
 
@@ -43,6 +45,9 @@ class Taken(Fact, frozen=True, kw_only=True):
     ref: str
     amounts: dict[str, int] = {}
     ports: tuple[HostPort, ...] = ()
+    qos: str = BEST_EFFORT
+    is_critical: bool = False
+    """It never makes way for another one, and others do for it."""
 
 
 def taken_by(pod: Pod, source: str, traits: Traits | None) -> Taken | None:
@@ -61,7 +66,14 @@ def taken_by(pod: Pod, source: str, traits: Traits | None) -> Taken | None:
         for name, more in ((CPU, traits.cpu_overhead_millicores), (MEMORY, traits.memory_overhead_bytes)):
             if more:
                 amounts[name] = amounts.get(name, 0) + more
-    return Taken(uid=pod.uid, ref=pod.ref, amounts=amounts, ports=host_ports_of(pod))
+    return Taken(
+        uid=pod.uid,
+        ref=pod.ref,
+        amounts=amounts,
+        ports=host_ports_of(pod),
+        qos=qos_class(pod.spec),
+        is_critical=is_critical(pod, source),
+    )
 
 
 class Occupancy(Fact, frozen=True, kw_only=True):

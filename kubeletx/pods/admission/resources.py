@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 from ..facts import Rejection
 from .node import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, AdmissionNode, Occupancy, Taken
 
@@ -9,10 +12,30 @@ _FIRST = (CPU, MEMORY, EPHEMERAL_STORAGE)
 _NATIVE_DOMAIN = "kubernetes.io/"
 
 
+class Shortage(NamedTuple):
+    """One resource of which the node has too little left."""
+
+    name: str
+    requested: int
+    used: int
+    capacity: int
+
+    @property
+    def missing(self) -> int:
+        """By how much."""
+        return self.used + self.requested - self.capacity
+
+
 def check_resources(wanted: Taken, node: AdmissionNode, occupancy: Occupancy) -> Rejection | None:
+    """The first shortage decides."""
+    first = next(shortages(wanted, node, occupancy), None)
+    return _out_of(first) if first is not None else None
+
+
+def shortages(wanted: Taken, node: AdmissionNode, occupancy: Occupancy) -> Iterator[Shortage]:
     """Pods first, then cpu, memory, ephemeral-storage, then all other resources by name."""
     if occupancy.pods + 1 > node.max_pods:
-        return _out_of(PODS, 1, occupancy.pods, node.max_pods)
+        yield Shortage(PODS, 1, occupancy.pods, node.max_pods)
     others = sorted(set(wanted.amounts) - set(_FIRST))
     for name in (*_FIRST, *others):
         requested = wanted.amounts.get(name, 0)
@@ -20,8 +43,7 @@ def check_resources(wanted: Taken, node: AdmissionNode, occupancy: Occupancy) ->
             continue
         used, capacity = occupancy.amounts.get(name, 0), node.allocatable.get(name, 0)
         if used + requested > capacity:
-            return _out_of(name, requested, used, capacity)
-    return None
+            yield Shortage(name, requested, used, capacity)
 
 
 def _is_unlimited(name: str, node: AdmissionNode) -> bool:
@@ -34,9 +56,9 @@ def _is_extended(name: str) -> bool:
     return "/" in name and _NATIVE_DOMAIN not in name and not name.startswith("requests.")
 
 
-def _out_of(name: str, requested: int, used: int, capacity: int) -> Rejection:
+def _out_of(short: Shortage) -> Rejection:
     return Rejection(
-        reason=f"OutOf{name}",
-        message=f"Node didn't have enough resource: {name}, requested: {requested}, used: {used}, "
-        f"capacity: {capacity}",
+        reason=f"OutOf{short.name}",
+        message=f"Node didn't have enough resource: {short.name}, requested: {short.requested}, "
+        f"used: {short.used}, capacity: {short.capacity}",
     )

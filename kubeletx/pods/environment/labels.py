@@ -12,6 +12,7 @@ from kubeletx.api import RuntimeName, names
 from kubeletx.kube.core import Container, Pod, VirtualMachine
 from kubeletx.kube.hashes import container_hash
 
+from ..sizes import resized, resources_text
 from .node import NodeContext
 
 DEFAULT_GRACE_SECONDS = 30
@@ -28,8 +29,13 @@ def sandbox_annotations(
     pod: Pod, *, source: str, spec_hash: str, runtime_kind: str, workload_type: str
 ) -> dict[str, str]:
     """The pod's annotations, then what is needed to end the pod properly without any database."""
+    whole = resized(pod.spec.resources)
+    made_with = {}
+    if whole.limits or whole.requests or names.MADE_WITH_POD_RESOURCES in pod.metadata.annotations:
+        made_with[names.MADE_WITH_POD_RESOURCES] = resources_text(whole)
     return {
         **pod.metadata.annotations,
+        **made_with,
         names.POD_SOURCE: source,
         names.POD_SPEC_HASH: spec_hash,
         names.POD_GRACE_SECONDS: str(grace_seconds(pod)),

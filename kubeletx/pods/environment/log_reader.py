@@ -24,10 +24,8 @@ from .log_tail import tail_offset
 
 T = TypeVar("T")
 
-_HEADS: Final = re.compile(
-    rb"(?m)^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{1,9}(?:Z|[+-]\d\d:\d\d) std(?:out|err) F "
-)
-"""What stands before the text of a whole line."""
+_WHOLE: Final = re.compile(rb"(?m)^[-0-9T:.]{20,29}(?:Z|[+-]\d\d:\d\d) std(?:out|err) F (.*\n)")
+"""A line that is shown whole, and its text. A search that begins where the last match ended tries no other place."""
 _CHUNK: Final = 256 * 1024
 _STATE_SECONDS: Final = 1.0
 """While following: how often to ask whether the unit still runs, if its file does not change."""
@@ -85,9 +83,9 @@ class LogReader:
                 while not shown.full:
                     changed.clear()
                     running = is_running()
-                    data = await self._call(follower.read_more, options)
-                    if data:
-                        if text := shown.format(data):
+                    text = await self._call(_show_more, follower, shown, options)
+                    if text is not None:
+                        if text:
                             yield text
                     elif not running and await self._call(follower.is_at_end):
                         if not follower.found:
@@ -103,8 +101,11 @@ class LogReader:
     async def _read_file(self, path: Path, shown: _Output, options: LogOptions) -> AsyncIterator[bytes]:
         follower = _Follower(path)
         try:
-            while not shown.full and (data := await self._call(follower.read_more, options)):
-                if text := shown.format(data):
+            while not shown.full:
+                text = await self._call(_show_more, follower, shown, options)
+                if text is None:
+                    break
+                if text:
                     yield text
             if not follower.found:
                 raise _not_found(path)
@@ -118,6 +119,12 @@ class LogReader:
             return await self._blocking(function, *args)
         except OSError as err:
             raise Unavailable(f"cannot read log: {err.strerror} ({err.filename})") from err
+
+
+def _show_more(follower: _Follower, shown: _Output, options: LogOptions) -> bytes | None:
+    """What is shown of the lines that came since the last call, perhaps nothing; None: there are none yet."""
+    data = follower.read_more(options)
+    return shown.format(data) if data else None
 
 
 class _Follower:
@@ -143,9 +150,10 @@ class _Follower:
                 self._rest += b"\n"
             # The new file is read from its start, whatever the tail was.
             return self.read_more(LogOptions()) if self._open(LogOptions()) else b""
-        whole, newline, rest = (self._rest + data).rpartition(b"\n")
-        self._rest = rest
-        return whole + newline
+        data = self._rest + data
+        end = data.rfind(b"\n") + 1
+        self._rest = data[end:]
+        return data[:end]
 
     def is_at_end(self) -> bool:
         """Whether nothing more is to be read; another file in its place means there is."""
@@ -216,8 +224,8 @@ class _Output:
         """Without looking at each line: when all are shown whole. None: it cannot be done so."""
         if self._timestamps or self._stream is not None or self._since_ns or not data.endswith(b"\n"):
             return None
-        text, count = _HEADS.subn(b"", data)
-        return text if count == data.count(b"\n") else None
+        lines = _WHOLE.findall(data)
+        return b"".join(lines) if len(lines) == data.count(b"\n") else None
 
     def _piece(self, line: bytes) -> bytes:
         record = parse_line(line)

@@ -14,6 +14,7 @@ from kubeletx.kube.core import Container, Pod, ResourceRequirements, VirtualMach
 from kubeletx.kube.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, qos_class
 from kubeletx.kube.quantity import Quantity, parse, to_bytes, to_millicores
 from kubeletx.kube.requests import (
+    container_requests,
     effective_limits,
     effective_requests,
     enforceable_limits,
@@ -33,10 +34,12 @@ CRITICAL_PRIORITY: Final = 2_000_000_000
 
 
 def unit_resources(pod: Pod, container: Container | VirtualMachine, context: NodeContext) -> Resources:
-    """Limits of one container or machine."""
+    """Limits of one container or machine; those that a container has not are the pod's own."""
     needs = container.resources
-    cpu_request, cpu_limit = _request(needs, "cpu"), _limit(needs, "cpu")
-    memory_request, memory_limit = _request(needs, "memory"), _limit(needs, "memory")
+    cpu_request, memory_request = _request(needs, "cpu"), _request(needs, "memory")
+    cpu_limit, memory_limit = (
+        _limit(needs, name) or _limit(pod.spec.resources, name) for name in ("cpu", "memory")
+    )
     with_quota = bool(cpu_limit) and context.cpu_cfs_quota
     unified = {}
     if context.cgroup_version == 2 and not context.single_process_oom_kill:
@@ -115,13 +118,24 @@ def oom_score_adj(pod: Pod, container: Container | VirtualMachine, memory_capaci
         return GUARANTEED_OOM_SCORE
     if qos == BEST_EFFORT:
         return BEST_EFFORT_OOM_SCORE
-    request = _request(container.resources, "memory") or 0
+    share = _share_of_pod_memory(pod)
+    request = (_request(container.resources, "memory") or 0) + share
     if isinstance(container, Container) and is_sidecar(container) and _is_init(pod, container):
         # A sidecar must not die before the containers that it serves.
         regular = [_request(one.resources, "memory") or 0 for one in pod.spec.containers]
-        request = max(request, min(regular, default=0))
-    share = 1000 * request // memory_capacity_bytes if memory_capacity_bytes else 0
-    return max(1000 + GUARANTEED_OOM_SCORE, min(BEST_EFFORT_OOM_SCORE - 1, 1000 - share))
+        request = max(request, min(regular, default=0) + share)
+    part = 1000 * request // memory_capacity_bytes if memory_capacity_bytes else 0
+    return max(1000 + GUARANTEED_OOM_SCORE, min(BEST_EFFORT_OOM_SCORE - 1, 1000 - part))
+
+
+def _share_of_pod_memory(pod: Pod) -> int:
+    """What the pod as a whole requests beyond its containers, divided among them."""
+    whole = pod.spec.resources.requests.get("memory")
+    if whole is None:
+        return 0
+    containers = container_requests(pod.spec).get("memory")
+    left = to_bytes(whole) - (containers.value if containers is not None else 0)
+    return left // max(len(pod.spec.containers) + len(pod.spec.init_containers), 1)
 
 
 def is_node_critical(pod: Pod) -> bool:

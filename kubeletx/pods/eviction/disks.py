@@ -14,12 +14,14 @@ from typing import Final
 
 from kubeletx.api import Clock, PodUid
 from kubeletx.kube.core import Pod
+from kubeletx.node.host_usage import read_fs
 from kubeletx.volumes import layout
 from kubeletx.volumes.disk_usage import DiskUse, measure
 from kubeletx.volumes.preparer import Blocking
 
 from ..environment.node import NodeContext
 from ..facts import Fact
+from ..volume_use import VolumeUse
 from . import limits
 
 LOOK_SECONDS: Final = 10.0
@@ -32,11 +34,13 @@ _LOCAL: Final = (layout.EMPTY_DIR, layout.DOWNWARD_API, layout.PROJECTED, layout
 class PodDisk(Fact, frozen=True, kw_only=True):
     """`volumes`: those on the node's disk, by name. `logs`: by container. `other`: further files of the pod.
 
-    `at`: monotonic. `seconds`: what measuring took.
+    `at`: monotonic. `seconds`: what measuring took. `told`: all volumes below the pod's directory, those in memory
+    too, for statistics.
     """
 
     at: float
     volumes: Mapping[str, DiskUse] = {}
+    told: Mapping[str, VolumeUse] = {}
     logs: Mapping[str, DiskUse] = {}
     other: DiskUse = DiskUse()
     seconds: float = 0.0
@@ -81,7 +85,8 @@ class DiskBoard:
         for pod in pods:
             now = self._clock.monotonic()
             if self._is_due(pod, now, max_age_seconds):
-                self._figures[pod.uid] = await self._blocking(_measure, self._context, pod, now)
+                wall = self._clock.now().timestamp()
+                self._figures[pod.uid] = await self._blocking(_measure, self._context, pod, now, wall)
 
     def _is_due(self, pod: Pod, now: float, max_age_seconds: float | None) -> bool:
         known = self._figures.get(pod.uid)
@@ -93,21 +98,25 @@ class DiskBoard:
         return now - known.at >= max(period, LAZINESS * known.seconds)
 
 
-def _measure(context: NodeContext, pod: Pod, now: float) -> PodDisk:
+def _measure(context: NodeContext, pod: Pod, now: float, wall: float) -> PodDisk:
     began = time.perf_counter()
     root = context.root_dir
     device = _device(root)
-    volumes = {
-        path.name: measure(path)
-        for kind in _LOCAL
-        for path in _children(layout.volumes_dir(root, pod.uid) / f"kubernetes.io~{kind}")
-        if _device(path) == device  # else it is in memory
-    }
+    volumes: dict[str, DiskUse] = {}
+    told: dict[str, VolumeUse] = {}
+    for kind in _LOCAL:
+        for path in _children(layout.volumes_dir(root, pod.uid) / f"kubernetes.io~{kind}"):
+            use, fs = measure(path), read_fs(path)
+            if _device(path) == device:  # else it is in memory
+                volumes[path.name] = use
+            if fs is not None:
+                told[path.name] = VolumeUse(at=wall, fs=fs, use=use)
     logs = {path.name: measure(path) for path in _children(context.log_directory(pod))}
     own = context.pod_directory(pod.uid)
     return PodDisk(
         at=now,
         volumes=volumes,
+        told=told,
         logs=logs,
         other=measure(layout.hosts_path(root, pod.uid)) + measure(own / "containers"),
         seconds=time.perf_counter() - began,

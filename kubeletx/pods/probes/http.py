@@ -11,6 +11,9 @@ from ..http_get import GetFailed, HttpGet, get
 from ..ports import resolve_port
 from .outcome import Answer, Result
 
+_TIMED_OUT = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+"""The kubelet's words: people search events for them."""
+
 
 def request_of(action: HTTPGetAction, container: Container, pod_ip: str) -> HttpGet:
     """The request that the action means. Raises InvalidPod for a port that is not there."""
@@ -35,11 +38,12 @@ async def ask_http(
         async with asyncio.timeout(timeout_seconds):
             answer = await get(request)
     except TimeoutError:
-        return Answer(Result.FAILURE, f'Get "{request.url}": no answer within {timeout_seconds:g}s')
+        return Answer(Result.FAILURE, f'Get "{request.url}": {_TIMED_OUT}')
     except GetFailed as error:
         return Answer(Result.FAILURE, error.message)
     if 300 <= answer.status < 400:
-        return Answer(Result.WARNING, f"HTTP probe ended at a redirect to {answer.location!r}")
+        body = answer.body.decode("utf-8", "replace")
+        return Answer(Result.WARNING, f"Probe terminated redirects, Response body: {body}")
     if 200 <= answer.status < 300:
         return Answer(Result.SUCCESS)
     return Answer(Result.FAILURE, f"HTTP probe failed with statuscode: {answer.status}")

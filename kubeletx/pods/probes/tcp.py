@@ -7,7 +7,7 @@ import asyncio
 from kubeletx.api import InvalidPod
 from kubeletx.kube.core import Container, TCPSocketAction
 
-from ..http_get import authority, connect_text
+from ..http_get import authority, dial_text
 from ..ports import resolve_port
 from .outcome import Answer, Result
 
@@ -25,8 +25,8 @@ async def ask_tcp(
         async with asyncio.timeout(timeout_seconds):
             _, writer = await asyncio.open_connection(host, port)
     except TimeoutError:
-        return Answer(Result.FAILURE, f"connect to {authority(host, port)}: timed out")
+        return Answer(Result.FAILURE, f"dial tcp {authority(host, port)}: i/o timeout")
     except OSError as error:
-        return Answer(Result.FAILURE, f"connect to {authority(host, port)}: {connect_text(error)}")
+        return Answer(Result.FAILURE, dial_text(host, port, error))
     writer.transport.abort()
     return Answer(Result.SUCCESS)

@@ -167,7 +167,10 @@ class ProbeSet:
             case Result.FAILURE:
                 reason, text = Event.UNHEALTHY, f"{kind.value} probe failed: {answer.message}"
             case Result.UNKNOWN:
-                reason, text = Event.UNHEALTHY, f"{kind.value} probe errored: {answer.message}"
+                reason, text = (
+                    Event.UNHEALTHY,
+                    f"{kind.value} probe errored and resulted in unknown state: {answer.message}",
+                )
             case Result.WARNING:
                 reason, text = Event.PROBE_WARNING, f"{kind.value} probe warning: {answer.message}"
             case _:

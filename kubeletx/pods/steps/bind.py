@@ -10,8 +10,12 @@ from kubeletx.runtimes.bindings import Binding
 from kubeletx.runtimes.selection import Chosen, Rejected, Waits
 
 from .. import changes
+from ..admission.placement import NODE_AFFINITY
 from ..changes import Change
+from ..facts import Rejection
+from ..sources import API
 from .context import StepContext
+from .reject import reject
 
 log = structlog.get_logger(__name__)
 
@@ -27,13 +31,20 @@ async def bind(step: StepContext) -> Change:
                 step.warning(reason, message)
             return changes.waits(reason, message)
         case Rejected(reason=reason, message=message):
-            return _reject(step, reason, message)
-        case Chosen(runtime=name):
+            return reject(step, reason, message)
+        case Chosen(runtime=name, handler=handler):
             pass
     handle = step.services.registry.get(name)
-    rejection = step.services.admission.admit(step.desired, handle)
+    admission = step.services.admission
+    rejection = admission.admit(step.desired, handle, handler)
+    if rejection is not None and rejection.reason == NODE_AFFINITY and step.desired.source == API:
+        await admission.refresh()
+        rejection = admission.admit(step.desired, handle, handler)
     if rejection is not None:
-        return _reject(step, rejection.reason, rejection.message)
+        waits = step.services.preemption.make_room(step.worker, handle, handler)
+        if waits is not None:
+            return _wait_for_room(step, waits)
+        return reject(step, rejection.reason, rejection.message)
     now = step.now()
     try:
         await step.services.registry.bind(
@@ -49,7 +60,7 @@ async def bind(step: StepContext) -> Change:
             )
         )
     except KubeletxError as error:
-        step.services.admission.release(step.uid)
+        step.services.preemption.left(step.uid)
         waiting = step.facts.waiting
         if waiting is None or waiting.reason != BINDING_NOT_WRITTEN:
             log.warning("Failed to write the binding", pod=step.desired.ref, runtime=name, err=str(error))
@@ -59,11 +70,10 @@ async def bind(step: StepContext) -> Change:
     return changes.bound(name, now.wall)
 
 
-def _reject(step: StepContext, reason: str, message: str) -> Change:
-    log.info("Rejected pod", pod=step.desired.ref, pod_uid=step.uid, reason=reason, err=message)
-    step.warning(reason, message)
-    step.services.counters.admission_rejections[reason] += 1
-    return changes.rejected(reason, message)
+def _wait_for_room(step: StepContext, waits: Rejection) -> Change:
+    if step.facts.waiting is None or step.facts.waiting.message != waits.message:
+        log.info("Made room for a critical pod", pod=step.desired.ref, pod_uid=step.uid, err=waits.message)
+    return changes.waits(waits.reason, waits.message)
 
 
 async def unbind(step: StepContext) -> Change:
@@ -81,5 +91,5 @@ async def unbind(step: StepContext) -> Change:
         log.warning("Ended pod by force", pod=step.desired.ref, runtime=step.facts.runtime)
     else:
         await registry.unbind(step.uid)
-    step.services.admission.release(step.uid)
+    step.services.preemption.left(step.uid)
     return changes.unbound

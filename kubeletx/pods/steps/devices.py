@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import Conflict, KubeletxError, SupportsNics, SupportsResize, Unsupported
+from kubeletx.api import InvalidPod, KubeletxError, SupportsNics, SupportsResize, Unsupported
 from kubeletx.api.names import Event
 
 from .. import changes
@@ -13,8 +13,10 @@ from ..actions import AttachNic, DetachNic, ListNics, ResizeUnit
 from ..changes import Change
 from ..devices import sized_pod
 from ..environment.machine import build_nic
-from .context import StepContext, after_error, is_silence, level_of
+from ..resize import INFEASIBLE
+from .context import StepContext, after_error, level_of
 from .orders import amend
+from .resize import count, failed
 
 log = structlog.get_logger(__name__)
 
@@ -61,12 +63,8 @@ async def resize_unit(step: StepContext, action: ResizeUnit) -> Change:
         able: SupportsResize | None = handle.capability(SupportsResize)
         if able is None:
             raise Unsupported(f"runtime {handle.name} cannot resize its units")
-        refusal = step.services.admission.change(
-            sized_pod(step.desired, step.facts), handle, step.desired.source
-        )
-        if refusal is not None:
-            raise Conflict(refusal.message, reason=refusal.reason)
-        resources = step.services.specs.resources(step.desired, step.facts, action.name)
+        count(step, sized_pod(step.desired, step.facts))
+        resources = step.services.specs.resources(step.pod, step.facts, action.name)
         await handle.change("update_resources", lambda: able.update_resources(action.unit_id, resources))
         await amend(
             step.services,
@@ -75,12 +73,9 @@ async def resize_unit(step: StepContext, action: ResizeUnit) -> Change:
         )
         handle.note_unit(await handle.unit_status(action.unit_id))
     except KubeletxError as error:
-        if not is_silence(error):
-            text = f"Failed to resize {action.name}: {error}"
-            step.warning(Event.FAILED_RESIZE, text, container=action.name)
-        level_of(error, log)("Failed to resize", pod=step.desired.ref, err=str(error))
-        change = changes.resize_failed(action.name, error.reason or Event.FAILED_RESIZE, str(error))
-        return after_error(error, step.now(), change)
+        never = isinstance(error, (Unsupported, InvalidPod))
+        otherwise = INFEASIBLE if never else Event.FAILED_RESIZE
+        return failed(step, action.name, "machine", error, otherwise)
     step.normal(
         Event.MACHINE_RESIZED, f"Asked machine {action.name} to become {action.size}", container=action.name
     )

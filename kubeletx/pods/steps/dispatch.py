@@ -13,7 +13,7 @@ from .look import look
 from .orders import amend, read_orders, without_override
 from .post_start import run_post_start
 from .read_message import read_message
-from .resize import resize_container
+from .resize import resize_container, resize_pod
 from .sandbox import create_sandbox, remove_sandbox, stop_sandbox
 from .set_power import set_power
 from .start_unit import start_unit
@@ -59,6 +59,8 @@ async def carry_out(step: StepContext, action: act.Action) -> Change:
             return await resize_unit(step, action)
         case act.ResizeContainer():
             return await resize_container(step, action)
+        case act.ResizePod():
+            return await resize_pod(step, action)
         case act.RemoveUnit():
             return await remove_unit(step, action)
         case act.StopSandbox(sandbox_id=sandbox_id):

@@ -1,18 +1,25 @@
-"""Give a running container other resources: counted first, then the pod's cgroup, then the container's own."""
+"""Give a running container, or the pod as a whole, other resources: counted first, then the pod's cgroup, then the
+containers' own."""
 
 from __future__ import annotations
 
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import Conflict, KubeletxError, SupportsResize, Unsupported
-from kubeletx.api.names import Event
+from kubeletx.api import Conflict, KubeletxError, SupportsResize, SupportsStats, UnitId, Unsupported
+from kubeletx.api.names import POD_UID, Event
+from kubeletx.kube.core import Pod, ResourceRequirements
+from kubeletx.kube.quantity import to_bytes
 
 from .. import changes
-from ..actions import ResizeContainer
+from ..actions import ResizeContainer, ResizePod
 from ..changes import Change
+from ..facts import Failure
 from ..orders import Granted, Orders
-from ..resize import DEFERRED, INFEASIBLE, largest_pod
+from ..progress import newest
+from ..resize import DEFERRED, INFEASIBLE, granted, largest_pod
+from ..resize_pod import heirs, pod_granted, with_pod_granted
+from ..sizes import lowers_memory
 from .context import StepContext, after_error, is_silence, level_of
 from .orders import amend
 
@@ -22,37 +29,84 @@ log = structlog.get_logger(__name__)
 async def resize_container(step: StepContext, action: ResizeContainer) -> Change:
     """What does not fit now is asked again later; what was granted is written down after it was given."""
     try:
-        _count(step)
+        count(step, step.pod)
         await step.services.specs.limit_pod(largest_pod(step.pod, step.facts))
         if not action.restart:
-            await _update(step, action)
+            unit = newest(step.facts, action.name)
+            has = granted(unit, step.facts) if unit is not None else None
+            if lowers_memory(has, action.resources):
+                _check_use((await _used(step)).get(action.unit_id, 0), action.resources)
+            # Limits of the pod that it lives by change with the pod alone, which checks what is in use.
+            await _update(step, with_pod_granted(step.pod, step.facts), action.name, action.unit_id)
         await amend(step.services, step.worker, lambda orders: _with(orders, action))
-        if not action.restart:
-            await step.services.specs.limit_pod(step.pod)
+        if not action.restart:  # others that are still to shrink keep their room
+            await step.services.specs.limit_pod(largest_pod(step.pod, step.facts))
     except KubeletxError as error:
-        return _failed(step, action, error)
+        return failed(step, action.name, "container", error, Event.RESIZE_ERROR)
     if not action.restart:
         text = f"Resized container {action.name} in place"
         step.normal(Event.RESIZE_COMPLETED, text, container=action.name)
     return changes.resized(action.name)
 
 
-def _count(step: StepContext) -> None:
-    """Raises Conflict, with the reason of the pod's condition, when the node has no room for it."""
+async def resize_pod(step: StepContext, action: ResizePod) -> Change:
+    """The same for the pod, with the containers that live by its limits."""
+    specs = step.services.specs
+    try:
+        count(step, step.pod)
+        if lowers_memory(pod_granted(step.pod, step.facts), action.resources):
+            _check_use(sum((await _used(step)).values()), action.resources)
+        await specs.limit_pod(largest_pod(step.pod, step.facts))
+        for unit in heirs(step.pod, step.facts):
+            await _update(step, step.pod, unit.name, unit.id)
+        after = _given(step.facts.orders or Orders(), action)
+        await specs.limit_pod(largest_pod(step.pod, replace(step.facts, orders=after)))
+        await amend(step.services, step.worker, lambda orders: _given(orders, action))
+    except KubeletxError as error:
+        reason = _tell(step, "the pod", error, step.facts.resize_failure)
+        return after_error(error, step.now(), changes.pod_resize_failed(reason, str(error)))
+    step.normal(Event.RESIZE_COMPLETED, "Resized the pod in place")
+    return changes.pod_resized
+
+
+def count(step: StepContext, pod: Pod) -> None:
+    """The pod takes so much of the node now. Raises Conflict, with the reason of the pod's condition, when there is no
+    room for it."""
     admission, source = step.services.admission, step.desired.source
-    refusal = admission.change(step.pod, step.handle, source)
+    refusal = admission.change(pod, step.handle, source)
     if refusal is not None:
-        fits = admission.would_ever_fit(step.pod, step.handle, source)
+        fits = admission.would_ever_fit(pod, step.handle, source)
         raise Conflict(refusal.message, reason=DEFERRED if fits else INFEASIBLE)
 
 
-async def _update(step: StepContext, action: ResizeContainer) -> None:
+async def _update(step: StepContext, pod: Pod, name: str, unit_id: UnitId) -> None:
     handle = step.handle
     able: SupportsResize | None = handle.capability(SupportsResize)
     if able is None:
         raise Unsupported(f"runtime {handle.name} cannot resize its units", reason=INFEASIBLE)
-    resources = step.services.specs.resources(step.desired, step.facts, action.name)
-    await handle.change("update_resources", lambda: able.update_resources(action.unit_id, resources))
+    resources = step.services.specs.resources(pod, step.facts, name)
+    await handle.change("update_resources", lambda: able.update_resources(unit_id, resources))
+
+
+async def _used(step: StepContext) -> dict[UnitId, int]:
+    """Memory in use by the pod's units; those that nobody measures are missing."""
+    able: SupportsStats | None = step.handle.capability(SupportsStats)
+    if able is None:
+        return {}
+    match = {POD_UID: str(step.uid)}
+    found = await step.handle.ask("list_unit_stats", lambda: able.list_unit_stats(match))
+    return {one.id: one.memory_working_set_bytes or 0 for one in found}
+
+
+def _check_use(used: int, wanted: ResourceRequirements) -> None:
+    """Raises Conflict where the kernel would end what uses more than its new limit (cgroup v2), or refuse it (v1)."""
+    limit = to_bytes(wanted.limits["memory"])
+    if used >= limit:
+        raise Conflict(f"attempting to set memory limit ({limit}) below current usage ({used})")
+
+
+def _given(orders: Orders, action: ResizePod) -> Orders:
+    return replace(orders, granted_pod=action.resources)
 
 
 def _with(orders: Orders, action: ResizeContainer) -> Orders:
@@ -60,11 +114,26 @@ def _with(orders: Orders, action: ResizeContainer) -> Orders:
     return replace(orders, granted={**orders.granted, action.name: given})
 
 
-def _failed(step: StepContext, action: ResizeContainer, error: KubeletxError) -> Change:
-    reason = error.reason if error.reason in (DEFERRED, INFEASIBLE) else Event.RESIZE_ERROR
-    before = step.facts.unit(action.name).resize_failure
+def failed(step: StepContext, name: str, what: str, error: KubeletxError, otherwise: str) -> Change:
+    """`what`: container or machine. `otherwise`: the reason, if the error has none of its own."""
+    before = step.facts.unit(name).resize_failure
+    reason = _tell(step, f"{what} {name}", error, before, container=name, otherwise=otherwise)
+    return after_error(error, step.now(), changes.resize_failed(name, reason, str(error)))
+
+
+def _tell(
+    step: StepContext,
+    what: str,
+    error: KubeletxError,
+    before: Failure | None,
+    *,
+    container: str = "",
+    otherwise: str = Event.RESIZE_ERROR,
+) -> str:
+    """Say it once; returns the reason to keep."""
+    reason = error.reason if error.reason in (DEFERRED, INFEASIBLE) else otherwise
     if not is_silence(error) and (before is None or before.message != str(error)):
         event = {DEFERRED: Event.RESIZE_DEFERRED, INFEASIBLE: Event.RESIZE_INFEASIBLE}.get(reason, reason)
-        step.warning(event, f"Cannot resize container {action.name}: {error}", container=action.name)
-    level_of(error, log)("Failed to resize", pod=step.desired.ref, container=action.name, err=str(error))
-    return after_error(error, step.now(), changes.resize_failed(action.name, reason, str(error)))
+        step.warning(event, f"Cannot resize {what}: {error}", container=container)
+    level_of(error, log)("Failed to resize", pod=step.desired.ref, container=container, err=str(error))
+    return reason

@@ -52,7 +52,7 @@ def default_paths(root: Path, environment: Mapping[str, str] = os.environ) -> tu
 
 
 class NodeCredentials:
-    """Implements `store.Credentials`. `paths` in order of preference."""
+    """`paths` in order of preference."""
 
     def __init__(self, paths: Sequence[Path], *, helper_seconds: float = HELPER_SECONDS) -> None:
         self._paths = tuple(paths)
@@ -70,7 +70,7 @@ class NodeCredentials:
         found: list[ImageAuth] = []
         if server := helper_server(config.cred_helpers, image):
             found += await self._ask(config.cred_helpers[server], server, image)
-        found += [_auth(entry, image) for entry in matching(self._entries, image)]
+        found += [auth_of(entry, image) for entry in matching(self._entries, image)]
         if not found and config.creds_store:
             found += await self._ask(config.creds_store, registry_of(image), image)
         return found
@@ -177,10 +177,10 @@ def entries_of(config: DockerConfig) -> tuple[Entry, ...]:
 def pull_secret_auths(data: bytes, image: str, *, is_old: bool = False) -> tuple[ImageAuth, ...]:
     """Credentials of a pull secret (``.dockerconfigjson``, or the old ``.dockercfg``) that fit the image."""
     entries = matching(entries_of(parse_config(data, is_old=is_old)), image)
-    return tuple(_auth(entry, image) for entry in entries)
+    return tuple(auth_of(entry, image) for entry in entries)
 
 
-def _auth(entry: Entry, image: str) -> ImageAuth:
+def auth_of(entry: Entry, image: str) -> ImageAuth:
     """Without the server, as the kubelet sends it: the entry was chosen for this image, and containerd would
     take the server for a URL (``127.0.0.1:5000`` is none) and pass over the credential on a mirror."""
     auth = ImageAuth(

@@ -49,11 +49,11 @@ def key_of(server: str) -> str:
 
 def matching(entries: Iterable[Entry], image: str) -> tuple[Entry, ...]:
     """The entries that fit the image, best first."""
-    repository = _repository(image)
+    repository = repository_of(image)
     by_key: dict[str, list[Entry]] = {}
     for entry in entries:
         by_key.setdefault(key_of(entry.server), []).append(entry)
-    found = [e for key in sorted(by_key, reverse=True) if _fits(key, repository) for e in by_key[key]]
+    found = [e for key in sorted(by_key, reverse=True) if fits(key, repository) for e in by_key[key]]
     if not found and repository.startswith(f"{references.DOCKER_HUB}/"):
         found = [entry for key in _DEFAULT_KEYS for entry in by_key.get(key, ())]
     return tuple(found)
@@ -68,7 +68,7 @@ def helper_server(helpers: Mapping[str, str], image: str) -> str:
 
 def registry_of(image: str) -> str:
     """The registry's host as credential helpers know it."""
-    host = _repository(image).partition("/")[0]
+    host = repository_of(image).partition("/")[0]
     return "https://index.docker.io/v1/" if host == references.DOCKER_HUB else host
 
 
@@ -81,8 +81,8 @@ def file_server(image: str) -> str:
     return host.lower() if slash and not mark and _DISK_FILE.search(path.partition("#")[0]) else ""
 
 
-def _repository(image: str) -> str:
-    """Of a machine's image too, which may be a URL or carry the prefix ``oci:``."""
+def repository_of(image: str) -> str:
+    """Registry and path without tag and digest; of a machine's image too, which may be a URL or carry the prefix ``oci:``."""
     for scheme in ("https://", "http://"):
         if image.startswith(scheme):
             return image.removeprefix(scheme)
@@ -93,7 +93,8 @@ def _repository(image: str) -> str:
         return image
 
 
-def _fits(key: str, repository: str) -> bool:
+def fits(key: str, repository: str) -> bool:
+    """Whether the pattern HOST[:PORT][/PATH] fits: globs in each part of the host, the path as a beginning."""
     host, slash, path = key.partition("/")
     image_host, _, image_path = repository.partition("/")
     if slash and not image_path.startswith(path):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -36,6 +36,7 @@ from ..calls import translate
 from ..handle import RuntimeHandle
 from .errors import ERR_IMAGE_PULL, PullBackOff, PullFailed
 from .limits import PullBackoffs, TokenBucket
+from .puller import Puller
 from .records import ImageRecords
 from .settings import PullSettings
 from .shared import Shared
@@ -48,8 +49,12 @@ OnProgress = Callable[[PullProgress], None]
 class Credentials(Protocol):
     """The node's registry credentials."""
 
-    async def lookup(self, image: str) -> Sequence[ImageAuth]:
-        """Those that may serve the image, best first; empty: pull without."""
+    def is_personal(self, image: str) -> bool:
+        """Whether those for the image may depend on the pod that wants it."""
+        ...
+
+    async def lookup(self, image: str, puller: Puller | None) -> Sequence[ImageAuth]:
+        """Those that may serve the image, best first; empty: pull without. `puller` None: no pod asks."""
         ...
 
 
@@ -129,19 +134,19 @@ class ImageStore:
         sandbox: SandboxSpec | None = None,
         on_progress: OnProgress | None = None,
         force: bool = False,
-        owner: str = "",
+        puller: Puller | None = None,
     ) -> ImageStatus:
         """Fetch the image, or join the pull that fetches it already.
 
         `auths`: the pod's own credentials, tried before the node's. `sandbox`: of the pod that asks; None: an
         operator does, or nothing about the pod matters. `force`: an operator asks, no back-off.
-        `owner`: whose failures count for the back-off (the pod's UID: a pod that is made anew tries at once).
+        `puller`: the pod that asks, whose failures count for its back-off (a pod that is made anew tries at once).
         Raises PullFailed, and PullBackOff while the owner's last failure is too recent. Has no deadline; the
         pull is cancelled when nobody waits for it any more.
         """
         key = f"{image.requested}|{image.handler}" if image.handler else image.requested
-        owned = f"{owner}|{key}"
-        shared = "|".join((key, *_rights(auths, sandbox)))
+        owned = f"{puller.uid if puller is not None else ''}|{key}"
+        shared = "|".join((key, *self._rights(image, auths, sandbox, puller)))
         now = self._clock.monotonic()
         if (
             not force
@@ -153,7 +158,7 @@ class ImageStore:
             )
         try:
             status = await self._pulls.join(
-                shared, lambda report: self._fetch(image, via, auths, sandbox, report), on_progress
+                shared, lambda report: self._fetch(image, via, auths, sandbox, puller, report), on_progress
             )
         except _FetchFailed as failed:
             delay = self._backoffs.fail(owned, self._clock.monotonic(), failed.error.message)
@@ -170,21 +175,39 @@ class ImageStore:
 
     # --- private ---
 
+    def _rights(
+        self,
+        image: ImageSpec,
+        auths: Sequence[ImageAuth],
+        sandbox: SandboxSpec | None,
+        puller: Puller | None,
+    ) -> Iterator[str]:
+        """Who shares a pull: only those who may do the same, else one without rights fails those who have them."""
+        if sandbox is not None and (source := sandbox.annotations.get(POD_SOURCE)):
+            yield source
+        if auths:
+            yield f"{hash(tuple(auths)):x}"
+        if puller is not None and self._credentials.is_personal(image.requested):
+            yield str(puller.uid)
+
     async def _fetch(
         self,
         image: ImageSpec,
         via: RuntimeHandle,
         auths: Sequence[ImageAuth],
         sandbox: SandboxSpec | None,
+        puller: Puller | None,
         report: OnProgress,
     ) -> ImageStatus:
+        # Before its turn: a program that is asked for credentials may take a minute, and nobody is to wait for it.
+        candidates = (*auths, *await self._credentials.lookup(image.requested, puller))
         async with self._slots if self._slots is not None else contextlib.nullcontext():
             await self._bucket.take()
             began = self._clock.monotonic()
             self.counts.pulls += 1
             try:
                 before = await self.find(image, via)
-                await self._pull_with_any(image, via, auths, sandbox, report)
+                await self._pull_with_any(image, via, candidates, sandbox, report)
                 status = await self.find(image, via)
                 if status is None:
                     raise Internal(f"image {image.requested!r} is not in the store after its pull")
@@ -201,13 +224,12 @@ class ImageStore:
         self,
         image: ImageSpec,
         via: RuntimeHandle,
-        auths: Sequence[ImageAuth],
+        candidates: Sequence[ImageAuth],
         sandbox: SandboxSpec | None,
         report: OnProgress,
     ) -> None:
         """Try each credential until one works; without any, pull anonymously."""
         service = _service(via)
-        candidates = (*auths, *await self._credentials.lookup(image.requested))
         failures: list[KubeletxError] = []
         for auth in candidates or (None,):
             try:
@@ -240,12 +262,6 @@ class _FetchFailed(Exception):
     def __init__(self, error: KubeletxError) -> None:
         super().__init__(error.message)
         self.error = error
-
-
-def _rights(auths: Sequence[ImageAuth], sandbox: SandboxSpec | None) -> tuple[str, ...]:
-    """Who shares a pull: only those who may do the same, else one without rights fails those who have them."""
-    source = sandbox.annotations.get(POD_SOURCE, "") if sandbox is not None else ""
-    return tuple(part for part in (source, f"{hash(tuple(auths)):x}" if auths else "") if part)
 
 
 def _service(handle: RuntimeHandle) -> SupportsImages:

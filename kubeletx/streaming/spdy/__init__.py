@@ -9,7 +9,7 @@ connection whose streams hold too much unread data is not read any further.
 """
 
 from .codec import Decoder, Encoder, SpdyError
-from .connection import SpdyConnection, SpdyStream
+from .connection import ByteReader, ByteWriter, SpdyConnection, SpdyStream
 from .frames import (
     Data,
     Frame,
@@ -26,6 +26,8 @@ from .frames import (
 )
 
 __all__ = [
+    "ByteReader",
+    "ByteWriter",
     "Data",
     "Decoder",
     "Encoder",

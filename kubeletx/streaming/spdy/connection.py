@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from ...api import Unavailable
 from .codec import Decoder, Encoder, SpdyError
@@ -31,6 +32,38 @@ MAX_UNREAD_BYTES = 1 << 20
 READ_BYTES = 1 << 16
 CHUNK_BYTES = 1 << 15
 """Longest data frame we send, so that streams of one connection take turns."""
+
+
+class ByteReader(Protocol):
+    """What a connection reads from: `asyncio.StreamReader`, or the like."""
+
+    async def read(self, n: int = -1, /) -> bytes:
+        """Some bytes; empty at the end."""
+        ...
+
+
+class ByteWriter(Protocol):
+    """What a connection writes to: `asyncio.StreamWriter`, or the like."""
+
+    def write(self, data: bytes, /) -> None:
+        """Send soon."""
+        ...
+
+    async def drain(self) -> None:
+        """Wait while the network is slow. Raises OSError."""
+        ...
+
+    def is_closing(self) -> bool:
+        """Whether nothing more can be sent."""
+        ...
+
+    def close(self) -> None:
+        """Close once all was sent."""
+        ...
+
+    async def wait_closed(self) -> None:
+        """After `close`."""
+        ...
 
 
 class SpdyStream:
@@ -112,8 +145,8 @@ class SpdyConnection:
 
     def __init__(
         self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        reader: ByteReader,
+        writer: ByteWriter,
         *,
         server: bool = False,
         on_stream: Callable[[SpdyStream], None] | None = None,

@@ -11,6 +11,7 @@ from .double import ApiServerDouble
 from .errors import StatusError
 from .faults import Faults, Rule
 from .kubeconfig import write_kubeconfig
+from .line import Line
 from .request_log import RequestLog, RequestRecord
 from .settings import Settings
 
@@ -20,6 +21,7 @@ __all__ = [
     "CertificateAuthority",
     "Faults",
     "Grant",
+    "Line",
     "Pair",
     "Reply",
     "RequestLog",

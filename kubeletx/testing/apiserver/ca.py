@@ -78,9 +78,10 @@ class CertificateAuthority:
         hosts: Sequence[str],
         life: timedelta,
         since: timedelta = _SKEW,
+        now: datetime | None = None,
     ) -> bytes:
-        """A certificate in PEM, valid from `since` ago until `life` from now."""
-        now = datetime.now(UTC)
+        """A certificate in PEM, valid from `since` ago until `life` from now. `now`: None for this machine's clock."""
+        now = now or datetime.now(UTC)
         builder = (
             x509.CertificateBuilder()
             .subject_name(subject)

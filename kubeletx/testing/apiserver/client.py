@@ -52,6 +52,16 @@ class ApiClient:
         if isinstance(credentials, Pair):
             self._tls.load_cert_chain(credentials.cert_file, credentials.key_file)
 
+    @property
+    def tls(self) -> ssl.SSLContext:
+        """For connections that others make as this user."""
+        return self._tls
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Beside `tls`: the token, if it has one."""
+        return {"Authorization": f"Bearer {self._token}"} if self._token else {}
+
     def create(self, plural: str, value: Json, namespace: str = "", **query: str) -> Json:
         """POST to the collection."""
         return self.ask("POST", resource(plural).path(namespace=namespace), value, query=query)

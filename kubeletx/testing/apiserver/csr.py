@@ -87,7 +87,13 @@ def signer(authority: CertificateAuthority, settings: Settings) -> Callable[[Jso
         usage, _ = _USAGES[value["spec"]["signerName"]]
         life = timedelta(seconds=seconds)
         return authority.sign(
-            request.subject, request.public_key(), (usage,), _hosts(request), life, timedelta(minutes=5)
+            request.subject,
+            request.public_key(),
+            (usage,),
+            _hosts(request),
+            life,
+            timedelta(minutes=5),
+            settings.now(),
         ).decode()
 
     return sign

@@ -148,7 +148,7 @@ class Handler:
             name=asked.name,
             subresource=asked.subresource,
         )
-        admit = restrict(asked, self._store)
+        admit = restrict(asked, self._store, self._authorizer)
         match asked.verb:
             case "get" if asked.resource.stored:
                 return self._shown(request, self._registry.get(target).raw)
@@ -179,7 +179,7 @@ class Handler:
 
     async def _create(self, request: web.Request, asked: Asked, target: Target) -> web.Response:
         body = await _body(request)
-        admit = restrict(asked, self._store)
+        admit = restrict(asked, self._store, self._authorizer)
         match asked.resource.plural, asked.subresource:
             case "tokenreviews", _:
                 return _reply(self._tokens.review(body), 201)

@@ -40,6 +40,7 @@ _CHUNK: Final = 256 * 1024
 _STREAMS: Final = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}
 _TRUE: Final = ("true", "1")
 _TRANSLATED: Final = ("v5.channel.k8s.io", "SPDY/3.1+portforward.k8s.io")
+_FEATURE: Final = "ExtendWebSocketsToKubelet"
 
 
 class NodeAddress(msgspec.Struct, frozen=True):
@@ -72,6 +73,7 @@ class NodeProxy:
         if not node:
             raise bad_request(f"pod {asked.name} does not have a host assigned")
         if asked.subresource != "log":
+            self._check_upgrade(request, node)
             return await self._stream(request, asked, self._address(node, asked), container)
         query = {name: asked.query[name] for name in _LOG_QUERY if name in asked.query}
         path = f"/containerLogs/{asked.namespace}/{asked.name}/{container}"
@@ -97,22 +99,35 @@ class NodeProxy:
             500, "InternalError", f"no preferred addresses found; known addresses: [] of node {node}"
         )
 
-    async def _stream(
-        self, request: web.Request, asked: Asked, address: NodeAddress, container: str
-    ) -> web.StreamResponse:
-        """Copy bytes both ways. What a real server translates for an old node (WebSocket v5, tunnelled SPDY) is
-        refused here, upon which kubectl speaks SPDY itself."""
+    def _check_upgrade(self, request: web.Request, node: str) -> None:
+        """WebSocket v5 and tunnelled SPDY go on to a node that declares to end them. For others a real server
+        translates them to SPDY; the double says that it does not, upon which kubectl speaks SPDY itself.
+
+        Source: kubernetes, pkg/registry/core/pod/rest/subresources.go, feature ExtendWebSocketsToKubelet.
+        """
         if request.headers.get("Upgrade") is None:
             raise bad_request("Upgrade request required")
         offered = ",".join(request.headers.getall("Sec-WebSocket-Protocol", []))
-        if any(one in offered for one in _TRANSLATED):
-            raise bad_request("the double does not translate this protocol")
+        found = self._store.find(resource("nodes"), ("", node))
+        declared = (
+            (found.value.get("status") or {}).get("declaredFeatures") or [] if found is not None else []
+        )
+        if any(one in offered for one in _TRANSLATED) and _FEATURE not in declared:
+            raise bad_request(
+                f"the double does not translate {offered} to SPDY, and node {node} does not declare {_FEATURE}"
+            )
+
+    async def _stream(
+        self, request: web.Request, asked: Asked, address: NodeAddress, container: str
+    ) -> web.StreamResponse:
+        """Copy bytes both ways. Source: strategy.go ExecLocation, AttachLocation and PortForwardLocation."""
         if asked.subresource == "portforward":
-            path, query = f"/portForward/{asked.namespace}/{asked.name}", _pick(request, ("ports", "port"))
+            path, query = f"/portForward/{asked.namespace}/{asked.name}", _ports_query(request)
         else:
             path = f"/{asked.subresource}/{asked.namespace}/{asked.name}/{container}"
             query = _stream_query(request)
-        kept = {name: value for name, value in request.headers.items() if name.lower() != "authorization"}
+        kept = request.headers.copy()  # the protocols that a client speaks are headers of one name
+        kept.popall("Authorization", None)
         url = f"https://{address.host}:{address.port}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
             await pass_through(request.clone(headers=kept), url, tls=self._tls)
@@ -144,11 +159,20 @@ def _pick(request: web.Request, names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _stream_query(request: web.Request) -> list[tuple[str, str]]:
-    """stdin, stdout and stderr are input, output and error for a node. Source: strategy.go streamParams."""
+    """stdin, stdout and stderr are input, output and error for a node; names in order, as Go writes them.
+
+    Source: strategy.go streamParams.
+    """
     given = [
         (_STREAMS[name], "1") for name, value in request.query.items() if name in _STREAMS and value in _TRUE
     ]
-    return [*given, *_pick(request, ("command",))]
+    return sorted([*given, *_pick(request, ("command",))], key=lambda pair: pair[0])
+
+
+def _ports_query(request: web.Request) -> list[tuple[str, str]]:
+    """All ports in one parameter of another name. Source: strategy.go streamParams."""
+    ports = request.query.getall("ports", [])
+    return [("port", ",".join(ports))] if ports else []
 
 
 async def _copy(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:

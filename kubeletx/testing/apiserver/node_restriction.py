@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from .authorization import Authorizer
 from .errors import Json, StatusError, forbidden
 from .node_authorizer import LEASES
 from .pod_references import pod_references
@@ -35,9 +36,12 @@ _OWN_LABELS: Final = frozenset(
 )
 _OWN_DOMAINS: Final = ("kubelet.kubernetes.io", "node.kubernetes.io")
 _RESTRICTED: Final = "node-restriction.kubernetes.io"
+_TOKEN: Final = ("serviceaccounts", "token")
 
 
-def restrict(asked: Asked, store: Store) -> Callable[[str, Json | None, Json | None], None]:
+def restrict(
+    asked: Asked, store: Store, authorizer: Authorizer
+) -> Callable[[str, Json | None, Json | None], None]:
     """The check of one request's objects; for users that are no nodes it refuses nothing."""
     node = asked.user.node_name
 
@@ -45,6 +49,8 @@ def restrict(asked: Asked, store: Store) -> Callable[[str, Json | None, Json | N
         check = _CHECKS.get(asked.resource.plural)
         if node and check is not None:
             check(asked, node, operation, old, new, store)
+        if node and new is not None and (asked.resource.plural, asked.subresource) == _TOKEN:
+            _audience(asked, new, store, authorizer)
 
     return admit
 
@@ -214,6 +220,36 @@ def _token(asked: Asked, node: str, operation: str, old: Json | None, new: Json 
         )
     if pod.value["spec"].get("nodeName") != node:
         raise _refused(asked, "node requested token bound to a pod scheduled on a different node")
+
+
+def _audience(asked: Asked, request: Json, store: Store, authorizer: Authorizer) -> None:
+    """An audience that the pod names in a volume, or that the node has a right to. `_token` has found the pod."""
+    spec = request.get("spec") or {}
+    audiences = spec.get("audiences") or [""]
+    if len(audiences) > 1:
+        raise _refused(asked, "node may only request 0 or 1 audiences")
+    pod = store.find(resource("pods"), (asked.namespace, spec["boundObjectRef"]["name"]))
+    if pod is not None and audiences[0] in _audiences(pod.value):
+        return
+    right = {
+        "verb": "request-serviceaccounts-token-audience",
+        "namespace": asked.namespace,
+        "resource": audiences[0],
+        "name": asked.name,
+    }
+    if not authorizer.review(asked.user, right)[0]:
+        raise _refused(
+            asked,
+            f'audience "{audiences[0]}" not found in pod spec volume, {asked.user.name} is not authorized to '
+            "request tokens for this audience",
+        )
+
+
+def _audiences(pod: Json) -> set[str]:
+    volumes = (one.get("projected") or {} for one in pod["spec"].get("volumes") or [])
+    sources = (source for one in volumes for source in one.get("sources") or [])
+    tokens = (source["serviceAccountToken"] for source in sources if source.get("serviceAccountToken"))
+    return {token.get("audience") or "" for token in tokens}
 
 
 _CHECKS: Final[dict[str, Callable[[Asked, str, str, Json | None, Json | None, Store], None]]] = {

@@ -31,6 +31,7 @@ TOKEN_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 ROOT_CA: Final = "kube-root-ca.crt"
 _TOKEN_SECONDS: Final = 3607
 _TOLERATED: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+RESIZES_PODS: Final = "InPlacePodLevelResourcesVerticalScaling"
 _SYSTEM_PRIORITIES: Final = {"system-node-critical": 2000001000, "system-cluster-critical": 2000000000}
 _MAY_CHANGE: Final = (
     "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
@@ -98,13 +99,16 @@ def change_ephemeral_containers(old: Json, new: Json) -> Json:
 
 
 def resize_pod(old: Json, new: Json, store: Store) -> Json:
-    """A pod whose containers want other cpu and memory; nothing else changes. Source: ValidatePodResize.
+    """A pod that wants other cpu and memory, or whose containers do; nothing else changes. Source: ValidatePodResize.
 
-    A pod that runs without resources in its container statuses is on a node that cannot resize. The node must exist
-    and be large enough, as the words of a real v1.36 say.
+    A pod that runs without resources in its container statuses is on a node that cannot resize. The node must exist,
+    be large enough, and declare that it resizes pods as a whole, as the words of a real v1.36 say.
     """
-    wanted = {one["name"]: one.get("resources", {}) for one in _containers(_defaulted(new)["spec"])}
+    after = _defaulted(new)["spec"]
+    wanted = {one["name"]: one.get("resources", {}) for one in _containers(after)}
     spec = copy.deepcopy(old["spec"])
+    if after.get("resources"):
+        spec["resources"] = after["resources"]
     for container in _containers(spec):
         container["resources"] = wanted.get(container["name"], container.get("resources", {}))
     made = {**new, "spec": spec, "status": old.get("status", {})}
@@ -119,9 +123,20 @@ def resize_pod(old: Json, new: Json, store: Store) -> Json:
         causes.append(("spec", "FieldValueForbidden", problem))
     if causes:
         raise invalid(PODS, old["metadata"]["name"], causes)
-    if problem := _too_much_for_its_node(spec, store):
+    is_whole = spec.get("resources") != old["spec"].get("resources")
+    problem = (is_whole and _undeclared(spec, store)) or _too_much_for_its_node(spec, store)
+    if problem:
         raise forbidden(PODS, old["metadata"]["name"], problem)
     return made
+
+
+def _undeclared(spec: Json, store: Store) -> str:
+    """Source: plugin/pkg/admission/nodedeclaredfeatures."""
+    node = store.find(resource("nodes"), ("", spec.get("nodeName", "")))
+    if node is None or RESIZES_PODS in (node.value.get("status") or {}).get("declaredFeatures", []):
+        return ""
+    name = spec["nodeName"]
+    return f'pod update requires features {RESIZES_PODS} which are not available on node "{name}"'
 
 
 def _too_much_for_its_node(spec: Json, store: Store) -> str:
@@ -136,6 +151,8 @@ def _too_much_for_its_node(spec: Json, store: Store) -> str:
         amounts = [
             (one.get("resources") or {}).get("requests", {}).get(what, "0") for one in spec["containers"]
         ]
+        if whole := ((spec.get("resources") or {}).get("requests") or {}).get(what):
+            amounts = [whole]
         wanted, there = sum(parse(one).nanos for one in amounts), parse(allocatable.get(what, "0")).nanos
         if wanted > there:
             return (

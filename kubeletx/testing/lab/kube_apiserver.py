@@ -9,13 +9,16 @@ signers and the garbage collector are the test's business.
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import time
+import uuid
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from ..apiserver.authorization import Grant
 from ..apiserver.ca import CertificateAuthority, Pair
 from ..apiserver.client import ApiClient
 from ..apiserver.errors import StatusError
@@ -85,6 +88,19 @@ class KubeApiServer:
         path = self.directory / f"{name}.kubeconfig"
         return write_kubeconfig(path, self.url, self.ca_file, self.node_pair(name))
 
+    def grant(self, grant: Grant) -> None:
+        """Give a right to a user or a group, by RBAC; it counts a moment later."""
+        name = f"grant-{uuid.uuid4()}"
+        rbac = "rbac.authorization.k8s.io"
+        rule = {"apiGroups": ["*"], "resources": list(grant.resources), "verbs": list(grant.verbs)}
+        subjects = [{"apiGroup": rbac, "kind": kind, "name": grant.subject} for kind in ("User", "Group")]
+        path, head = f"/apis/{rbac}/v1", {"metadata": {"name": name}}
+        role = {"apiGroup": rbac, "kind": "ClusterRole", "name": name}
+        self.admin.ask("POST", f"{path}/clusterroles", {**head, "rules": [rule]})
+        for at in grant.namespaces:
+            kind = "clusterrolebindings" if at == "*" else f"namespaces/{at}/rolebindings"
+            self.admin.ask("POST", f"{path}/{kind}", {**head, "roleRef": role, "subjects": subjects})
+
     def start(self) -> None:
         """Start etcd and the API server and wait until it is ready."""
         self._run("etcd", self._etcd_flags())
@@ -101,6 +117,25 @@ class KubeApiServer:
                 process.kill()
                 process.wait()
         self._processes.clear()
+
+    def backup(self) -> Path:
+        """A copy of etcd's files, for `restore`. The server is away meanwhile."""
+        copy = self.directory / f"backup-{time.monotonic_ns()}"
+        self.stop()
+        shutil.copytree(self._etcd_dir, copy)
+        self.start()
+        return copy
+
+    def restore(self, backup: Path) -> None:
+        """Go back to a backup, and with it to older resource versions. The server is away meanwhile."""
+        self.stop()
+        shutil.rmtree(self._etcd_dir)
+        shutil.copytree(backup, self._etcd_dir)
+        self.start()
+
+    @property
+    def _etcd_dir(self) -> Path:
+        return self.directory / "etcd"
 
     def log_tail(self, lines: int = 40) -> str:
         """The end of both logs."""
@@ -121,7 +156,7 @@ class KubeApiServer:
     def _etcd_flags(self) -> list[str]:
         client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{self._peer_port}"
         return [
-            f"--data-dir={self.directory / 'etcd'}",
+            f"--data-dir={self._etcd_dir}",
             f"--listen-client-urls={client}",
             f"--advertise-client-urls={client}",
             f"--listen-peer-urls={peer}",
@@ -151,6 +186,7 @@ class KubeApiServer:
             "--service-cluster-ip-range=10.96.0.0/16",
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
+            "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
             "--endpoint-reconciler-type=none",
             "--allow-privileged=true",
             "--v=0",

@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
-import socket
 import stat
 from pathlib import Path
+
+from kubeletx.cri.url import LONGEST_SOCKET_PATH
 
 from . import mount_points, sweep
 from .containerd import SHORT_DIRECTORY
@@ -85,6 +86,11 @@ class PrivateLibvirtd:
         self._tcp_port = tcp_port
         self._patience_seconds = patience_seconds
         self.directory = base_dir / name
+        longest = self.socket_path.with_name("libvirt-admin-sock")
+        if len(os.fsencode(longest)) > LONGEST_SOCKET_PATH:
+            raise ValueError(
+                f"{longest}: longer than {LONGEST_SOCKET_PATH} bytes; use a shorter base directory"
+            )
         self.daemon: Daemon | None = None
 
     @property
@@ -108,7 +114,7 @@ class PrivateLibvirtd:
         return f"vm:{self.name}:{self.url}"
 
     def start(self) -> None:
-        """Start it and wait for its socket."""
+        """Start it and wait until it answers."""
         for number, _ in enumerate(_SYSTEM_DIRECTORIES):
             (self.directory / f"d{number}").mkdir(parents=True, exist_ok=True)
         # For its networks; Debian's package makes it, libvirt does not.
@@ -143,12 +149,19 @@ class PrivateLibvirtd:
         )
         with mount_points.making(_SYSTEM_DIRECTORIES):
             self.daemon.start()
-            self.daemon.wait_until(self._is_listening, what="open its socket", timeout_seconds=20)
+            self.daemon.wait_until(self._answers, what="answer on its socket", timeout_seconds=60)
 
-    def _is_listening(self) -> bool:
-        """A socket has its name before it takes connections."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
-            return one.connect_ex(str(self.socket_path)) == 0
+    def _answers(self) -> bool:
+        """It takes connections a moment before it answers on them."""
+        if not self.socket_path.exists():
+            return False
+        import libvirt
+
+        try:
+            libvirt.open(self.url).close()
+        except libvirt.libvirtError:
+            return False
+        return True
 
     def _start_virtlogd(self) -> str:
         """For the shell: it goes on when libvirtd ends, until `end`."""

@@ -26,6 +26,7 @@ PACKAGES: dict[str, str] = {
     "iptables": "iptables",
     "mount": "mount",
     "dbus-daemon": "dbus-daemon",
+    "kubectl": "kubernetes-client",
     "qemu-img": "qemu-utils",
     "qemu-system-x86_64": "qemu-system-x86",
     "libvirtd": "libvirt-daemon",

@@ -51,6 +51,11 @@ def test_making_a_runtime_does_not_connect(tmp_path: Path) -> None:
     assert runtime.traits().details == ("machine",)
 
 
+def test_a_terminal_may_be_asked_for_since_the_console_is_one(tmp_path: Path) -> None:
+    runtime = make_runtime(endpoint("test:///default", workload_type="vm"), None, FakeHost(tmp_path))
+    assert not {"stdin", "tty"} & set(runtime.traits().refuses)
+
+
 def test_the_image_stores_defaults_are_the_plugins() -> None:
     """Local images without `imageDirectories` are then allowed to pods of manifests."""
     stores = ImageSettings()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kubeletx_libvirt.domain.metadata import Identity
-from kubeletx_libvirt.stats import Figures, allocated, stats_of
+from kubeletx_libvirt.stats import Figures, allocated, interfaces_of, stats_of
 
 from kubeletx.api import PodUid, SandboxId, UnitId, UnitStats
 
@@ -48,3 +48,15 @@ def stats(figures: Figures) -> UnitStats:
         created_at_ns=1,
     )
     return stats_of(UnitId("d"), identity, figures, at_ns=5)
+
+
+def test_the_guests_device_counts_as_the_guests_own_interface(tmp_path: Path) -> None:
+    counters = tmp_path / "kxp0" / "statistics"
+    counters.mkdir(parents=True)
+    names = [f"{way}_{what}" for way in ("rx", "tx") for what in ("bytes", "packets", "errors", "dropped")]
+    for value, name in enumerate(names):
+        (counters / name).write_text(f"{value}\n")
+    (eth0,) = interfaces_of("kxp0", directory=tmp_path)
+    assert (eth0.name, eth0.rx_bytes, eth0.rx_dropped, eth0.tx_bytes, eth0.tx_dropped) == ("eth0", 0, 3, 4, 7)
+    assert stats(Figures(interfaces=(eth0,))).interfaces == (eth0,)
+    assert interfaces_of("none", directory=tmp_path) == ()

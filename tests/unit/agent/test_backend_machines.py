@@ -325,7 +325,7 @@ async def test_a_size_that_the_node_has_not_is_told_and_waits(agent: AgentModel)
         await backend.machines.resize_machine(VM, MachineSize(memory="64Ti"))
         await agent.until(lambda: worker_of(agent).facts.unit("testvm").resize_failure is not None)
         reasons = [event.reason for event in await backend.list_events()]
-        assert "FailedResize" in reasons
+        assert "ResizeInfeasible" in reasons
         assert agent.runtimes["kvm"].counts["update_resources"] == 0
         await backend.machines.resize_machine(VM, MachineSize(memory="2Gi"))
         await agent.until(lambda: unit_of(agent).resources.memory_limit_bytes == 2 << 30)

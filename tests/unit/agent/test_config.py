@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletx.agent.config import AgentConfig, EndpointText
-from kubeletx.agent.config_kinds import format_duration, parse_duration
 from kubeletx.agent.config_kubelet import IGNORED_FIELDS, REFUSED_FLAGS
 from kubeletx.agent.config_load import load_config
 from kubeletx.agent.config_settings import BY_FLAG, BY_KEY, BY_PATH, SETTINGS
 from kubeletx.agent.config_view import effective_values
 from kubeletx.api import InvalidConfig
+from kubeletx.kube.duration import format_duration, parse_duration
 from kubeletx.runtimes.problems import InvalidConfigs
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import json
 import logging
 import sys
 from collections.abc import Iterator
@@ -11,21 +13,27 @@ from typing import TextIO
 import pytest
 import structlog
 
-from kubeletx.agent.logging import set_up_logging
+from kubeletx.agent.logging import set_up_logging, set_verbosity
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """The log of the other tests."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[TextIO]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
     file = open("/dev/full", "w", buffering=1)  # noqa: SIM115 - closing it fails too
     monkeypatch.setattr(sys, "stderr", file)
     yield file
     with contextlib.suppress(OSError):
         file.close()
-    structlog.reset_defaults()
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 @pytest.mark.parametrize("format", ["text", "json"])
@@ -36,3 +44,19 @@ def test_a_full_disk_below_the_log_costs_lines_and_nothing_else(full_disk: TextI
     for _ in range(1000):
         structlog.get_logger("kubeletx.test").info("Did something", pod="default/p", text="x" * 100)
     logging.getLogger("a.library").error("went wrong")
+
+
+def test_verbosity_changes_for_loggers_that_are_in_use_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", file)
+    set_up_logging("json", verbosity=2)
+    log = structlog.get_logger("kubeletx.test")
+    bound = log.bind(pod="default/p")
+    for verbosity in (2, 4, 10, 3):
+        set_verbosity(verbosity)
+        for one in (log, bound):
+            one.info("Told", verbosity=verbosity)
+            one.debug("Explained", verbosity=verbosity)
+    told = [json.loads(line) for line in file.getvalue().splitlines()]
+    assert [one["verbosity"] for one in told if one["event"] == "Explained"] == [4, 4, 10, 10]
+    assert len([one for one in told if one["event"] == "Told"]) == 8

@@ -178,6 +178,8 @@ async def test_a_certificate_is_renewed_when_its_time_comes_and_not_before(
         clock.jump(30_000)
         await clock.run_for(70.0)
         await until(lambda: files.load() != first)
+        assert sum(made.lives.counts) == 1
+        assert made.lives.sum_seconds > 70_000
     finally:
         await held_up(task)
         await client.close()
@@ -219,6 +221,53 @@ async def test_an_expired_certificate_is_replaced_by_a_bootstrap(
     finally:
         await held_up(task)
         await client.close()
+
+
+@pytest.mark.parametrize("days_ahead", [0.7, 30])
+async def test_by_a_clock_that_is_ahead_certificates_are_not_asked_for_without_end(
+    api: ApiServerDouble, tmp_path: Path, days_ahead: float
+) -> None:
+    api.settings.certificate_seconds = 80_000
+    clock = FakeClock(start=datetime.now(UTC) + timedelta(days=days_ahead))
+    files, client = CertificateFiles(tmp_path, CLIENT), client_for(api)
+    task = asyncio.create_task(rotation(api, files, clock, client).run())
+    try:
+        await until(files.load)
+        for _ in range(60):  # ten minutes by that clock
+            await clock.run_for(10.0)
+            await asyncio.sleep(0.02)
+        assert len(requests(api)) <= 9
+        clock.jump(-days_ahead * 86_400)  # it was put right
+        for _ in range(30):
+            await clock.run_for(10.0)
+            await asyncio.sleep(0.02)
+        settled = len(requests(api))
+        await clock.run_for(600.0)
+        assert len(requests(api)) == settled
+    finally:
+        await held_up(task)
+        await client.close()
+
+
+async def test_a_bootstrap_ends_when_the_clock_says_again_that_the_certificate_is_good(
+    api: ApiServerDouble, tmp_path: Path
+) -> None:
+    first, files, kubeconfig = bootstrap(api, tmp_path)
+    async with asyncio.timeout(GUARD_SECONDS):
+        await first.run()
+    clock = FakeClock(start=datetime.now(UTC) + timedelta(days=30))
+
+    def over() -> ClusterAccess:
+        raise PermissionDenied("the bootstrap token is over")
+
+    again = Bootstrap(over, SUBJECT, files=files, kubeconfig=kubeconfig, clock=clock)
+    task = asyncio.create_task(again.run())
+    await clock.run_for(100.0)
+    assert not task.done()
+    clock.jump(-30 * 86_400)
+    await clock.run_for(100.0)
+    async with asyncio.timeout(GUARD_SECONDS):
+        await task
 
 
 def bootstrap(api: ApiServerDouble, root: Path) -> tuple[Bootstrap, CertificateFiles, Path]:
@@ -274,10 +323,10 @@ async def test_a_running_client_uses_the_new_certificate(api: ApiServerDouble, t
         await client.get(NODES.path(), NodeList, params={"fieldSelector": f"metadata.name={NODE}"})
         newer = await ask(api)
         files.store(newer, NOW + timedelta(days=1))
-        before = client._credentials.tls
+        before = client._connections.credentials.tls
         await clock.run_for(11.0)
         await client.get(NODES.path(), NodeList, params={"fieldSelector": f"metadata.name={NODE}"})
-        assert client._credentials.tls is not before
+        assert client._connections.credentials.tls is not before
     finally:
         await client.close()
 

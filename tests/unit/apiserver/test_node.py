@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,8 @@ from kubeletx.kube.client.resources import NODES
 from kubeletx.kube.core import ObjectMeta
 from kubeletx.kube.node import Node, NodeCondition, NodeStatus, Taint
 from kubeletx.runtimes.clock import SystemClock
-from kubeletx.testing.apiserver import ApiServerDouble
+from kubeletx.testing import FakeClock
+from kubeletx.testing.apiserver import ApiServerDouble, Line, write_kubeconfig
 
 GUARD_SECONDS = 60
 NAME = "self"
@@ -201,3 +203,67 @@ async def test_the_lease_is_made_renewed_and_found_again(api: ApiServerDouble) -
     finally:
         await around.client.close()
         await until(lambda: not connections(api))
+
+
+async def test_a_clock_that_is_set_back_does_not_make_a_node_look_dead(api: ApiServerDouble) -> None:
+    clock = FakeClock()
+    client = KubeClient(load_kubeconfig(api.node_kubeconfig(NAME)), clock=clock)
+    lease = NodeLease(client, NAME, clock=clock)
+    api.admin.create("nodes", {"metadata": {"name": NAME}})
+    renewed = []
+    try:
+        for jump in (0.0, -7200.0, 10.0, 20_000.0):
+            clock.jump(jump)
+            await lease.renew()
+            found = api.admin.get("leases", NAME, namespace="kube-node-lease")
+            renewed.append(found["spec"]["renewTime"])
+    finally:
+        await client.close()
+        await until(lambda: not connections(api))
+    assert renewed == [
+        "2030-01-01T00:00:00.000000Z",
+        "2030-01-01T00:00:00.000001Z",  # the controller manager believes only in what grows
+        "2030-01-01T00:00:00.000002Z",
+        "2030-01-01T03:33:30.000000Z",
+    ]
+
+
+async def test_a_line_that_died_without_a_word_is_left_for_another(
+    api: ApiServerDouble, tmp_path: Path
+) -> None:
+    api.admin.create("nodes", {"metadata": {"name": NAME}})
+    clock = SystemClock()
+
+    def renewed() -> str:
+        leases = api.admin.list("leases", "kube-node-lease")["items"]
+        return leases[0]["spec"]["renewTime"] if leases else ""
+
+    with Line(api.url) as line:
+        kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", line.url, api.ca_file, api.node_pair(NAME))
+        client = KubeClient(load_kubeconfig(kubeconfig), clock=clock)
+        lease = NodeLease(client, NAME, clock=clock, duration_seconds=4)
+        seen: list[Any] = []
+        node = ApiNode(client, NAME, _nothing, clock=clock, policy=NodePolicy())
+        node.subscribe(seen.append)
+        follow = Reflector(client, NODES, Node, node, clock=clock, field_selector=f"metadata.name={NAME}")
+        tasks = [asyncio.create_task(lease.run()), asyncio.create_task(follow.run())]
+        try:
+            async with asyncio.timeout(GUARD_SECONDS):
+                await until(lambda: renewed() and seen and api.watch_count("nodes"))
+                line.hold()
+                await until(lambda: not line.connections)  # after two renewals nothing of the old is kept
+                line.release()
+                before, heard = renewed(), len(seen)
+                await until(lambda: renewed() > before)
+                api.admin.patch("nodes", NAME, {"metadata": {"labels": {"a": "b"}}})
+                await until(lambda: len(seen) > heard and seen[-1].metadata.labels.get("a") == "b")
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await client.close()
+
+
+async def _nothing() -> AsyncIterator[Node]:
+    await asyncio.Event().wait()
+    yield Node()

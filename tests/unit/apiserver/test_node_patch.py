@@ -76,3 +76,12 @@ def test_only_labels_of_ours_are_ever_removed() -> None:
         "runtime.kubeletx.io/new": "ready",
         "runtime.kubeletx.io/old": None,
     }
+
+
+def test_features_that_an_api_server_does_not_keep_are_no_reason_to_report() -> None:
+    before = NodeStatus(conditions=(READY,))
+    after = NodeStatus(conditions=(READY,), declared_features=("ExtendWebSocketsToKubelet",))
+    assert patch(before, after) is None
+    due = patch(before, after, is_due=True)
+    assert due is not None
+    assert due["declaredFeatures"] == ["ExtendWebSocketsToKubelet"]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from kubeletx.api import KubeletxError, ObjectUser, PodUid, TokenWish, Unavailable
+from kubeletx.api import KubeletxError, ObjectUser, PermissionDenied, PodUid, TokenWish, Unavailable
 from kubeletx.apiserver.objects_tokens import PodTokens
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.objects import TokenRequest, TokenRequestStatus
@@ -26,13 +28,16 @@ class Server:
         self.asked: list[tuple[str, TokenRequest]] = []
         self.refusal: KubeletxError | None = None
         self.shortest: int | None = None
+        self.ends_at: datetime | None = None
+        """By the server's clock."""
 
     async def create(self, path: str, value: TokenRequest, type_: Any) -> TokenRequest:
         self.asked.append((path, value))
         if self.refusal is not None:
             raise self.refusal
         spec = value.spec if self.shortest is None else replace(value.spec, expiration_seconds=self.shortest)
-        return replace(value, spec=spec, status=TokenRequestStatus(token=f"t{len(self.asked)}"))
+        status = TokenRequestStatus(token=f"t{len(self.asked)}", expiration_timestamp=self.ends_at)
+        return replace(value, spec=spec, status=status)
 
 
 class Shop:
@@ -56,6 +61,36 @@ async def test_a_token_is_asked_for_with_its_pod_its_audience_and_its_life() -> 
         "expirationSeconds": 7200,
         "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "u"},
     }
+
+
+@pytest.mark.parametrize(
+    ("refusal", "asked"),
+    [
+        ("node requested token bound to a pod scheduled on a different node", 5),
+        ("no relationship found between node 'n' and this object", 5),
+        ("serviceaccounts is forbidden", 1),
+    ],
+)
+async def test_a_server_that_does_not_know_of_the_binding_yet_is_asked_again_for_a_second(
+    refusal: str, asked: int
+) -> None:
+    shop = Shop()
+    shop.server.refusal = PermissionDenied(refusal)
+    token = asyncio.create_task(shop.token())
+    await shop.clock.run_for(1)
+    with pytest.raises(Unavailable, match="failed to fetch token"):
+        await token
+    assert len(shop.server.asked) == asked
+
+
+async def test_a_token_is_given_as_soon_as_the_server_knows_of_the_binding() -> None:
+    shop = Shop()
+    shop.server.refusal = PermissionDenied("no relationship found")
+    token = asyncio.create_task(shop.token())
+    await shop.clock.run_for(0.1)
+    shop.server.refusal = None
+    await shop.clock.run_for(0.1)
+    assert (await token).startswith(b"t")
 
 
 async def test_after_four_fifths_of_its_life_the_pod_is_told_and_gets_another() -> None:
@@ -109,6 +144,19 @@ async def test_while_renewal_fails_the_old_token_is_given_until_it_ends() -> Non
     await shop.clock.run_for(31)
     assert shop.told == [UID]
     assert await shop.token() != b"t1"
+
+
+@pytest.mark.parametrize("hours", [-30, 30])
+async def test_a_token_lives_as_long_whatever_the_cluster_takes_for_the_time(hours: int) -> None:
+    shop = Shop()
+    shop.server.ends_at = shop.clock.now() + timedelta(hours=hours, seconds=1000)
+    await shop.token()
+    shop.server.refusal = Unavailable("the API server is away")
+    await shop.clock.run_for(900)
+    assert await shop.token() == b"t1"
+    await shop.clock.run_for(101)
+    with pytest.raises(Unavailable):
+        await shop.token()
 
 
 async def test_a_pod_that_left_is_never_told_again() -> None:

@@ -95,6 +95,18 @@ def test_a_mirror_is_kept_apart_and_never_runs(pods: ApiPods, manager: Manager) 
     assert manager.said == [("synced",)]
 
 
+def test_after_a_whole_list_an_older_mirror_is_the_present_one(pods: ApiPods) -> None:
+    def mirror(version: str, phase: str) -> Pod:
+        notes = {"kubernetes.io/config.mirror": "hash"}
+        return pod("etcd-n", phase=phase, annotations=notes, resource_version=version)
+
+    pods.put(mirror("900", "Running"))
+    pods.put(mirror("300", "Pending"))  # the watch is late
+    assert pods.mirrors["default", "etcd-n"].status.phase == "Running"
+    pods.replace([mirror("300", "Pending")], [])  # the server was set back
+    assert pods.mirrors["default", "etcd-n"].status.phase == "Pending"
+
+
 def test_our_own_reports_change_nothing_and_what_others_say_does() -> None:
     ready = PodCondition(type="Ready", status="True")
     gate = PodCondition(type="example.com/gate", status="True")

@@ -11,17 +11,37 @@ from api_connections import connections
 
 from kubeletx.api import InvalidPod, PodUid, RuntimeName
 from kubeletx.apiserver.pods import ApiPods
-from kubeletx.apiserver.status import StatusReporter
+from kubeletx.apiserver.status import QUIET_SECONDS, StatusReporter
 from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
 from kubeletx.kube.client.resources import PODS
-from kubeletx.kube.core import Pod, PodCondition, PodStatus, VirtualMachineStatus
+from kubeletx.kube.core import (
+    ContainerState,
+    ContainerStateWaiting,
+    ContainerStatus,
+    Pod,
+    PodCondition,
+    PodIP,
+    PodStatus,
+    VirtualMachineStatus,
+)
 from kubeletx.pods.facts import Deletion, DesiredPod, PodFacts
 from kubeletx.runtimes.clock import SystemClock
-from kubeletx.testing.apiserver import ApiServerDouble
+from kubeletx.testing import FakeClock
+from kubeletx.testing.apiserver import ApiServerDouble, Rule
 
 GUARD_SECONDS = 60
 NODE = "teller"
 RUNNING = PodCondition(type="Ready", status="True")
+
+
+def on_its_way(pod_ip: str) -> PodStatus:
+    """Of a pod whose container is being made."""
+    creating = ContainerState(waiting=ContainerStateWaiting(reason="ContainerCreating"))
+    container = ContainerStatus(
+        name="c", image="i", image_id="", ready=False, restart_count=0, state=creating
+    )
+    ips = (PodIP(ip=pod_ip),)
+    return PodStatus(phase="Pending", pod_ip=pod_ip, pod_ips=ips, container_statuses=(container,))
 
 
 class Manager:
@@ -30,9 +50,11 @@ class Manager:
     def __init__(self) -> None:
         self.pods: dict[PodUid, Pod] = {}
         self.removed: list[PodUid] = []
+        self.on_update: Callable[[PodUid], object] = lambda _: None
 
     def update(self, source: str, pod: Pod) -> None:
         self.pods[pod.uid] = pod
+        self.on_update(pod.uid)
 
     def remove(self, source: str, uid: PodUid, grace_seconds: int | None = None, force: bool = False) -> None:
         self.removed.append(uid)
@@ -54,10 +76,12 @@ class Node:
         self.api = api
         self.manager = Manager()
         clock = SystemClock()
+        self.clock = FakeClock()
+        """Of the reporter alone."""
         self.client = KubeClient(load_kubeconfig(api.node_kubeconfig(NODE)), clock=clock)
         is_here = self.manager.pods.__contains__
         self.pods = ApiPods(self.manager, is_here=is_here)
-        self.reporter = StatusReporter(self.client, self.pods, clock=clock, is_here=is_here)
+        self.reporter = StatusReporter(self.client, self.pods, clock=self.clock, is_here=is_here)
         self.reflector = Reflector(
             self.client, PODS, Pod, self.pods, clock=clock, field_selector=f"spec.nodeName={NODE}"
         )
@@ -193,10 +217,103 @@ async def test_a_pod_that_was_ended_by_force_on_the_node_goes_from_the_api_too(n
     await until(lambda: node.status("a") == {})
 
 
+async def test_news_of_a_pod_that_was_ended_by_force_do_not_start_it_again(node: Node) -> None:
+    uid = await node.bind("a")
+    node.say(uid, PodStatus(phase="Running"))
+    await until(lambda: node.status("a").get("phase") == "Running")
+    node.api.faults.add(Rule(code=503, methods=("DELETE",), times=3))
+    node.say(uid, None, Deletion(requested_at=0.0, grace_seconds=0, force=True))
+    node.api.admin.patch("pods", "a", {"metadata": {"labels": {"new": "1"}}}, namespace="default")
+    await until(lambda: node.pods.pods[uid].metadata.labels.get("new"))
+    assert uid not in node.manager.pods
+    while node.status("a"):
+        await node.clock.run_for(1.0)
+    assert uid not in node.manager.pods
+
+
 async def test_trouble_on_the_way_is_made_up_for(node: Node) -> None:
     uid = await node.bind("a")
     for code in (500, 503, 429):
         node.api.faults.fail(code, path="/status")
     node.api.faults.drop(path="/status")
     node.say(uid, PodStatus(phase="Running"))
+    while node.status("a").get("phase") != "Running":
+        await node.clock.run_for(1.0)
+
+
+async def test_a_server_that_was_set_back_is_told_again_what_it_has_lost(node: Node) -> None:
+    uid = await node.bind("a")
+    before = node.api.backup()
+    node.say(uid, PodStatus(phase="Running", conditions=(RUNNING,)))
     await until(lambda: node.status("a").get("phase") == "Running")
+    node.api.restore(before)
+    await until(lambda: node.status("a").get("phase") == "Running")
+    node.say(uid, PodStatus(phase="Succeeded"))
+    await until(lambda: node.status("a").get("phase") == "Succeeded")
+
+
+async def test_steps_on_the_way_to_a_start_are_told_with_what_comes_next(node: Node) -> None:
+    uid = await node.bind("a")
+    for number in range(5):
+        node.say(uid, on_its_way(f"10.0.0.{number}"))
+    node.say(uid, PodStatus(phase="Running", conditions=(RUNNING,)))
+    await until(lambda: node.status("a").get("phase") == "Running")
+    await until(lambda: node.reporter.is_idle)
+    assert node.writes() == ["PATCH"]
+
+
+async def test_the_first_step_waits_though_the_pod_has_just_come(node: Node) -> None:
+    loop = asyncio.get_running_loop()
+    node.manager.on_update = lambda uid: loop.call_soon(node.say, uid, on_its_way("10.0.0.1"))
+    await node.bind("a")
+    await node.clock.settle()
+    assert not node.reporter.is_idle
+    assert node.writes() == []
+
+
+async def test_a_start_that_takes_long_is_told_after_a_quiet_second(node: Node) -> None:
+    uid = await node.bind("a")
+    node.say(uid, on_its_way("10.0.0.1"))
+    await node.clock.run_for(QUIET_SECONDS - 0.1)
+    assert node.writes() == []
+    assert not node.reporter.is_idle, "it is still to be told"
+    node.say(uid, on_its_way("10.0.0.2"))
+    await node.clock.run_for(QUIET_SECONDS - 0.1)
+    assert node.writes() == []
+    await node.clock.run_for(0.2)
+    await until(lambda: node.status("a").get("podIP") == "10.0.0.2")
+
+
+async def test_changes_in_the_api_do_not_hasten_what_waits(node: Node) -> None:
+    uid = await node.bind("a")
+    node.say(uid, on_its_way("10.0.0.1"))
+    node.api.admin.patch("pods", "a", {"metadata": {"labels": {"x": "y"}}}, "default")
+    await until(lambda: node.pods.pods[uid].metadata.labels == {"x": "y"})
+    await node.clock.settle()
+    assert node.writes() == []
+    node.say(uid, PodStatus(phase="Running"))
+    await until(lambda: node.status("a").get("phase") == "Running")
+    assert node.status("a").get("podIP") is None
+
+
+async def test_news_of_other_pods_put_it_off_for_five_seconds_at_most(node: Node) -> None:
+    slow, busy = await node.bind("slow"), await node.bind("busy")
+    node.say(slow, on_its_way("10.0.0.1"))
+    for number in range(9):
+        node.say(busy, PodStatus(phase="Running", message=f"step {number}"))
+        await node.clock.run_for(0.5)
+    assert "podIP" not in node.status("slow")
+    for number in range(2):
+        node.say(busy, PodStatus(phase="Running", message=f"last step {number}"))
+        await node.clock.run_for(0.5)
+    await until(lambda: node.status("slow").get("podIP") == "10.0.0.1")
+
+
+async def test_what_waits_is_told_before_its_pod_is_deleted(node: Node) -> None:
+    uid = await node.bind("a")
+    node.say(uid, on_its_way("10.0.0.1"))
+    node.api.admin.delete("pods", "a", namespace="default")
+    await until(lambda: node.manager.removed)
+    node.say(uid, None)
+    await until(lambda: node.status("a") == {})
+    assert node.writes()[:2] == ["PATCH", "DELETE"]

@@ -90,6 +90,12 @@ def test_what_a_server_would_ignore_in_silence_is_refused(
     assert set(traits.refuses) == refuses
 
 
+def test_a_handler_has_refusals_of_its_own() -> None:
+    traits = traits_of(read_backend(NEW, NEW_STATUS, None, ""), remote=False)
+    assert traits.refuses == traits.handler_refuses["runc"] == ()
+    assert set(traits.handler_refuses["kata"]) == {"recursive-read-only", "user-namespace"}
+
+
 def conditions(**ready: bool) -> pb.StatusResponse:
     return pb.StatusResponse(
         status=pb.RuntimeStatus(

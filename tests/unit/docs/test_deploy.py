@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -188,3 +189,29 @@ def test_configurations_of_the_page_are_taken_whole(tmp_path: Path) -> None:
         path = tmp_path / f"{number}.yaml"
         path.write_text(block)
         assert load_config(config_file=path).ignored == ()
+
+
+@pytest.mark.parametrize(
+    ("resolv_conf", "flags"),
+    [
+        (
+            "search trial.svc.cluster.local svc.cluster.local cluster.local\nnameserver 10.96.0.10\noptions ndots:5\n",
+            ["--cluster-dns=10.96.0.10", "--cluster-domain=cluster.local"],
+        ),
+        (
+            "nameserver 10.96.0.10\nnameserver fd00::a\nsearch trial.svc.my.domain\n",
+            ["--cluster-dns=10.96.0.10,fd00::a", "--cluster-domain=my.domain"],
+        ),
+        ("nameserver 192.0.2.53\nsearch example.com\n", []),
+        ("", []),
+    ],
+)
+def test_the_trial_gives_its_pods_the_dns_that_it_was_given_itself(
+    tmp_path: Path, resolv_conf: str, flags: list[str]
+) -> None:
+    path = tmp_path / "resolv.conf"
+    path.write_text(resolv_conf)
+    script = DEPLOY / "trial" / "dns-flags.sh"
+    printed = subprocess.run(["sh", script, path], check=True, capture_output=True, text=True).stdout.split()
+    assert printed == flags
+    assert {flag.partition("=")[0].removeprefix("--") for flag in flags} <= BY_FLAG.keys()

@@ -7,6 +7,8 @@ import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from pages import DOCS, ROOT, first_words, rows, section, words
@@ -15,12 +17,22 @@ from kubeletx.agent.backend import metrics as counted
 from kubeletx.agent.backend.present import PROBLEM
 from kubeletx.api import names
 from kubeletx.api.errors import TABLE, FieldError
+from kubeletx.apiserver.rotation import CertificateRotation
 from kubeletx.cli.group import show
 from kubeletx.node.readiness import RUNTIME_CONDITION_PREFIX
 from kubeletx.pods.conditions import OURS
+from kubeletx.runtimes.images.providers import CredentialProviders
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.server.metrics import render
-from kubeletx.server.views import ORPHANED, CountView, HistogramView, MetricsView, OperationView
+from kubeletx.server.views import (
+    ORPHANED,
+    ClaimView,
+    CountView,
+    HistogramView,
+    MetricsView,
+    OperationView,
+    ProviderMetrics,
+)
 
 PAGE = (DOCS / "reference.md").read_text()
 PUBLIC_ROOMS = ("api", "cri", "kube", "streaming", "testing", "testing.apiserver", "testing.contract")
@@ -75,6 +87,9 @@ NO_REASONS = {
     "ClusterFirst",
     "ConfigMap",
     "ContainerConfigError",
+    "CredentialProviderConfig",
+    "CredentialProviderRequest",
+    "CredentialProviderResponse",
     "DirectoryOrCreate",
     "DiskPressure",
     "DoesNotExist",
@@ -119,6 +134,7 @@ NO_REASONS = {
     "RestartContainer",
     "RuntimeDefault",
     "SandboxConfigError",
+    "ServiceAccount",
     "SetUp",
     "SpecChanged",
     "SwapTotal",
@@ -156,15 +172,34 @@ def full_view() -> MetricsView:
     histogram = HistogramView(bounds=(1.0,), counts=(0, 0), sum_seconds=0.0)
     durations = {f"kubelet_{name}_duration_seconds": histogram for name in counted.DURATIONS}
     durations |= {f"kubelet_pleg_relist_{what}_seconds": histogram for what in ("duration", "interval")}
+    durations["kubelet_certificate_manager_server_rotation_seconds"] = histogram
+    rotation = cast(CertificateRotation, SimpleNamespace(ttl_seconds=None, errors=0))
+    secrets = counted.SecretFigures(
+        providers=cast(CredentialProviders, None), client=rotation, server=rotation
+    )
     return MetricsView(
         node_name="n",
+        providers=(ProviderMetrics(name="p", errors=0, durations=histogram),),
+        provider_digest="sha256:0",
         running_containers={"running": 1},
         operations=(OperationView(runtime="r", operation="o", calls=1, errors=0, durations=histogram),),
         runtimes_ready={"r": True},
         pods_by_runtime={"r": 1},
-        counters={f"kubelet_{name}_total": 0 for name in counted.COUNTERS},
+        counters={f"kubelet_{name}_total": 0 for name in counted.COUNTERS} | secrets.certificates(),
         durations=durations,
         desired_pods={"true": 1},
+        claims=(
+            ClaimView(
+                namespace="d",
+                claim="c",
+                capacity_bytes=1,
+                available_bytes=1,
+                used_bytes=1,
+                inodes=1,
+                inodes_free=1,
+                inodes_used=1,
+            ),
+        ),
         counts=(
             CountView(name="kubelet_started_containers", labels={"container_type": "container"}, value=1),
             CountView(
@@ -172,8 +207,15 @@ def full_view() -> MetricsView:
                 labels={"container_type": "container", "code": "RunContainerError"},
                 value=1,
             ),
+            CountView(
+                name="kubelet_terminated_containers",
+                labels={"container_type": "container", "exit_code": "1", "reason": "Error"},
+                value=1,
+            ),
             CountView(name="kubelet_restarted_pods", labels={"static": "true"}, value=1),
             CountView(name="kubelet_admission_rejections", labels={"reason": "OutOfpods"}, value=1),
+            CountView(name="kubelet_preemptions", labels={"preemption_signal": "cpu"}, value=1),
+            CountView(name="kubelet_websocket_streaming_requests", labels={"subresource": "exec"}, value=1),
         ),
     )
 

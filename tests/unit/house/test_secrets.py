@@ -8,6 +8,8 @@ from kubeletx.api import CloudInit, EnvVar, ImageAuth, ImageSpec, ObjectData, Pr
 from kubeletx.kube.core import Container, Pod, PodSpec
 from kubeletx.kube.core import EnvVar as PodVariable
 from kubeletx.runtimes.images.credentials import HelperAnswer, entries_of, parse_config
+from kubeletx.runtimes.images.provider_config import EnvironmentVariable
+from kubeletx.runtimes.images.provider_program import Login, Question
 from kubeletx.volumes.atomic_writer import FileContent
 
 SECRET = "hunter2"
@@ -27,6 +29,9 @@ HOLDERS = [
     parse_config(CONFIG, is_old=False),
     entries_of(parse_config(CONFIG, is_old=False)),
     HelperAnswer(username="u", secret=SECRET),
+    Login(username="u", password=SECRET),
+    Question(image="i", token=SECRET, annotations=(("a", SECRET),)),
+    EnvironmentVariable(name="PASSWORD", value=SECRET),
     ObjectData(text={"password": SECRET}, binary={"key": SECRET.encode()}),
     FileContent(data=SECRET.encode()),
 ]

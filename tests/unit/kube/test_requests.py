@@ -133,5 +133,14 @@ def test_one_container_without_limits_makes_the_pod_burstable() -> None:
 
 
 def test_pod_level_resources_decide_alone() -> None:
-    spec = "resources: {limits: {cpu: 1, memory: 1Gi}}"
+    spec = "resources: {requests: {cpu: 1}, limits: {cpu: 1, memory: 1Gi}}"
     assert qos_class(full_pod(spec, container="resources: {requests: {cpu: 100m}}").spec) == "Guaranteed"
+
+
+def test_a_pod_with_limits_requests_what_its_containers_do_and_else_its_limits() -> None:
+    found = full_pod(
+        "resources: {limits: {cpu: 400m, memory: 200Mi}}", container="resources: {requests: {cpu: 50m}}"
+    )
+    assert found.spec.resources.requests == {"cpu": "50m", "memory": "200Mi"}
+    assert qos_class(found.spec) == "Burstable"
+    assert full_pod("resources: {requests: {cpu: 1}}").spec.resources.requests == {"cpu": "1"}

@@ -89,6 +89,24 @@ async def test_a_watcher_sees_events_from_now_on_and_a_slow_one_the_newest_count
     await watch.aclose()
 
 
+async def test_a_watch_may_begin_with_what_was_recorded_since_a_time() -> None:
+    clock = FakeClock()
+    events = EventRecorder(clock=clock, node_name="node-1")
+    events.record(WEB, type="Normal", reason="Old", message="m")
+    events.record(WEB, type="Normal", reason="Again", message="m")
+    await clock.run_for(10)
+    since = clock.now()
+    events.record(WEB, type="Normal", reason="New", message="m")
+    events.record(WEB, type="Normal", reason="Again", message="m")
+    watch = events.watch_events(since=since)
+    assert [(await anext(watch)).reason for _ in range(2)] == ["New", "Again"]
+    reading = asyncio.ensure_future(anext(watch))
+    await asyncio.sleep(0)
+    events.record(WEB, type="Normal", reason="Newest", message="m")
+    assert (await reading).reason == "Newest"
+    await watch.aclose()
+
+
 async def test_events_survive_a_restart(store: Store) -> None:
     clock = FakeClock()
     events = EventRecorder(clock=clock, node_name="node-1", store=store)

@@ -46,8 +46,9 @@ def test_given_addresses_are_checked() -> None:
 
 
 def test_there_is_always_an_address() -> None:
-    assert detect_node_ips()
+    assert len(detect_node_ips()) == 1
     assert detect_node_ips(["10.9.8.7"]) == ("10.9.8.7",)
+    assert detect_node_ips(["10.9.8.7", "fd00::7"]) == ("10.9.8.7", "fd00::7")
 
 
 def test_local_addresses_are_read_from_the_routing_table(tmp_path: Path) -> None:

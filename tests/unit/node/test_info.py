@@ -1,7 +1,10 @@
+import re
 from pathlib import Path
 
+import pytest
+
 from kubeletx.api import RuntimeVersion
-from kubeletx.node.info import architecture, read_system_info
+from kubeletx.node.info import architecture, kubelet_version, read_system_info
 
 
 def write(root: Path, path: str, text: str) -> None:
@@ -34,6 +37,12 @@ def test_what_is_missing_is_empty_and_the_machine_id_stands_in_for_the_uuid(tmp_
     assert info.container_runtime_version == ""
     assert info.os_image == "Linux"
     assert info.swap is None
+
+
+@pytest.mark.parametrize("version", ["0.1.0", "1.2.0rc1", "1.2.0.dev3+g1a2b3c4"])
+def test_the_version_is_one_that_tools_of_kubernetes_can_parse(version: str) -> None:
+    semantic = r"v1\.(\d+)\.(\d+)\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*"
+    assert re.fullmatch(semantic, kubelet_version(version))
 
 
 def test_machines_are_named_as_kubernetes_names_them() -> None:

@@ -1,7 +1,7 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kubeletx.api import RuntimeVersion
+from kubeletx.api import RuntimeVersion, Traits
 from kubeletx.kube.node import ContainerImage
 from kubeletx.node.readiness import RuntimeFacts
 from kubeletx.node.status import NodePlan, NodeReporter, RuntimeReport, is_ready, top_images
@@ -12,7 +12,13 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def report(
-    name: str, type_: str = "container", *, ready: bool = True, cordoned: bool = False
+    name: str,
+    type_: str = "container",
+    *,
+    ready: bool = True,
+    cordoned: bool = False,
+    handlers: tuple[str, ...] = ("runc",),
+    traits: Traits | None = None,
 ) -> RuntimeReport:
     state = RuntimeState(
         ready=ready,
@@ -22,10 +28,11 @@ def report(
         reason="" if ready else "Unreachable",
         message="",
         since=NOW,
-        handlers=("runc",),
+        handlers=handlers,
     )
     version = RuntimeVersion(name=name, version="1.0") if ready else None
-    return RuntimeReport(facts=RuntimeFacts(name=name, workload_type=type_, state=state), version=version)
+    facts = RuntimeFacts(name=name, workload_type=type_, state=state)
+    return RuntimeReport(facts=facts, version=version, traits=traits)
 
 
 def reporter(root: Path) -> NodeReporter:
@@ -56,8 +63,36 @@ def test_the_node_has_name_labels_addresses_capacity_and_conditions(tmp_path: Pa
     assert node.status.conditions[-1].type == "Ready"
     assert node.status.node_info is not None
     assert node.status.node_info.container_runtime_version == "containerd://1.0"
-    assert [handler.name for handler in node.status.runtime_handlers] == ["runc"]
     assert is_ready(node.status.conditions)
+
+
+def test_classes_may_name_every_runtime_and_its_handlers(tmp_path: Path) -> None:
+    refused = ("recursive-read-only", "user-namespace")
+    traits = Traits(handler_refuses={"kata": refused})
+    runtimes = [
+        report("libvirt", "vm", handlers=(), traits=Traits(refuses=("user-namespace", "strict-groups"))),
+        report("containerd", handlers=("kata", "runc"), traits=traits),
+        report("away", ready=False, handlers=()),
+    ]
+    status = reporter(tmp_path).build(runtimes).status
+    shown = {
+        one.name: (one.features.recursive_read_only_mounts, one.features.user_namespaces)
+        if one.features is not None
+        else None
+        for one in status.runtime_handlers
+    }
+    assert shown == {
+        "": (True, True),
+        "libvirt": (True, False),
+        "containerd": (True, True),
+        "containerd--kata": (False, False),
+        "containerd--runc": (True, True),
+        "away": None,
+    }
+    assert status.features is None
+    features = reporter(tmp_path).build(runtimes[:2]).status.features
+    assert features is not None
+    assert features.supplemental_groups_policy is False
 
 
 def test_an_update_tells_whether_a_condition_changed(tmp_path: Path) -> None:

@@ -87,7 +87,10 @@ class NoMounts:
 class NoCredentials:
     """No registry asks for any."""
 
-    async def lookup(self, image: str) -> tuple[()]:
+    def is_personal(self, image: str) -> bool:
+        return False
+
+    async def lookup(self, image: str, puller: object = None) -> tuple[()]:
         return ()
 
 

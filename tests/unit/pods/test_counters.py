@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,16 @@ from manager_model import Node, a_pod
 from msgspec.structs import replace
 
 from kubeletx.api import PodUid, Unavailable
-from kubeletx.kube.core import Container, EphemeralContainer, Pod
+from kubeletx.kube.core import (
+    Container,
+    ContainerState,
+    ContainerStateRunning,
+    ContainerStateTerminated,
+    ContainerStatus,
+    EphemeralContainer,
+    Pod,
+    PodStatus,
+)
 from kubeletx.pods.counters import PULL, QUICK, START, Counters, Durations, container_type, static
 
 
@@ -95,6 +105,45 @@ def test_containers_are_counted_by_the_kubelet_s_types() -> None:
     found = [container_type(replace(pod, spec=spec), name) for name in ("first", "c0", "debug")]
     assert found == ["init_container", "container", "ephemeral_container"]
     assert (static("file"), static("applied"), static("api")) == ("true", "true", "")
+
+
+def status_of(*ends: tuple[str, int], runs: str = "") -> PodStatus:
+    """One container that ended so (id, exit code), the last of them as its last state if it runs again."""
+    last = [
+        ContainerState(terminated=ContainerStateTerminated(exit_code=code, reason="Error", container_id=one))
+        for one, code in ends[-1:]
+    ]
+    ended = last[0] if last else ContainerState()
+    running = ContainerState(running=ContainerStateRunning())
+    return PodStatus(
+        container_statuses=(
+            ContainerStatus(
+                name="main",
+                ready=False,
+                restart_count=0,
+                image="i",
+                image_id="",
+                state=running if runs else ended,
+                last_state=ended if runs else ContainerState(),
+            ),
+        )
+    )
+
+
+def test_each_end_of_a_container_is_counted_once() -> None:
+    counters = Counters()
+    life = [
+        status_of(runs="one"),
+        status_of(("one", 139)),
+        status_of(("one", 139)),
+        status_of(("one", 139), runs="two"),
+        status_of(("one", 139), ("two", 1), runs="three"),
+    ]
+    counters.ended(None, life[1])  # an earlier agent's
+    assert not counters.terminated_containers
+    for before, after in pairwise(life):
+        counters.ended(before, after)
+    assert counters.terminated_containers == {("container", 139, "Error"): 1, ("container", 1, "Error"): 1}
 
 
 def pod_of(image: str) -> Pod:

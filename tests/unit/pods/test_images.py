@@ -23,6 +23,7 @@ from kubeletx.kube.core import Container, LocalObjectReference, ObjectMeta, Pod,
 from kubeletx.pods.facts import DesiredPod, Now
 from kubeletx.pods.images import UnitImages
 from kubeletx.pods.steps.context import StepContext
+from kubeletx.runtimes.images.puller import Puller
 from kubeletx.runtimes.images.stores import ImageStores
 
 IMAGE = "registry.example/disks/debian:12"
@@ -34,6 +35,7 @@ class Pulls:
     def __init__(self) -> None:
         self.auths: tuple[ImageAuth, ...] = ()
         self.sandbox: SandboxSpec | None = None
+        self.puller: Puller | None = None
 
     async def of(self, _handle: object) -> Pulls:
         return self
@@ -42,7 +44,7 @@ class Pulls:
         return None
 
     async def pull(self, image: ImageSpec, **how: Any) -> ImageStatus:
-        self.auths, self.sandbox = how["auths"], how["sandbox"]
+        self.auths, self.sandbox, self.puller = how["auths"], how["sandbox"], how["puller"]
         return ImageStatus(id=image.requested, ref=image.requested)
 
 
@@ -74,7 +76,11 @@ async def pull(
         parts = {"virtual_machine": VirtualMachine(name="main", image=image)}
     pod = Pod(
         metadata=ObjectMeta(name="p", namespace="team", uid=PodUid("u")),
-        spec=PodSpec(image_pull_secrets=tuple(LocalObjectReference(name=one) for one in secrets), **parts),
+        spec=PodSpec(
+            service_account_name="builder",
+            image_pull_secrets=tuple(LocalObjectReference(name=one) for one in secrets),
+            **parts,
+        ),
     )
     warnings: list[tuple[str, str]] = []
     step = SimpleNamespace(
@@ -128,3 +134,10 @@ async def test_a_machines_pull_says_whose_pod_asks_and_a_containers_need_not() -
     assert (pulls.sandbox.uid, pulls.sandbox.annotations) == ("u", {POD_SOURCE: "api"})
     pulls, _ = await pull(cluster=None, machine=False)
     assert pulls.sandbox is None
+
+
+async def test_every_pull_names_the_pod_and_its_service_account() -> None:
+    pulls, _ = await pull(cluster=None, machine=False)
+    assert pulls.puller == Puller(
+        uid=PodUid("u"), namespace="team", name="p", service_account="builder", source="api"
+    )

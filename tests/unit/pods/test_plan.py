@@ -175,6 +175,24 @@ def test_news_of_an_object_end_the_wait_of_a_container_that_lacked_it() -> None:
     assert changes.objects_changed(other, now).unit("web").failure == other.unit("web").failure
 
 
+def test_an_edited_pod_is_tried_at_once_and_another_image_has_a_back_off_of_its_own() -> None:
+    model = PodModel(make_pod())
+    model.settle()
+    before = model.desired.pod
+    now = model.now()
+    failed = changes.unit_failed("web", "CreateContainerConfigError", "missing", created=False)(
+        model.facts, now
+    )
+    failed = changes.image_failed("web", "ErrImagePull", "no such image")(failed, now)
+    same = changes.pod_edited(before, before)(failed, now).unit("web")
+    assert same.failure is not None
+    assert same.failure.retry_at == now.mono
+    assert same.image_failure == failed.unit("web").image_failure
+    (container,) = before.spec.containers
+    after = replace(before, spec=replace(before.spec, containers=(replace(container, image="other"),)))
+    assert changes.pod_edited(before, after)(failed, now).unit("web").image_failure is None
+
+
 def test_no_next_attempt_before_a_look_begun_after_the_deadline() -> None:
     model = PodModel(make_pod())
     model.turn()

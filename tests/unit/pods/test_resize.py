@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from kubeletx.kube.core import (
     ResourceRequirements,
 )
 from kubeletx.pods.orders import Granted, Orders, decode, encode
-from kubeletx.pods.resize import is_same, resources_text
+from kubeletx.pods.sizes import is_same, resources_text
 
 UID = PodUid("uid-web")
 
@@ -73,6 +74,15 @@ async def test_a_container_grows_and_shrinks_without_a_restart(node: Node) -> No
             assert shown(node) == ({"cpu": cpu, "memory": memory}, {"cpu": cpu, "memory": memory}, 0)
             await node.until(lambda: condition(node, "PodResizeInProgress") is None)
         assert node.sink.reasons().count("ResizeCompleted") == 2
+
+
+async def test_the_pod_tells_what_its_containers_were_given_together(node: Node) -> None:
+    async with node.running() as manager:
+        await node.start(sized("100m", "64Mi"), "api")
+        given = lambda: node.services.board.statuses[UID].allocated_resources  # noqa: E731
+        assert given() == {"cpu": "100m", "memory": "64Mi"}
+        manager.update("api", sized("200m", "64Mi"))
+        await node.until(lambda: given() == {"cpu": "200m", "memory": "64Mi"})
 
 
 async def test_the_same_amount_in_other_words_is_no_resize(node: Node) -> None:
@@ -165,6 +175,22 @@ async def test_a_runtime_that_refuses_is_asked_again_and_the_pod_says_why(node: 
         await node.until(lambda: condition(node, "PodResizeInProgress") is not None)
         await node.until(lambda: memory_of(node) == [32 << 20])
         await node.until(lambda: condition(node, "PodResizeInProgress") is None)
+
+
+async def test_memory_in_use_is_not_asked_about_unless_its_limit_sinks(node: Node) -> None:
+    async with node.running() as manager:
+        await node.start(sized("100m", "64Mi"), "api")
+        asked = node.runtimes["one"].counts["list_unit_stats"]
+        (unit,) = node.runtimes["one"].backend.units.values()
+        unit.behaviour = dataclasses.replace(unit.behaviour, memory_bytes=64 << 20)
+        for cpu, memory in (("200m", "64Mi"), ("200m", "128Mi")):
+            manager.update("api", sized(cpu, memory))
+            await node.until(lambda cpu=cpu, memory=memory: shown(node)[1] == {"cpu": cpu, "memory": memory})
+        assert node.runtimes["one"].counts["list_unit_stats"] == asked
+        manager.update("api", sized("200m", "64Mi"))
+        await node.until(lambda: condition(node, "PodResizeInProgress") is not None)
+        unit.behaviour = dataclasses.replace(unit.behaviour, memory_bytes=1 << 20)
+        await node.until(lambda: memory_of(node) == [64 << 20])
 
 
 async def test_what_was_granted_survives_the_agent_and_a_change_meanwhile_is_seen(node: Node) -> None:

@@ -16,6 +16,7 @@ from kubeletx.kube.core import (
     ExecAction,
     PodStatus,
     Probe,
+    ResourceRequirements,
     VirtualMachine,
 )
 from kubeletx.pods.facts import (
@@ -42,6 +43,24 @@ def test_addresses_start_time_and_qos_are_reported() -> None:
     assert (status.pod_ip, [ip.ip for ip in status.pod_ips]) == ("10.0.0.1", ["10.0.0.1"])
     assert status.start_time is not None
     assert status.qos_class == "BestEffort"
+
+
+def test_what_the_pod_has_as_a_whole_is_the_sum_of_its_containers() -> None:
+    one = ResourceRequirements(
+        requests={"cpu": "2m", "memory": "8Mi"}, limits={"cpu": "10m", "memory": "8Mi"}
+    )
+    other = ResourceRequirements(requests={"cpu": "5m"}, limits={"cpu": "1"})
+    wanted = pod("a", "b")
+    containers = tuple(
+        replace(container, resources=resources)
+        for container, resources in zip(wanted.pod.spec.containers, (one, other), strict=True)
+    )
+    spec = replace(wanted.pod.spec, containers=containers)
+    wanted = replace(wanted, pod=replace(wanted.pod, spec=spec))
+    status = status_of(wanted, facts(unit("a"), unit("b")))
+    assert status.allocated_resources == {"cpu": "7m", "memory": "8Mi"}
+    assert status.resources.requests == status.allocated_resources
+    assert status.resources.limits == {"cpu": "1010m"}  # nobody limits b's memory
 
 
 def test_one_address_per_family_the_nodes_family_first() -> None:

@@ -40,6 +40,17 @@ def test_a_list_that_has_only_the_images_id_does_not_hide_its_name() -> None:
     assert container(status_of(pod("web"), later), "web").image == "docker.io/img"
 
 
+def test_a_list_that_has_only_the_images_own_digest_does_not_hide_where_it_came_from() -> None:
+    known = facts(unit("web"))
+    assert known.snapshot is not None
+    from_registry = "registry.local/img@sha256:2"
+    told = {one: replace(status, image_ref=from_registry) for one, status in known.snapshot.statuses.items()}
+    before = status_of(pod("web"), replace(known, snapshot=replace(known.snapshot, statuses=told)))
+    assert container(before, "web").image_id == from_registry
+    only_listed = replace(known, snapshot=replace(known.snapshot, statuses={}), previous_status=before)
+    assert container(status_of(pod("web"), only_listed), "web").image_id == from_registry
+
+
 def test_an_ended_container_shows_code_reason_and_times() -> None:
     known = facts(exited("web", 3, reason="Error", message="boom"))
     ended = container(status_of(pod("web", policy="Never"), known), "web").state.terminated

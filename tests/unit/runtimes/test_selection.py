@@ -153,6 +153,14 @@ def test_a_feature_the_runtime_refuses_is_a_rejection_that_names_it() -> None:
     assert isinstance(choose(pod(), node, {}), Chosen)
 
 
+def test_a_handler_refuses_other_things_than_its_runtime() -> None:
+    traits = Traits(refuses=("user-namespace",), handler_refuses={"crun": (), "runc": ("tty",)})
+    node = (view("two", handlers=("runc", "crun"), traits=traits),)
+    own = {"host_users": False, "runtime_service_name": "two"}
+    assert isinstance(choose(pod(**own), node, CLASSES), Rejected)
+    assert isinstance(choose(pod(**own, runtime_class_name="crun"), node, CLASSES), Chosen)
+
+
 def test_a_remote_runtime_refuses_what_is_on_this_node() -> None:
     local = pod(host_network=True, volumes=(Volume(name="v", empty_dir=EmptyDirVolumeSource()),))
     found = missing(local, Traits(remote=True))

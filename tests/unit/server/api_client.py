@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 from aiohttp import web
@@ -17,10 +18,19 @@ from kubeletx.api import Unavailable
 from kubeletx.kube.client import ClusterAccess, KubeClient
 from kubeletx.kube.container import Container
 from kubeletx.kube.core import ObjectMeta, Pod, PodSpec
-from kubeletx.server import kubelet_logs, kubelet_metrics, kubelet_pods, kubelet_streams
+from kubeletx.server import (
+    kubelet_debug,
+    kubelet_logs,
+    kubelet_metrics,
+    kubelet_node_logs,
+    kubelet_pods,
+    kubelet_streams,
+    kubelet_zpages,
+)
 from kubeletx.server.authentication import Authenticator
 from kubeletx.server.authorization import AlwaysAllow, Authorizer
 from kubeletx.server.figures import Figures, FiguresSource
+from kubeletx.server.kubelet_node_logs import NodeLogs
 from kubeletx.server.kubelet_route import KubeletRoute
 from kubeletx.server.kubelet_server import KubeletServer, Listen
 from kubeletx.server.self_signed import ensure_pair
@@ -28,6 +38,8 @@ from kubeletx.server.tls import ServerTls, TlsPlan
 from kubeletx.testing import FakeClock
 from kubeletx.testing.apiserver import CertificateAuthority, Pair
 from kubeletx.testing.fake_admin import FakeAdminBackend
+
+T = TypeVar("T")
 
 
 class NoFigures:
@@ -37,6 +49,11 @@ class NoFigures:
         raise Unavailable("nobody measures here")
 
 
+async def inline(function: Callable[..., T], /, *args: Any) -> T:
+    """In place of a thread."""
+    return function(*args)
+
+
 class Api:
     """One server, the authority of its clients, and a client that may do everything."""
 
@@ -44,6 +61,8 @@ class Api:
         self, server: KubeletServer, backend: FakeAdminBackend, authority: CertificateAuthority
     ) -> None:
         self.server, self.backend, self.authority = server, backend, authority
+        self.verbosities: list[int] = []
+        self.websockets: Counter[str] = Counter()
         self.admin = authority.client("admin", ["system:masters"])
 
     @property
@@ -93,12 +112,26 @@ async def serving(
     authenticator: Authenticator | None = None,
     debugging_handlers: bool = True,
     figures: FiguresSource | None = None,
+    idle_seconds: float = 3600,
     more: Sequence[KubeletRoute] = (),
+    logs: NodeLogs | None = None,
+    debug_flags: bool = True,
 ) -> AsyncIterator[Api]:
     authority = CertificateAuthority(directory)
     backend = FakeAdminBackend()
     backend.put(pod())
     clock = FakeClock()
+    verbosities: list[int] = []
+    websockets: Counter[str] = Counter()
+    routes = (
+        *kubelet_pods.routes(backend),
+        *kubelet_metrics.routes(backend, figures or NoFigures()),
+        *kubelet_logs.routes(backend),
+        *kubelet_node_logs.routes(logs or NodeLogs(blocking=inline, root=directory / "log")),
+        *kubelet_debug.routes(verbosities.append, enabled=debug_flags),
+        *kubelet_streams.routes(backend, idle_seconds=idle_seconds, websockets=websockets),
+        *more,
+    )
     server = KubeletServer(
         Listen(address="127.0.0.1", port=0, debugging_handlers=debugging_handlers),
         tls=ServerTls(
@@ -108,17 +141,13 @@ async def serving(
         ),
         authenticator=authenticator or Authenticator(tokens=None, anonymous=False),
         authorizer=authorizer or AlwaysAllow(),
-        routes=(
-            *kubelet_pods.routes(backend),
-            *kubelet_metrics.routes(backend, figures or NoFigures()),
-            *kubelet_logs.routes(backend),
-            *kubelet_streams.routes(backend, idle_seconds=3600),
-            *more,
-        ),
+        routes=(*routes, *kubelet_zpages.routes(backend, routes, clock)),
     )
     await server.start()
     try:
-        yield Api(server, backend, authority)
+        api = Api(server, backend, authority)
+        api.verbosities, api.websockets = verbosities, websockets
+        yield api
     finally:
         await server.stop()
 

@@ -10,11 +10,11 @@ from api_client import serving
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from kubeletx.api import PodUid, UnitId, UnitStats
-from kubeletx.node.cgroup_usage import CgroupUsage, DiskUsage, Interface
+from kubeletx.api import InterfaceStats, PodUid, UnitId, UnitStats
+from kubeletx.node.cgroup_usage import CgroupUsage, DiskUsage
 from kubeletx.node.host_usage import FsUsage, HostUsage
 from kubeletx.server.cadvisor_metrics import cadvisor_metrics
-from kubeletx.server.figures import Figures, PodFigures, UnitFigures
+from kubeletx.server.figures import Figures, PodFigures, UnitFigures, VolumeFigures
 from kubeletx.server.probe_metrics import probe_metrics, sli_metrics
 from kubeletx.server.resource_metrics import resource_metrics
 from kubeletx.server.stats_summary import summary
@@ -38,7 +38,7 @@ HOST = HostUsage(
     interfaces=(),
     fs=FsUsage(capacity_bytes=100, available_bytes=40, used_bytes=60, inodes=10, inodes_free=4),
 )
-ETH0 = Interface(
+ETH0 = InterfaceStats(
     name="eth0",
     rx_bytes=1,
     rx_packets=2,
@@ -257,11 +257,29 @@ async def test_each_is_served_at_its_path(tmp_path: Path) -> None:
         assert await api.get("/stats/summary") == (503, "nobody measures here")
 
 
-def test_volumes_on_the_nodes_disk_are_told_and_count_as_ephemeral_storage() -> None:
-    volumes = {"data": DiskUse(bytes=1000, inodes=3)}
+def test_volumes_are_told_and_those_on_the_nodes_disk_count_as_ephemeral_storage() -> None:
+    fs = FsUsage(capacity_bytes=100, available_bytes=40, used_bytes=60, inodes=10, inodes_free=4)
+    volumes = {
+        "data": VolumeFigures(at=AT_NS / 1e9, fs=fs, claim="disk"),
+        "scratch": VolumeFigures(at=AT_NS / 1e9, fs=fs, use=DiskUse(bytes=1000, inodes=3), on_node_disk=True),
+        "token": VolumeFigures(at=AT_NS / 1e9, fs=fs, use=DiskUse(bytes=7, inodes=2)),
+    }
     found = summary(figures(replace(pod(unit("a"), unit("b")), volumes=volumes)))["pods"][0]
-    assert [(one["name"], one["usedBytes"], one["inodesUsed"]) for one in found["volume"]] == [
-        ("data", 1000, 3)
+    size = {"capacityBytes": 100, "availableBytes": 40, "inodes": 10, "inodesFree": 4}
+    size["time"] = found["volume"][0]["time"]
+    assert found["volume"] == [
+        {
+            **size,
+            "name": "data",
+            "usedBytes": 60,
+            "inodesUsed": 6,
+            "pvcRef": {"name": "disk", "namespace": "default"},
+        },
+        {**size, "name": "scratch", "usedBytes": 1000, "inodesUsed": 3},
+        {**size, "name": "token", "usedBytes": 7, "inodesUsed": 2},
     ]
-    assert found["volume"][0]["capacityBytes"] == 100
     assert found["ephemeral-storage"]["usedBytes"] == 1084
+    (unmeasured,) = summary(figures(replace(pod(), volumes=volumes)))["pods"]
+    assert unmeasured["volume"] == found["volume"]
+    (short,) = summary(figures(replace(pod(), volumes=volumes)), only_cpu_and_memory=True)["pods"]
+    assert "volume" not in short

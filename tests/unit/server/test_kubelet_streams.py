@@ -14,16 +14,31 @@ import pytest
 from aiohttp import web
 from api_client import Api, serving
 
-from kubeletx.api import Channel, Internal, NotFound, PermissionDenied, StreamRequest, StreamUrl, Unsupported
+from kubeletx.api import (
+    Channel,
+    Internal,
+    NotFound,
+    PermissionDenied,
+    Session,
+    StreamRequest,
+    StreamUrl,
+    Unavailable,
+    Unsupported,
+)
 from kubeletx.streaming import encode_exit, open_port_forward, open_session
+from kubeletx.streaming.remote_client import forward_over
+from kubeletx.streaming.spdy import SpdyConnection
 from kubeletx.streaming.spdy_server import accept_upgrade, serve_port_forward, serve_remote_command
 from kubeletx.streaming.takeover import TakenOver, take_over
+from kubeletx.streaming.tunnel import Tunnel
 from kubeletx.testing import FakeSession
 from kubeletx.testing.fake_admin import FakeAdminBackend
 
 CAT = StreamRequest(command=("cat",), stdin=True, stderr=False)
 CAT_PATH = "/exec/default/web/main?command=cat&input=1&output=1"
 DATA = bytes(range(256)) * 4096
+FORWARD_PATH = "/portForward/default/web"
+TUNNEL = "SPDY/3.1+portforward.k8s.io"
 SPDY = {"Connection": "Upgrade", "Upgrade": "SPDY/3.1"}
 
 
@@ -40,6 +55,18 @@ async def spdy_cat(api: Api, path: str = CAT_PATH, data: bytes = DATA) -> bytes:
     assert await session.wait() == 0
     await session.close()
     return output
+
+
+async def echoed(session: Session, data: bytes) -> bytes:
+    """What came back, once all did."""
+    sending = asyncio.create_task(session.write(data))
+    got = b""
+    async for _, chunk in session.output():
+        got += chunk
+        if len(got) >= len(data):
+            break
+    await sending
+    return got
 
 
 @asynccontextmanager
@@ -131,6 +158,12 @@ async def test_a_refusal_of_the_agent_is_the_answer_to_the_upgrade(
             async with api.client(api.admin) as client:
                 await client.ws_connect(CAT_PATH, protocols=("v4.channel.k8s.io",))
         assert caught.value.status == 405
+        headers = {**SPDY, "X-Stream-Protocol-Version": "v4.channel.k8s.io"}
+        _, body = await api.ask("POST", CAT_PATH, certificate=api.admin, headers=headers)
+        # kubectl reads text as YAML, in which a colon makes an object of it: one without any message.
+        status = json.loads(body)
+        assert (status["kind"], status["code"]) == ("Status", 405)
+        assert status["message"].endswith("have no terminal; leave -t out")
 
 
 async def test_clients_that_offer_too_new_protocols_get_the_best_that_is_spoken(tmp_path: Path) -> None:
@@ -216,15 +249,120 @@ async def test_ports_are_forwarded_over_spdy_to_sessions_and_to_urls(tmp_path: P
     async with serving(tmp_path) as api, runtime() as (url, _):
         for found in (FakeSession(echo=True), StreamUrl(f"{url}/forward")):
             api.backend.sessions = [found]
-            session = await open_port_forward(
-                f"{api.url}/portForward/default/web", 8080, tls=api.tls(api.admin)
-            )
+            session = await open_port_forward(api.url + FORWARD_PATH, 8080, tls=api.tls(api.admin))
             await session.write(b"hello")
             async for _, data in session.output():
                 assert data == b"hello"
                 break
             await session.close()
             assert api.backend.calls[-1] == ("port-forward", "default/web", 8080)
+
+
+async def test_ports_are_forwarded_over_spdy_inside_a_websocket(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, runtime() as (url, _), api.client(api.admin) as client:
+        for found in (FakeSession(echo=True), StreamUrl(f"{url}/forward")):
+            api.backend.sessions = [found]
+            async with client.ws_connect(FORWARD_PATH, protocols=(TUNNEL,)) as ws:
+                assert ws.protocol == TUNNEL
+                async with Tunnel(ws) as tunnel:
+                    session = await forward_over(SpdyConnection(tunnel, tunnel), 8080)
+                    assert await echoed(session, DATA) == DATA
+                    await session.close()
+            assert api.backend.calls[-1] == ("port-forward", "default/web", 8080)
+
+
+async def test_only_what_api_servers_once_translated_is_counted(tmp_path: Path) -> None:
+    asked = (
+        (CAT_PATH, "v4.channel.k8s.io"),
+        (CAT_PATH, "v5.channel.k8s.io"),
+        (CAT_PATH.replace("exec", "attach"), "v5.channel.k8s.io"),
+        (FORWARD_PATH, TUNNEL),
+        (f"{FORWARD_PATH}?port=80", "v4.channel.k8s.io"),
+    )
+    async with serving(tmp_path) as api, asyncio.timeout(60), api.client(api.admin) as client:
+        for path, protocol in asked:
+            api.backend.sessions = [FakeSession(echo=True)]
+            async with client.ws_connect(path, protocols=(protocol,)):
+                pass
+        assert api.websockets == {"exec": 1, "attach": 1, "portforward": 1}
+
+
+async def test_one_tunnel_carries_many_connections_and_tells_why_one_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def port_forward(self: FakeAdminBackend, target: object, port: int) -> FakeSession:
+        if port == 1:
+            raise Unavailable("connection refused")
+        return FakeSession(echo=True)
+
+    monkeypatch.setattr(FakeAdminBackend, "port_forward", port_forward)
+    async with (
+        serving(tmp_path) as api,
+        asyncio.timeout(60),
+        api.client(api.admin) as client,
+        client.ws_connect(FORWARD_PATH, protocols=(TUNNEL,)) as ws,
+        Tunnel(ws) as tunnel,
+    ):
+        connection = SpdyConnection(tunnel, tunnel)
+        running = asyncio.create_task(connection.run())
+        texts = []
+        for number, port in enumerate(("8080", "1", "8081")):
+            headers = (("port", port), ("requestid", str(number)))
+            error = await connection.open_stream((("streamtype", "error"), *headers), fin=True)
+            data = await connection.open_stream((("streamtype", "data"), *headers))
+            await data.write(port.encode())
+            texts.append(await data.read() or await error.read_all())
+        assert texts == [b"8080", b"connection refused", b"8081"]
+        await connection.close()
+        await running
+
+
+async def test_a_tunnel_is_for_ports_alone_and_for_pods_that_are_there(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, asyncio.timeout(60), api.client(api.admin) as client:
+        for path, code in ((CAT_PATH, 403), ("/portForward/default/none", 404)):
+            with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+                await client.ws_connect(path, protocols=(TUNNEL,))
+            assert caught.value.status == code
+        assert api.backend.calls == []
+
+
+async def test_streams_of_ours_that_carry_nothing_are_closed(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path, idle_seconds=0.05) as api,
+        asyncio.timeout(60),
+        api.client(api.admin) as client,
+    ):
+        path = api.url + CAT_PATH
+        commands = [FakeSession(), FakeSession(), FakeSession()]
+        api.backend.sessions = list(commands)
+        session = await open_session(path, CAT, tls=api.tls(api.admin))
+        assert [chunk async for chunk in session.output()] == []
+        await session.close()
+        for protocol in ("v5.channel.k8s.io", "v4.channel.k8s.io"):
+            async with client.ws_connect(CAT_PATH, protocols=(protocol,)) as ws:
+                assert [message.data async for message in ws] == [b"\x01"]
+        assert all(command.closed for command in commands)
+        forwards = [FakeSession(), FakeSession()]
+        api.backend.sessions = list(forwards)
+        session = await open_port_forward(api.url + FORWARD_PATH, 8080, tls=api.tls(api.admin))
+        assert [chunk async for chunk in session.output()] == []
+        await session.close()
+        async with client.ws_connect(f"{FORWARD_PATH}?port=80") as ws:
+            assert len([message async for message in ws]) == 2
+        assert all(forward.closed for forward in forwards)
+        async with client.ws_connect(FORWARD_PATH, protocols=(TUNNEL,)) as ws:
+            async for message in ws:
+                assert message.data[:2] == b"\x80\x03"  # a frame that says good-bye
+            assert ws.close_code == 1000
+
+
+async def test_streams_that_are_handed_through_and_carry_nothing_are_closed(tmp_path: Path) -> None:
+    async with serving(tmp_path, idle_seconds=0.05) as api, runtime() as (url, asked):
+        api.backend.sessions = [StreamUrl(f"{url}/exec/t0ken")]
+        session = await open_session(api.url + CAT_PATH, CAT, tls=api.tls(api.admin))
+        assert [chunk async for chunk in session.output()] == []
+        await session.close()
+        assert len(asked) == 1
 
 
 async def test_ports_are_forwarded_over_the_older_websocket_form(tmp_path: Path) -> None:

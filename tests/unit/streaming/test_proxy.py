@@ -1,57 +1,76 @@
 import asyncio
 import socket
 
-from kubeletx.streaming.proxy import Copied, Pipe, splice
+from kubeletx.streaming.proxy import Copied, End, Relay
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def pair() -> tuple[Pipe, Pipe]:
-    one, two = socket.socketpair()
-    return Pipe(*await asyncio.open_connection(sock=one)), Pipe(*await asyncio.open_connection(sock=two))
+async def far_end(end: End) -> Streams:
+    """The other side of a connection that is given to one end of a relay."""
+    ours, theirs = socket.socketpair()
+    await asyncio.get_running_loop().create_connection(lambda: end, sock=ours)
+    return await asyncio.open_connection(sock=theirs)
 
 
 async def test_bytes_go_both_ways_and_half_closes_are_passed_on() -> None:
-    client, left = await pair()
-    right, server = await pair()
-    proxy = asyncio.create_task(splice(left, right))
+    relay = Relay()
+    client, server = await far_end(relay.left), await far_end(relay.right)
+    running = asyncio.create_task(relay.run())
     async with asyncio.timeout(60):
-        client.writer.write(b"question")
-        client.writer.write_eof()
-        assert await server.reader.read() == b"question"
-        server.writer.write(b"answer, after the question's end")
-        server.writer.write_eof()
-        assert await client.reader.read() == b"answer, after the question's end"
-        assert await proxy == Copied(right=8, left=32)
-    for pipe in (client, server):
-        pipe.writer.close()
+        client[1].write(b"question")
+        client[1].write_eof()
+        assert await server[0].read() == b"question"
+        server[1].write(b"answer, after the question's end")
+        server[1].write_eof()
+        assert await client[0].read() == b"answer, after the question's end"
+        assert await running == Copied(right=8, left=32)
+    for _, writer in (client, server):
+        writer.close()
 
 
-async def test_a_reader_that_is_slow_holds_the_writer_back() -> None:
-    client, left = await pair()
-    right, server = await pair()
-    proxy = asyncio.create_task(splice(left, right))
+async def test_a_reader_that_is_slow_holds_the_writer_back_and_gets_everything() -> None:
+    relay = Relay()
+    client, server = await far_end(relay.left), await far_end(relay.right)
+    running = asyncio.create_task(relay.run())
     sent = 0
     try:
         async with asyncio.timeout(1):
             while sent < 64 << 20:
-                client.writer.write(bytes(1 << 16))
-                await client.writer.drain()
+                client[1].write(bytes(1 << 16))
                 sent += 1 << 16
+                await client[1].drain()
     except TimeoutError:
         pass
     assert sent < 16 << 20
-    proxy.cancel()
-    await asyncio.gather(proxy, return_exceptions=True)
-    for pipe in (client, server):
-        pipe.writer.close()
+    client[1].write_eof()
+    async with asyncio.timeout(60):
+        assert len(await server[0].read()) == sent
+        server[1].close()
+        assert await running == Copied(right=sent, left=0)
+    client[1].close()
 
 
 async def test_an_end_that_breaks_ends_both_directions() -> None:
-    client, left = await pair()
-    right, server = await pair()
-    proxy = asyncio.create_task(splice(left, right))
+    relay = Relay()
+    client, server = await far_end(relay.left), await far_end(relay.right)
+    running = asyncio.create_task(relay.run())
     async with asyncio.timeout(60):
-        server.writer.transport.abort()
-        client.writer.write(b"x")
-        client.writer.write_eof()
-        await proxy
-    client.writer.close()
+        server[1].transport.abort()
+        client[1].write(b"x")
+        await running
+        assert await client[0].read() == b""
+    client[1].close()
+
+
+async def test_a_relay_that_is_cancelled_closes_both_ends() -> None:
+    relay = Relay()
+    client, server = await far_end(relay.left), await far_end(relay.right)
+    running = asyncio.create_task(relay.run())
+    await asyncio.sleep(0)
+    running.cancel()
+    async with asyncio.timeout(60):
+        assert await client[0].read() == await server[0].read() == b""
+    await asyncio.gather(running, return_exceptions=True)
+    for _, writer in (client, server):
+        writer.close()

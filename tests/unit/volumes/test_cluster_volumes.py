@@ -75,7 +75,7 @@ async def test_a_new_token_takes_the_place_of_the_old_one(tmp_path: Path) -> Non
 @pytest.mark.parametrize("kind", ["clusterTrustBundle", "podCertificate"])
 async def test_sources_that_this_agent_does_not_know_are_refused_by_name(tmp_path: Path, kind: str) -> None:
     pod = make_pod({"volumes": [{"name": "p", "projected": {"sources": [{kind: {}}]}}]})
-    with pytest.raises(VolumeError, match=rf"sources\[0\]\.{kind}: this agent does not know") as caught:
+    with pytest.raises(VolumeError, match=rf"this agent does not know .*sources\[0\]\.{kind}") as caught:
         await make_preparer(tmp_path).prepare(pod, FakeCluster())
     assert caught.value.reason == "FailedMount"
 
@@ -91,6 +91,16 @@ async def test_a_volume_that_was_written_before_stays_while_nobody_answers(tmp_p
     assert after == before
     assert (Path(after.volumes["c"].source) / "a").read_text() == "1"
     assert (Path(after.volumes["t"].source) / "token").read_text() == "jwt"
+
+
+async def test_a_volume_that_fails_is_told_in_the_kubelets_words(tmp_path: Path) -> None:
+    pod = make_pod({"volumes": [{"name": "c", "configMap": {"name": "m"}}]})
+    with pytest.raises(VolumeError) as caught:
+        await make_preparer(tmp_path).prepare(pod, FakeCluster())
+    assert str(caught.value) == (
+        'MountVolume.SetUp failed for volume "c" : configmap "m" not found; create it, or mark it optional '
+        "(spec.volumes[0].configMap)"
+    )
 
 
 async def test_a_volume_that_was_never_written_waits_until_somebody_answers(tmp_path: Path) -> None:

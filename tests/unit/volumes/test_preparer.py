@@ -65,7 +65,7 @@ async def test_an_empty_dir_in_memory_has_the_least_of_all_limits(tmp_path, limi
         "volumes": [{"name": "m", "emptyDir": source}],
     }
     await make_preparer(tmp_path, mounter=mounter).prepare(make_pod(spec))
-    assert mounter.calls == [f"mount tmpfs m mode=777,size={expected},noswap"]
+    assert mounter.calls == [f"mount tmpfs m mode=1777,size={expected},noswap"]
 
 
 async def test_one_container_without_a_limit_means_that_the_pod_has_none(tmp_path):
@@ -81,13 +81,24 @@ async def test_one_container_without_a_limit_means_that_the_pod_has_none(tmp_pat
     assert f"size={8 << 30}" in mounter.calls[0]
 
 
+async def test_memory_for_a_group_belongs_to_it_and_hands_it_on(tmp_path):
+    mounter = FakeMounter()
+    group = os.getgid()
+    spec = {
+        "securityContext": {"fsGroup": group},
+        "volumes": [{"name": "m", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}],
+    }
+    await make_preparer(tmp_path, mounter=mounter).prepare(make_pod(spec))
+    assert mounter.calls == [f"mount tmpfs m mode=3777,size=1048576,gid={group},noswap"]
+
+
 async def test_an_old_kernel_gets_memory_without_noswap(tmp_path):
     mounter = FakeMounter(refuses_noswap=True)
     spec = {"volumes": [{"name": "m", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]}
     preparer = make_preparer(tmp_path, mounter=mounter)
     await preparer.prepare(make_pod(spec))
     await preparer.prepare(make_pod(spec))
-    assert mounter.calls == ["mount tmpfs m mode=777,size=1048576"]
+    assert mounter.calls == ["mount tmpfs m mode=1777,size=1048576"]
 
 
 @pytest.mark.parametrize(
@@ -396,7 +407,8 @@ async def test_an_error_of_the_file_system_names_the_volume(tmp_path):
 
     preparer = make_preparer(tmp_path, blocking=inline, drivers={"quobyte": fail})
     with pytest.raises(
-        Unavailable, match=r'volume "n" \(quobyte\): No space left on device \(/x\)'
+        Unavailable,
+        match=r'^MountVolume.SetUp failed for volume "n" : quobyte: No space left on device \(/x\)$',
     ) as caught:
         await preparer.prepare(make_pod({"volumes": [{"name": "n", "quobyte": {}}]}))
     assert caught.value.reason == "FailedMount"

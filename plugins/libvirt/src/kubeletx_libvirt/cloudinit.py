@@ -204,6 +204,7 @@ def _ssh_keys(machine: Machine, key_pairs: Mapping[str, str]) -> list[str]:
                 field="spec.virtualMachine.keyPairName",
                 problem=f"{name!r} is not in libvirt.keyPairs of this node",
                 fix=f"use one of: {known}; or write the key itself in publicKey",
+                reason=names.RUNTIME_UNSUPPORTED,
             )
         keys.append(key_pairs[name].strip())
     return list(dict.fromkeys(keys))

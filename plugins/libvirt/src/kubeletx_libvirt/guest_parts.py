@@ -24,6 +24,7 @@ from kubeletx.api import (
     UnitSpec,
 )
 
+from .addresses import Addresses, Holder
 from .cloudinit import build_seed, check_settings, instance_id, write_seed
 from .config import Settings
 from .domain.xml import Disk
@@ -64,6 +65,7 @@ class Guests:
         settings: Settings,
         records: Records,
         links: PodLinks,
+        addresses: Addresses,
         emulator_gid: Callable[[], Awaitable[int | None]],
     ) -> None:
         """Does no I/O. `emulator_gid`: the group that emulators read by; None: they are root."""
@@ -71,6 +73,7 @@ class Guests:
         self._settings = settings
         self._records = records
         self._links = links
+        self._addresses = addresses
         self._emulator_gid = emulator_gid
 
     async def prepare(
@@ -79,6 +82,7 @@ class Guests:
         """Make everything. Raises InvalidPod for interfaces, keys and settings that this node cannot give."""
         check_settings(machine)
         links = await self._resolve(machine, sandbox)
+        self._addresses.hold(Holder(sandbox.uid, f"{sandbox.namespace}/{sandbox.name}"), links)
         shares = await self._plan_shares(unit_id, spec)
         await self._host.blocking(prepare_shares, shares)
         path = await self._write_seed(unit_id, machine, sandbox, links, shares)

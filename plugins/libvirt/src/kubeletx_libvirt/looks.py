@@ -221,7 +221,8 @@ class Looks:
             return
         run = self._records.run_of(unit_id)
         if event.kind == "reboot":
-            await self._records.save_run(unit_id, msgspec.structs.replace(run, restarts=run.restarts + 1))
+            rebooted = msgspec.structs.replace(run, restarts=run.restarts + 1, boot_id="")
+            await self._records.save_run(unit_id, rebooted)
         elif event.kind == "watchdog":
             await self.hint(unit_id, WATCHDOG)
         elif event.kind == "lifecycle" and event.event == libvirt.VIR_DOMAIN_EVENT_CRASHED:

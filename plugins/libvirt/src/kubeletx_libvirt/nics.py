@@ -17,6 +17,7 @@ import msgspec
 
 from kubeletx.api import InvalidPod, Machine, Nic, NicState, NicStatus, Unavailable, UnitId, Unsupported
 
+from .addresses import Addresses, Holder
 from .client import Connection, DomainEvent
 from .config import Settings
 from .domain.devices import interface_aliases
@@ -46,6 +47,7 @@ class Nics:
         looks: Looks,
         units: Units,
         links: PodLinks,
+        addresses: Addresses,
     ) -> None:
         self._settings = settings
         self._connection = connection
@@ -53,6 +55,7 @@ class Nics:
         self._looks = looks
         self._units = units
         self._links = links
+        self._addresses = addresses
         self._removals = Stops()
 
     async def attach_nic(self, unit_id: UnitId, nic: Nic) -> None:
@@ -64,6 +67,8 @@ class Nics:
             if alias in kept and (live is None or alias in live):
                 return
             link = await self._resolve(unit_id, found, nic)
+            identity = found.identity
+            self._addresses.hold(Holder(identity.uid, f"{identity.namespace}/{identity.pod}"), (link,))
             await self._save(unit_id, (*self._without(unit_id, nic.name), nic))
             to_live, to_kept = live is not None and alias not in live, alias not in kept
             await self._connection.use(_attach, unit_id, interface_xml(link), to_live, to_kept)
@@ -81,9 +86,11 @@ class Nics:
             await self._refuse_own(found, name, (live or {}) | kept)
             if alias in kept:
                 await self._connection.use(_detach, unit_id, alias, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
+            going = [nic for nic in self._nics(unit_id) if nic.name == name]
             await self._save(unit_id, self._without(unit_id, name))
-            if alias in (live or {}):
-                await self._unplug(unit_id, alias)
+            if alias not in (live or {}) or await self._unplug(unit_id, alias):
+                for nic in going:
+                    self._addresses.release(unit_id, nic)
 
     async def list_nics(self, unit_id: UnitId) -> Sequence[NicStatus]:
         """Every interface, in the order of the machine's definition."""
@@ -101,7 +108,8 @@ class Nics:
         """Nothing more will be heard."""
         self._removals.wake_all()
 
-    async def _unplug(self, unit_id: UnitId, alias: str) -> None:
+    async def _unplug(self, unit_id: UnitId, alias: str) -> bool:
+        """Whether the guest let go."""
         with self._removals.expect(unit_id) as heard, contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DETACH_SECONDS):
                 while True:
@@ -112,7 +120,8 @@ class Nics:
                     heard.clear()
                     live, _ = await self._aliases(unit_id)
                     if alias not in (live or {}):
-                        return
+                        return True
+        return False
 
     async def _aliases(self, unit_id: UnitId) -> tuple[dict[str, str] | None, dict[str, str]]:
         """Interfaces of what runs (None: it is off) and of the definition."""

@@ -52,6 +52,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     `is_starting`: the start was begun at `since_ns` and not confirmed. `hint`: what the guest did before it ended
     (Watchdog, GuestPanicked), from an event. `reboot_at_ns`: a reboot that is still to come; 0: none.
+    `boot_id`: the guest's own, as last read; empty: not read since the last start or reboot.
     """
 
     is_starting: bool = False
@@ -64,6 +65,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     hint: str = ""
     restarts: int = 0
     reboot_at_ns: int = 0
+    boot_id: str = ""
 
 
 class Records:

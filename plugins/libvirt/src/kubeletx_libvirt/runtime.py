@@ -43,6 +43,7 @@ from kubeletx.api import (
 
 from .accelerator import check_kvm
 from .access import emulator_gid, let_group_in
+from .addresses import Addresses
 from .client import Connection, DomainEvent
 from .config import Settings
 from .console import Consoles
@@ -50,7 +51,7 @@ from .disks import Base, base_paths, pod_directory, remove_disks
 from .domain.metadata import domain_uuid, sandbox_of
 from .fatal_holds import FatalHolds
 from .forwarding import Forwards
-from .guest_agent import GuestAgent
+from .guest import Boots, GuestAgent, GuestCommands
 from .guest_parts import Guests
 from .images.service import LibvirtImages
 from .looks import Found, Looks, Stops, now_ns
@@ -66,13 +67,26 @@ from .units import Units
 
 T = TypeVar("T")
 
-CAN = {"pod-network", "host-ports", "nics", "key-pairs", "block-volumes", "mounts", "resources"}
+CAN = {
+    "pod-network",
+    "host-ports",
+    "nics",
+    "key-pairs",
+    "block-volumes",
+    "mounts",
+    "resources",
+    "stdin",  # both are the console
+    "tty",
+}
 _EVENTS = {
     libvirt.VIR_DOMAIN_EVENT_DEFINED: EventKind.CREATED,
     libvirt.VIR_DOMAIN_EVENT_UNDEFINED: EventKind.DELETED,
     libvirt.VIR_DOMAIN_EVENT_STARTED: EventKind.STARTED,
     libvirt.VIR_DOMAIN_EVENT_STOPPED: EventKind.STOPPED,
 }
+
+
+_CONNECTED = libvirt.VIR_CONNECT_DOMAIN_EVENT_AGENT_LIFECYCLE_STATE_CONNECTED
 
 
 class LibvirtRuntime:
@@ -88,11 +102,13 @@ class LibvirtRuntime:
         self.looks = Looks(self.connection, self.records, host, endpoint.name)
         self.stops = Stops()
         self.links = PodLinks(host)
+        self.addresses = Addresses(settings, self.records, self.looks)
         self.guests = Guests(
             host=host,
             settings=settings,
             records=self.records,
             links=self.links,
+            addresses=self.addresses,
             emulator_gid=self._emulator_gid,
         )
         self.images = LibvirtImages(
@@ -144,7 +160,10 @@ class LibvirtRuntime:
             looks=self.looks,
             units=self.units,
             links=self.links,
+            addresses=self.addresses,
         )
+        agent = GuestAgent(self.connection, self.looks, host)
+        self._boots = Boots(agent, self.records, self._heard_late)
         self._consoles = Consoles(self.connection, self.looks, host)
         self._stats = Stats(self.connection, self.looks, host)
         self._parts: tuple[object, ...] = (
@@ -155,7 +174,7 @@ class LibvirtRuntime:
             self.snapshots,
             self.nics,
             self._consoles,
-            GuestAgent(self.connection, self.looks, host),
+            GuestCommands(agent),
             *((Forwards(self.records),) if host.pod_network is not None else ()),
             Pictures(self.connection, self.looks),
             self._stats,
@@ -178,12 +197,14 @@ class LibvirtRuntime:
             self._kvm = asyncio.create_task(self._choose_accelerator(), name="libvirt-kvm-check")
         await self._adopt()
         await self.power.open()
+        await self._look_at_boots()
 
     async def close(self) -> None:
         """Disconnect; the machines go on."""
         pump, kvm, group = self._pump, self._kvm, self._group
         self._pump = self._kvm = self._group = None
         await self.fatal_holds.close()
+        await self._boots.close()
         await self.power.close()
         await self._consoles.close()
         await self._stats.close()
@@ -368,6 +389,8 @@ class LibvirtRuntime:
                 self.fatal_holds.see({UnitId(event.uuid): found} if found is not None else {})
         if event.kind == "reboot":
             self.power.reboots.wake(event.uuid)
+        if identity is not None and event.kind == "agent" and event.event == _CONNECTED:
+            self._boots.look(UnitId(event.uuid))
         self.nics.note(event)
         if identity is None:
             return
@@ -381,6 +404,14 @@ class LibvirtRuntime:
                     at_ns=now_ns(self.host),
                 )
             )
+
+    async def _heard_late(self, unit_id: UnitId) -> None:
+        await self._handle(DomainEvent(unit_id, "reboot"))
+
+    async def _look_at_boots(self) -> None:
+        for unit_id, found in (await self.looks.all()).items():
+            if found.state == libvirt.VIR_DOMAIN_RUNNING:
+                self._boots.look(unit_id)
 
     # --- private ---
 

@@ -19,16 +19,21 @@ from typing import Any
 import libvirt
 import msgspec
 
-from kubeletx.api import Host, KubeletxError, UnitId, UnitStats
+from kubeletx.api import Host, InterfaceStats, KubeletxError, UnitId, UnitStats
 
 from .client import Connection
 from .disks import pod_directory
 from .domain.metadata import Identity
 from .emulators import Emulators
 from .looks import Looks, now_ns
+from .network.names import guest_device
 
 GUEST_SECONDS = 10.0
 """As often as guests tell (`domain.xml`)."""
+_POD_INTERFACE = "eth0"
+_COUNTERS = tuple(
+    f"{way}_{what}" for way in ("rx", "tx") for what in ("bytes", "packets", "errors", "dropped")
+)
 _ACTIVE = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_ACTIVE | libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
 """NOWAIT: a machine that is busy with a long job gives fewer figures instead of holding up all others."""
 
@@ -40,6 +45,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     resident_bytes: int | None = None
     disk_bytes: int | None = None
     available_bytes: int | None = None
+    interfaces: tuple[InterfaceStats, ...] = ()
 
 
 class Stats:
@@ -68,7 +74,8 @@ class Stats:
             and match.items() <= identity.labels.items()
         }
         disks = {uuid: pod_directory(self._host.state_directory, one.uid) for uuid, one in wanted.items()}
-        figures = await self._connection.use(self._measure, disks)
+        devices = {uuid: guest_device(one.uid) for uuid, one in wanted.items()}
+        figures = await self._connection.use(self._measure, disks, devices)
         at_ns = now_ns(self._host)
         self._ask_guests([uuid for uuid, state in active.items() if uuid in wanted and state == _RUNNING])
         return [
@@ -96,7 +103,9 @@ class Stats:
 
     # --- on the host's threads ---
 
-    def _measure(self, handle: libvirt.virConnect, disks: Mapping[str, Path]) -> dict[str, Figures]:
+    def _measure(
+        self, handle: libvirt.virConnect, disks: Mapping[str, Path], devices: Mapping[str, str]
+    ) -> dict[str, Figures]:
         costs = self._emulators.costs(disks)
         others = _read_costs(handle, disks.keys() - costs.keys())
         return {
@@ -107,6 +116,7 @@ class Stats:
                 else _bytes(others.get(uuid, {}), "balloon.rss"),
                 disk_bytes=allocated(directory),
                 available_bytes=self._available.get(uuid),
+                interfaces=interfaces_of(devices[uuid]),
             )
             for uuid, directory in disks.items()
         }
@@ -125,6 +135,7 @@ def stats_of(unit_id: UnitId, identity: Identity, figures: Figures, *, at_ns: in
         memory_rss_bytes=figures.resident_bytes,
         memory_available_bytes=figures.available_bytes,
         fs_used_bytes=figures.disk_bytes,
+        interfaces=figures.interfaces,
     )
 
 
@@ -136,6 +147,16 @@ def allocated(directory: Path) -> int | None:
             with contextlib.suppress(FileNotFoundError):
                 sizes.append(path.stat().st_blocks * 512)
     return sum(sizes) if sizes else None
+
+
+def interfaces_of(device: str, *, directory: Path = Path("/sys/class/net")) -> tuple[InterfaceStats, ...]:
+    """The pod network's one. The guest's device counts as the guest does. Blocking."""
+    counters = directory / device / "statistics"
+    try:
+        counts = {name: int((counters / name).read_text()) for name in _COUNTERS}
+    except OSError:  # the pod has none, or it has just gone
+        return ()
+    return (InterfaceStats(name=_POD_INTERFACE, **counts),)
 
 
 _RUNNING = libvirt.VIR_DOMAIN_RUNNING

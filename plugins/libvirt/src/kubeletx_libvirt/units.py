@@ -28,6 +28,7 @@ from kubeletx.api import (
     UnitId,
     UnitSpec,
     UnitState,
+    names,
 )
 
 from .client import Connection
@@ -269,6 +270,7 @@ class Units:
                     field="spec.virtualMachine.bootVolume",
                     problem=f"{machine.boot_volume} is none of the machine's volumeDevices",
                     fix="name one of them",
+                    reason=names.RUNTIME_UNSUPPORTED,
                 )
             return tuple(sorted(volumes, key=lambda disk: not disk.boot))
         path = overlay_path(pod_directory(self._records.directory, sandbox.uid), spec, machine)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import ssl
 from asyncio.sslproto import SSLProtocol
 from pathlib import Path
 
+import pytest
+
 from kubeletx.kube.client import KubeClient, load_kubeconfig
-from kubeletx.kube.client.buffers import READ_BYTES, shrink
+from kubeletx.kube.client.buffers import READ_BYTES, begin_small, shrink
 from kubeletx.kube.client.resources import CONFIG_MAPS
 from kubeletx.runtimes.clock import SystemClock
-from kubeletx.testing.apiserver import ApiServerDouble
+from kubeletx.testing.apiserver import ApiServerDouble, CertificateAuthority
 
 GUARD_SECONDS = 60
 PATH = CONFIG_MAPS.path("default")
@@ -34,6 +37,34 @@ async def test_a_watch_reads_into_a_small_buffer_and_large_events_come_whole(tmp
                     received += await content.readany()
                 assert big.encode() in received
             await client.close()
+
+
+async def test_who_opens_a_connection_and_says_nothing_takes_little_once_a_program_began_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SSLProtocol, "max_size", SSLProtocol.max_size)
+    begin_small()
+    pair = CertificateAuthority(tmp_path).server("one")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.cert_file, pair.key_file)
+    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    async with asyncio.timeout(GUARD_SECONDS):
+        _, silent = await asyncio.open_connection("127.0.0.1", port)
+        while not (theirs := [one for one in gc.get_objects() if is_waiting(one)]):
+            await asyncio.sleep(0.01)
+        assert [len(one._ssl_buffer) for one in theirs] == [READ_BYTES]  # type: ignore[attr-defined]
+        silent.close()
+        await silent.wait_closed()
+        server.close()
+        await server.wait_closed()
+        while [one for one in gc.get_objects() if is_waiting(one)]:
+            await asyncio.sleep(0.01)
+
+
+def is_waiting(one: object) -> bool:
+    """For the first byte of a handshake."""
+    return isinstance(one, SSLProtocol) and one._transport is not None
 
 
 def test_what_is_no_tls_connection_stays_as_it_is() -> None:

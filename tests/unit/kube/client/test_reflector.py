@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from aiohttp import web
 from scripted_server import GONE, TOO_LARGE, Script, bookmark, lines, pod, pod_list, serve
 
 from kubeletx.kube.client import KubeClient, Reflector
@@ -110,6 +111,38 @@ async def test_a_server_that_is_away_costs_nothing_but_time() -> None:
     assert found.pods == {"a": "7"}
     assert [version for kind, version in versions(script) if kind == "list"] == ["0", "0", "3", "3", "3"]
     assert reflector.problem == ""
+
+
+async def test_a_server_that_came_back_older_is_listed_anew_without_another_wait() -> None:
+    pauses: list[float] = []
+
+    class Patient(KubeClient):
+        async def pause(self, seconds: float) -> None:
+            pauses.append(seconds)
+            await super().pause(seconds)
+
+    class Timed(Script):
+        async def answer(self, request: web.Request) -> web.StreamResponse:
+            before.append(len(pauses))
+            return await super().answer(request)
+
+    before: list[int] = []
+    script, found, clock = Timed(), Set(), FakeClock(auto_advance=True)
+    down = (503, {"kind": "Status", "code": 503, "message": "etcd is down"})
+    script.lists = [pod_list(900, pod("a", 1)), *[down] * 8, (504, TOO_LARGE), pod_list(3, pod("b", 2))]
+    script.watches = [(500, {"message": "sad"})]
+    async with serve(script) as access:
+        client = Patient(access, clock=clock)
+        reflector = Reflector(client, PODS, Pod, found, clock=clock)
+        task = asyncio.create_task(reflector.run())
+        async with asyncio.timeout(60):
+            await script.idle.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await client.close()
+    assert found.pods == {"b": "2"}
+    assert versions(script)[-3:] == [("list", "900"), ("list", ""), ("watch", "3")]
+    assert before[-3:] == [9, 9, 9], "the server was waited for, not the list"
 
 
 async def test_pages_are_one_set_and_an_expired_page_begins_anew() -> None:

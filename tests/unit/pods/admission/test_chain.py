@@ -328,6 +328,24 @@ def test_an_admitted_pod_is_counted_until_it_is_released() -> None:
     assert admission.admit(small, Handle()) is None
 
 
+def test_labels_of_the_cluster_stand_in_place_of_the_agents_own() -> None:
+    admission = NodeAdmission(replace(NODE, labels={"own": "1"}))
+    own = wanted(pod("a", node_selector={"own": "1"}))
+    users = wanted(pod("b", node_selector={"users": "1"}))
+
+    def admitted(*pods: DesiredPod) -> list[bool]:
+        return [admission.admit(one, Handle()) is None for one in pods]
+
+    assert admitted(own, users) == [True, False]
+    admission.release(own.uid)
+    admission.relabel({"users": "1"})
+    assert admitted(own, users) == [False, True]
+    admission.release(users.uid)
+    admission.relabel(None)
+    assert admission.labels == {"own": "1"}
+    assert admitted(own, users) == [True, False]
+
+
 def test_a_running_pod_is_never_rejected_again_even_if_the_node_shrank() -> None:
     admission = NodeAdmission(replace(NODE, allocatable={"cpu": 100}, max_pods=1))
     running = [pod(f"r{i}", {"cpu": "1"}, port=host_port(80)) for i in range(3)]

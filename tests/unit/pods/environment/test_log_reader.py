@@ -198,6 +198,8 @@ HEAD = b"2026-01-02T03:04:05.123456789Z "
         [b"stdout F:tag one", b"stdout F two"],
         [b"stdout F one", b"nonsense", b"stdout F two"],
         [b"stdout F", b"stdout F two"],
+        [b"nonsense " + HEAD + b"stdout F one", b"stdout F two"],
+        [b"stdout F carriage\rreturn\x0b\xff", b"stderr F \x00"],
     ],
 )
 def test_text_is_the_same_whether_or_not_each_line_is_looked_at(lines: list[bytes]) -> None:

@@ -178,3 +178,25 @@ def test_a_pod_has_the_limits_that_all_its_containers_have(container, shares, me
 def test_one_free_container_means_that_the_pod_is_not_limited():
     spec = {"containers": [{"name": "a", **needs({"memory": "1Gi"})}, {"name": "b"}]}
     assert pod_cgroup_resources(make_pod(spec), make_node()).memory_limit_bytes is None
+
+
+def test_a_container_without_a_limit_of_its_own_has_the_pods():
+    pod, container = with_container(
+        needs({"memory": "64Mi"}),
+        resources={"limits": {"cpu": "500m", "memory": "1Gi"}, "requests": {"cpu": "100m", "memory": "64Mi"}},
+    )
+    found = unit_resources(pod, container, make_node())
+    assert (found.cpu_quota_us, found.memory_limit_bytes) == (50_000, 64 << 20)
+
+
+def test_what_the_pod_requests_beyond_its_containers_counts_for_each_of_them():
+    regular = {"name": "a", "image": "i", **needs(requests={"memory": "1Gi"})}
+    pod = make_pod(
+        {
+            "resources": {"requests": {"memory": "4Gi"}},
+            "containers": [regular],
+            "initContainers": [{"name": "s", "image": "i", "restartPolicy": "Always"}],
+        }
+    )
+    both = [oom_score_adj(pod, one, 8 * GIB) for one in (*pod.spec.containers, *pod.spec.init_containers)]
+    assert both == [1000 - 1000 * 5 // 16, 1000 - 1000 * 5 // 16]

@@ -60,9 +60,9 @@ async def test_http_failures_read_as_the_kubelets() -> None:
 
 
 async def test_a_redirect_to_another_host_passes_with_a_warning() -> None:
-    got = await http(answer(301, Location="http://198.51.100.1/x"))
+    got = await http(answer(301, b"Found elsewhere", Location="http://198.51.100.1/x"))
     assert got.result is Result.WARNING
-    assert "198.51.100.1" in got.message
+    assert got.message == "Probe terminated redirects, Response body: Found elsewhere"
 
 
 async def test_http_headers_and_named_ports_are_used() -> None:
@@ -97,15 +97,18 @@ async def test_a_server_that_is_silent_fails_at_the_time_out() -> None:
     listener.close()
     await listener.wait_closed()
     assert got.result is Result.FAILURE
-    assert "no answer within" in got.message
+    late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+    assert got.message == f'Get "http://127.0.0.1:{port}/": {late}'
 
 
 async def test_tcp_passes_when_the_port_opens() -> None:
     async with web(answer()) as server:
         probe = Probe(tcp_socket=TCPSocketAction(port=server.port))
         assert (await ask(probe, target(), FakeDoor())).result is Result.SUCCESS
-    closed = Probe(tcp_socket=TCPSocketAction(port=await free_port()))
-    assert (await ask(closed, target(), FakeDoor())).result is Result.FAILURE
+    port = await free_port()
+    got = await ask(Probe(tcp_socket=TCPSocketAction(port=port)), target(), FakeDoor())
+    assert got.result is Result.FAILURE
+    assert got.message == f"dial tcp 127.0.0.1:{port}: connect: connection refused"
 
 
 async def test_network_probes_of_a_pod_without_an_address_are_suspended() -> None:

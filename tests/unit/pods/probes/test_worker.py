@@ -169,7 +169,7 @@ async def test_failures_warnings_and_errors_are_told_as_the_kubelet_does(bench: 
     assert told == [
         ("Warning", "Unhealthy", "Readiness probe failed: ready says so"),
         ("Warning", "ProbeWarning", "Readiness probe warning: ready says so"),
-        ("Warning", "Unhealthy", "Readiness probe errored: ready says so"),
+        ("Warning", "Unhealthy", "Readiness probe errored and resulted in unknown state: ready says so"),
     ]
     assert bench.events.recorded[0].ref == replace(REF, field="spec.containers{web}")
 

@@ -16,6 +16,7 @@ from kubeletx.api import (
     ImageSpec,
     ObjectRef,
     PermissionDenied,
+    PodUid,
     PullProgress,
     StoreId,
     StoreInfo,
@@ -27,6 +28,7 @@ from kubeletx.api import (
 from kubeletx.runtimes.images.choice import DiskUsage
 from kubeletx.runtimes.images.errors import PullBackOff, PullFailed
 from kubeletx.runtimes.images.gc import ImageCollector
+from kubeletx.runtimes.images.puller import Puller
 from kubeletx.runtimes.images.records import METADATA, ImageRecords
 from kubeletx.runtimes.images.settings import CollectionSettings, PullSettings
 from kubeletx.runtimes.images.store import ImageStore
@@ -41,8 +43,12 @@ from ..conftest import World, sandbox_of, unit_of
 class NoCredentials:
     def __init__(self) -> None:
         self.auths: list[ImageAuth] = []
+        self.personal: set[str] = set()
 
-    async def lookup(self, _image: str) -> Sequence[ImageAuth]:
+    def is_personal(self, image: str) -> bool:
+        return image in self.personal
+
+    async def lookup(self, _image: str, _puller: Puller | None) -> Sequence[ImageAuth]:
         return self.auths
 
 
@@ -205,11 +211,11 @@ async def test_failed_pulls_back_off_ten_seconds_doubling(shop: Shop) -> None:
 async def test_a_pod_that_is_made_anew_does_not_inherit_the_back_off(shop: Shop) -> None:
     shop.fake("one").script("pull_image", error=PermissionDenied("no such repository"))
     with pytest.raises(PullFailed):
-        await shop.pull("app:1", owner="old")
+        await shop.pull("app:1", puller=Puller(uid=PodUid("old")))
     with pytest.raises(PullBackOff):
-        await shop.pull("app:1", owner="old")
+        await shop.pull("app:1", puller=Puller(uid=PodUid("old")))
     shop.fake("one").scripts.clear()
-    assert await shop.pull("app:1", owner="new")
+    assert await shop.pull("app:1", puller=Puller(uid=PodUid("new")))
 
 
 async def test_credentials_are_tried_in_order_the_pods_own_first(shop: Shop) -> None:
@@ -226,6 +232,32 @@ async def test_credentials_are_tried_in_order_the_pods_own_first(shop: Shop) -> 
     shop.credentials.auths = [ImageAuth(username="bad"), ImageAuth(username="good")]
     await shop.pull("app:1", auths=[ImageAuth(username="pods")])
     assert tried == ["pods", "bad", "good"]
+
+
+async def test_pods_share_a_pull_unless_credentials_depend_on_the_pod(shop: Shop) -> None:
+    pods = [Puller(uid=PodUid(uid)) for uid in ("u1", "u2")]
+    shop.credentials.personal = {"own:1"}
+    for image, pulls in (("app:1", 1), ("own:1", 2)):
+        before = shop.fake("one").counts["pull_image"]
+        await asyncio.gather(*(shop.pull(image, puller=puller) for puller in pods))
+        assert shop.fake("one").counts["pull_image"] - before == pulls
+
+
+async def test_who_waits_for_credentials_keeps_nobody_from_pulling(shop: Shop) -> None:
+    slow = asyncio.Event()
+    real = shop.credentials.lookup
+
+    async def lookup(image: str, puller: Puller | None) -> Sequence[ImageAuth]:
+        if image == "slow:1":
+            await slow.wait()
+        return await real(image, puller)
+
+    shop.credentials.lookup = lookup  # type: ignore[method-assign]
+    waiting = asyncio.create_task(shop.pull("slow:1"))
+    await shop.world.clock.settle()
+    assert await shop.pull("app:1")
+    slow.set()
+    assert await waiting
 
 
 async def test_pulls_per_second_are_limited(world: World) -> None:

@@ -30,6 +30,9 @@ class NodeServer:
         self.users.append(dict(parts)["commonName"])
         if request.path.startswith("/containerLogs/"):
             return web.Response(text="a line\n")
+        if request.headers.get("Upgrade") == "SPDY/3.1":
+            offered = request.headers.getall("X-Stream-Protocol-Version")
+            return web.Response(status=403, text=" ".join(offered))
         response = web.WebSocketResponse(protocols=("v4.channel.k8s.io",))
         await response.prepare(request)
         async for message in response:
@@ -61,6 +64,10 @@ async def node(api: ApiServerDouble) -> AsyncIterator[NodeServer]:
     spec = {"nodeName": "n1", "containers": [{"name": "c", "image": "busybox"}]}
     api.admin.create("pods", {"metadata": {"name": "one"}, "spec": spec}, "default")
     yield served
+    assert runner.server is not None
+    for connection in runner.server.connections:  # the test's loop has no time for TLS to say good-bye
+        if connection.transport is not None:
+            connection.transport.abort()
     await runner.cleanup()
 
 
@@ -92,8 +99,30 @@ async def exec_on(api: ApiServerDouble, protocol: str) -> Any:
 async def test_bytes_of_exec_are_handed_through(api: ApiServerDouble, node: NodeServer) -> None:
     assert await exec_on(api, "v4.channel.k8s.io") == b"\x00hello"
     method, path, headers = node.seen[0]
-    assert (method, path) == ("GET", "/exec/default/one/c?output=1&command=echo&command=a+b")
+    assert (method, path) == ("GET", "/exec/default/one/c?command=echo&command=a+b&output=1")
     assert "Authorization" not in headers
+
+
+async def test_all_protocols_that_a_client_speaks_are_handed_on(
+    api: ApiServerDouble, node: NodeServer
+) -> None:
+    import aiohttp
+
+    path = "/api/v1/namespaces/default/pods/one/exec?command=true"
+    words = ("v4.channel.k8s.io", "channel.k8s.io")
+    headers = [
+        ("Connection", "Upgrade"),
+        ("Upgrade", "SPDY/3.1"),
+        *(("X-Stream-Protocol-Version", word) for word in words),
+    ]
+    async with (
+        asyncio.timeout(GUARD_SECONDS),
+        aiohttp.ClientSession(
+            headers=api.admin.headers, connector=aiohttp.TCPConnector(ssl=api.admin.tls)
+        ) as session,
+        session.post(api.url + path, headers=headers) as answer,
+    ):
+        assert await answer.text() == " ".join(words)
 
 
 async def test_what_is_not_translated_is_refused(api: ApiServerDouble, node: NodeServer) -> None:
@@ -102,6 +131,18 @@ async def test_what_is_not_translated_is_refused(api: ApiServerDouble, node: Nod
     with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
         await exec_on(api, "v5.channel.k8s.io")
     assert refused.value.status == 400
+    path = "/api/v1/namespaces/default/pods/one/exec?command=true"
+    headers = {"Upgrade": "websocket", "Sec-WebSocket-Protocol": "v5.channel.k8s.io"}
+    async with (
+        asyncio.timeout(GUARD_SECONDS),
+        aiohttp.ClientSession(
+            headers=api.admin.headers, connector=aiohttp.TCPConnector(ssl=api.admin.tls)
+        ) as session,
+        session.get(api.url + path, headers=headers) as answer,
+    ):
+        text = (await answer.json())["message"]
+    assert "does not translate v5.channel.k8s.io to SPDY" in text
+    assert "node n1 does not declare ExtendWebSocketsToKubelet" in text
     assert node.seen == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kubeletx.api import InvalidPod, Machine, Resources
+from kubeletx.api import InvalidPod, Machine, Resources, names
 
 MIB = 1 << 20
 PERIOD_US = 100_000
@@ -41,6 +41,7 @@ def size_of(resources: Resources, machine: Machine, *, default_memory_bytes: int
             field="resources.limits[cpu]",
             problem=f"{vcpus} processors are more than the {max_vcpus} that a machine may have here",
             fix="ask for less, or raise maxVcpus of the libvirt plugin",
+            reason=names.RUNTIME_UNSUPPORTED,
         )
     quota = None
     if millicores and millicores < vcpus * 1000:

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from kubeletx.api import InvalidPod, Machine, Nic
+from kubeletx.api import InvalidPod, Machine, Nic, names
 from kubeletx.api.specs import Dns, Spec
 
 from .links import GuestLink, LinkKind
@@ -39,14 +39,14 @@ def resolve_nics(
     unknown: Literal["warn", "refuse"] = "warn",
     uid: str,
 ) -> Resolved:
-    """All links of the guest. Raises InvalidPod naming the field."""
+    """All links of the guest. Raises InvalidPod naming the field, with the reason that asking again is in vain."""
     tables = _Tables(networks, ports, unknown)
     vpc = tables.vpc(machine.vpc)
     links: list[GuestLink] = []
     for index, nic in enumerate(_with_vpc(machine.nics, vpc)):
         link = _link(f"spec.nics[{index}]", nic, vpc, pod_link, tables, uid)
         if link.source == pod_link.source and any(one.source == link.source for one in links):
-            raise InvalidPod(
+            raise _refusal(
                 field=f"spec.nics[{index}]",
                 problem="a second interface on the pod network, which gives a pod one address",
                 fix="name another network in subnetName",
@@ -91,7 +91,7 @@ class _Tables:
         found = self.networks.get(name)
         if found is None:
             known = ", ".join(sorted(self.networks)) or "none"
-            raise InvalidPod(
+            raise _refusal(
                 field=field,
                 problem=f"{name!r} is not in libvirt.networks of this node",
                 fix=f"use one of: {known}",
@@ -101,7 +101,7 @@ class _Tables:
     def _missing(self, field: str, name: str, table: str, instead: str) -> None:
         problem = f"{name!r} is not in libvirt.{table} of this node"
         if self.unknown == "refuse":
-            raise InvalidPod(field=field, problem=problem, fix="add it there, or set unknownNetwork: warn")
+            raise _refusal(field=field, problem=problem, fix="add it there, or set unknownNetwork: warn")
         self.warnings.append(f"{field}: {problem}; {instead}")
 
 
@@ -121,7 +121,7 @@ def _link(
     if port is not None:
         target = POD_NETWORK if port.network is None else tables.named(f"{field}.portId", port.network)
         if port.ip_address and address and port.ip_address != address:
-            raise InvalidPod(
+            raise _refusal(
                 field=f"{field}.ipAddress",
                 problem=f"{address} is not the address of port {nic.port_id}, which is {port.ip_address}",
                 fix="remove one of the two",
@@ -137,13 +137,13 @@ def _link(
 
 def _on_pod_network(field: str, nic: Nic, pod_link: GuestLink, address: str, mac: str) -> GuestLink:
     if address and ipaddress.ip_address(address) not in map(ipaddress.ip_address, pod_link.ips):
-        raise InvalidPod(
+        raise _refusal(
             field=f"{field}.ipAddress",
             problem=f"{address} cannot be had: the pod network gave {', '.join(pod_link.ips) or 'none'}",
             fix="remove it, or name a network of libvirt.networks in subnetName",
         )
     if nic.ipv6 and not pod_link.ipv6:
-        raise InvalidPod(
+        raise _refusal(
             field=f"{field}.ipv6Enabled",
             problem="the pod network gives no IPv6 address",
             fix="remove it, or add an IPv6 range to the CNI configuration",
@@ -170,7 +170,7 @@ def _on_target(field: str, nic: Nic, target: NetworkTarget, address: str, mac: s
 def _in_subnet(field: str, target: NetworkTarget, address: str) -> str:
     where = target.bridge or target.network
     if target.subnet is None:
-        raise InvalidPod(
+        raise _refusal(
             field=f"{field}.ipAddress",
             problem=f"{address} cannot be given: libvirt.networks says no subnet for {where}",
             fix="remove it, or add the subnet there",
@@ -178,9 +178,14 @@ def _in_subnet(field: str, target: NetworkTarget, address: str) -> str:
     subnet = ipaddress.ip_network(target.subnet, strict=False)
     parsed = ipaddress.ip_address(address)
     if parsed not in subnet:
-        raise InvalidPod(
+        raise _refusal(
             field=f"{field}.ipAddress",
             problem=f"{address} is not in {subnet}, the subnet of {where}",
             fix="choose an address of it",
         )
     return f"{address}/{subnet.prefixlen}"
+
+
+def _refusal(*, field: str, problem: str, fix: str) -> InvalidPod:
+    """Nothing but another spec, or other settings of the node, helps: the pod is rejected (DECISIONS 5)."""
+    return InvalidPod(field=field, problem=problem, fix=fix, reason=names.RUNTIME_UNSUPPORTED)

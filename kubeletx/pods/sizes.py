@@ -1,0 +1,96 @@
+"""CPU and memory as resizes compare, merge and write them down. Pure. Only these two can change in place."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from kubeletx.kube.core import ResourceRequirements
+from kubeletx.kube.quantity import to_bytes, to_millicores
+
+RESIZED: Final = ("cpu", "memory")
+
+_decoder = msgspec.json.Decoder(ResourceRequirements)
+
+
+def resources_text(resources: ResourceRequirements) -> str:
+    """CPU and memory as one word, for an annotation."""
+    return msgspec.json.encode(resized(resources), order="sorted").decode()
+
+
+def read_resources(text: str) -> ResourceRequirements | None:
+    """What `resources_text` wrote; None: nobody can read it."""
+    try:
+        return _decoder.decode(text)
+    except msgspec.DecodeError:
+        return None
+
+
+def is_same(one: ResourceRequirements, other: ResourceRequirements) -> bool:
+    """Equal amounts of CPU and memory, however they are written."""
+    return amounts(one) == amounts(other)
+
+
+def resized(resources: ResourceRequirements) -> ResourceRequirements:
+    """CPU and memory alone."""
+    return ResourceRequirements(
+        limits={name: text for name, text in resources.limits.items() if name in RESIZED},
+        requests={name: text for name, text in resources.requests.items() if name in RESIZED},
+    )
+
+
+def merged(wanted: ResourceRequirements, has: ResourceRequirements) -> ResourceRequirements:
+    """CPU and memory of `has`, all else of `wanted`."""
+    return replace(
+        wanted,
+        limits={**{k: v for k, v in wanted.limits.items() if k not in RESIZED}, **has.limits},
+        requests={**{k: v for k, v in wanted.requests.items() if k not in RESIZED}, **has.requests},
+    )
+
+
+def larger(first: ResourceRequirements, second: ResourceRequirements) -> ResourceRequirements:
+    """The larger amount of each; no limit is larger than any."""
+    if is_same(first, second):
+        return first
+    limits = {
+        name: max(first.limits[name], second.limits[name], key=partial(_amount, name))
+        for name in first.limits
+        if name in second.limits
+    }
+    requests = {
+        name: max(
+            (table[name] for table in (first.requests, second.requests) if name in table),
+            key=partial(_amount, name),
+        )
+        for name in first.requests.keys() | second.requests.keys()
+    }
+    return replace(first, limits=limits, requests=requests)
+
+
+def lowers_memory(has: ResourceRequirements | None, wanted: ResourceRequirements) -> bool:
+    """Whether less memory would be allowed than before; `has` None: nobody knows what was allowed."""
+    limit = amounts(wanted)["memory"][1]
+    before = amounts(has)["memory"][1] if has is not None else -1
+    return limit >= 0 and (before < 0 or limit < before)
+
+
+def amounts(resources: ResourceRequirements) -> dict[str, tuple[int, int]]:
+    """Name to (request, limit); -1: none."""
+    return {
+        name: (
+            _amount(name, resources.requests.get(name)),
+            _amount(name, resources.limits.get(name)),
+        )
+        for name in RESIZED
+    }
+
+
+def _amount(name: str, text: str | None) -> int:
+    if text is None:
+        return -1
+    if name == "cpu":
+        return to_millicores(text)
+    return to_bytes(text)

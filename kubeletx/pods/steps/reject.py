@@ -1,0 +1,41 @@
+"""Refuse a pod for good (A2, DECISIONS 5)."""
+
+from __future__ import annotations
+
+import structlog
+
+from kubeletx.api import InvalidPod, KubeletxError
+from kubeletx.api.names import RUNTIME_UNSUPPORTED
+
+from .. import changes
+from ..changes import Change
+from ..facts import PodFacts
+from ..phase import PENDING
+from .context import StepContext
+
+log = structlog.get_logger(__name__)
+
+
+def reject(step: StepContext, reason: str, message: str) -> Change:
+    """The pod is Failed, and says why."""
+    log.info("Rejected pod", pod=step.desired.ref, pod_uid=step.uid, reason=reason, err=message)
+    step.warning(reason, message)
+    step.services.counters.admission_rejections[reason] += 1
+    return changes.rejected(reason, message)
+
+
+def refusal(step: StepContext, error: KubeletxError) -> Change | None:
+    """What becomes of a pod of which its runtime says that it will never take it; None: it is worth another try.
+
+    A pod that ran already goes on trying: what its runtime lacks now it had once, and may have again (A6).
+    """
+    if not isinstance(error, InvalidPod) or error.reason != RUNTIME_UNSUPPORTED or _has_run(step.facts):
+        return None
+    return reject(step, RUNTIME_UNSUPPORTED, str(error))
+
+
+def _has_run(facts: PodFacts) -> bool:
+    if facts.snapshot is not None and facts.snapshot.units:
+        return True
+    previous = facts.previous_status
+    return previous is not None and previous.phase not in (None, PENDING)

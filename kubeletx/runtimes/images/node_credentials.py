@@ -1,0 +1,31 @@
+"""`ImageCredentials`: everything the node knows to open a registry with, in the kubelet's order.
+
+A pod's pull secrets come before all of it (`store.ImageStore.pull`); then the docker config and its helpers, then the
+credential providers. Each is tried until one works. Source: kubelet, pkg/kubelet/images/image_manager.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kubeletx.api import ImageAuth
+
+from .credentials import NodeCredentials
+from .providers import CredentialProviders
+from .puller import Puller
+
+
+class ImageCredentials:
+    """Implements `store.Credentials`."""
+
+    def __init__(self, node: NodeCredentials, providers: CredentialProviders) -> None:
+        self._node = node
+        self._providers = providers
+
+    def is_personal(self, image: str) -> bool:
+        """Only providers look at the pod."""
+        return self._providers.is_personal(image)
+
+    async def lookup(self, image: str, puller: Puller | None) -> Sequence[ImageAuth]:
+        """See `store.Credentials.lookup`."""
+        return (*await self._node.lookup(image), *await self._providers.lookup(image, puller))

@@ -1,0 +1,130 @@
+"""One question to one credential provider: CredentialProviderRequest on its input, the answer on its output.
+
+The token travels on the program's input alone. What the program prints is never shown; of its error output the first
+line is, with the token taken out. Source: kubelet.config.k8s.io, credentialprovider v1; kubelet, plugin.go, ExecPlugin.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final, Literal
+
+import msgspec
+
+from kubeletx.kube.duration import parse_duration
+
+from ..programs import ProgramFailed, run_program
+from .provider_config import Provider, Strict
+
+PROVIDER_SECONDS: Final = 60.0
+RESPONSE: Final = "CredentialProviderResponse"
+_LONGEST_LINE: Final = 200
+
+
+class ProviderFailed(Exception):
+    """The provider gave no credentials; the message holds no secret."""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """`image`: with its registry, without tag and digest. `token`: of the pod's service account, or empty."""
+
+    image: str
+    token: str = ""
+    annotations: tuple[tuple[str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Question(image={self.image!r}, ...)"
+
+
+class Login(Strict, frozen=True, kw_only=True):
+    """What opens a registry. Both may be empty."""
+
+    username: str
+    password: str
+
+    def __repr__(self) -> str:
+        return "Login(...)"
+
+
+class Answer(Strict, frozen=True, kw_only=True):
+    """What a provider prints. `auth`: by pattern of images. `cache_duration` None: as the configuration says."""
+
+    kind: Literal["CredentialProviderResponse"]
+    api_version: str
+    cache_key_type: Literal["Image", "Registry", "Global"]
+    cache_duration: str | None = None
+    auth: dict[str, Login] | None = None
+
+    @property
+    def cache_seconds(self) -> float | None:
+        """0 and less: it is not remembered. Raises ValueError."""
+        if self.cache_duration is None:
+            return None
+        return 0.0 if self.cache_duration.startswith("-") else parse_duration(self.cache_duration)
+
+
+async def ask(provider: Provider, question: Question, *, seconds: float = PROVIDER_SECONDS) -> Answer:
+    """Run the program. Raises ProviderFailed; after `seconds` the program is killed with its children."""
+    environment = {**os.environ, **{one.name: one.value for one in provider.env}}
+    try:
+        output = await run_program(
+            str(provider.program),
+            *provider.args,
+            stdin=_request(provider, question),
+            seconds=seconds,
+            environment=environment,
+        )
+    except TimeoutError as error:
+        raise ProviderFailed(f"no answer within {seconds:g} s") from error
+    except OSError as error:
+        raise ProviderFailed(f"cannot run {provider.program}: {error.strerror}") from error
+    except ProgramFailed as error:
+        raise ProviderFailed(_end(error, question.token)) from None
+    return _answer(provider, output)
+
+
+def _request(provider: Provider, question: Question) -> bytes:
+    fields: dict[str, Any] = {
+        "kind": "CredentialProviderRequest",
+        "apiVersion": provider.api_version,
+        "image": question.image,
+    }
+    if question.token:
+        fields["serviceAccountToken"] = question.token
+    if question.annotations:
+        fields["serviceAccountAnnotations"] = dict(question.annotations)
+    return msgspec.json.encode(fields)
+
+
+def _end(error: ProgramFailed, token: str) -> str:
+    how = f"signal {-error.exit_code}" if error.exit_code < 0 else f"exit code {error.exit_code}"
+    text = error.errors.decode(errors="replace")
+    if token:
+        text = text.replace(token, "***")
+    lines = text.strip().splitlines()
+    return f"{how}: {lines[0][:_LONGEST_LINE]}" if lines else how
+
+
+def _answer(provider: Provider, output: bytes) -> Answer:
+    try:
+        answer = msgspec.json.decode(output, type=Answer)
+        answer.cache_seconds  # noqa: B018  raises for what is no duration
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+        raise ProviderFailed(f"it printed no {RESPONSE}: {_problem(error)}") from None
+    if answer.api_version != provider.api_version:
+        found = answer.api_version[:_LONGEST_LINE]
+        raise ProviderFailed(f"it answered with apiVersion {found!r}; {provider.api_version} was asked for")
+    return answer
+
+
+def _problem(error: Exception) -> str:
+    """Fields and types; values never."""
+    text = str(error)
+    if isinstance(error, msgspec.ValidationError):
+        return text if text.startswith(("Expected", "Object missing")) else f"not valid{_place(text)}"
+    return "not JSON" if isinstance(error, msgspec.DecodeError) else "cacheDuration is not a duration"
+
+
+def _place(text: str) -> str:
+    _, at, place = text.partition(" - at ")
+    return f" at {place}" if at else ""

@@ -1,0 +1,210 @@
+"""`CredentialProviders`: programs that know the credentials of registries, asked and remembered as a kubelet does.
+
+    image ─► providers whose matchImages fit ─► remembered? (image, registry, all) ─► program ─► entries of a keyring
+
+With tokenAttributes a provider learns the pod's service account: its token, bound to the pod, and chosen annotations.
+Its answers are then remembered for that account alone, or, cacheType Token, for that token. Who asks the same at once
+shares one program. A provider that fails is logged and gives nothing. Nothing here is stored.
+Source: kubelet v1.36, pkg/credentialprovider/plugin/plugin.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+import structlog
+
+from kubeletx.api import Clock, ClusterObjects, ImageAuth, KubeletxError, NotFound, TokenWish
+
+from ..calls import CallCount
+from .credentials import auth_of
+from .keyring import Entry, fits, matching, repository_of
+from .provider_config import Provider, ProviderPlan, TokenAttributes
+from .provider_program import PROVIDER_SECONDS, Answer, Login, ProviderFailed, Question, ask
+from .puller import Puller
+from .shared import Shared
+
+log = structlog.get_logger(__name__)
+
+PURGE_SECONDS = 15 * 60.0
+"""How often what is over is forgotten, whether or not somebody asks for it again."""
+
+_Key = tuple[str, str, tuple[object, ...]]
+
+
+class _Account(msgspec.Struct, frozen=True, kw_only=True):
+    """What a provider learns of the pod. `key`: what answers are remembered under. Empty: nothing."""
+
+    token: str = ""
+    annotations: tuple[tuple[str, str], ...] = ()
+    key: tuple[object, ...] = ()
+
+    def __repr__(self) -> str:
+        return "_Account(...)"
+
+
+class _Remembered(msgspec.Struct, frozen=True, kw_only=True):
+    """Entries until a monotonic time."""
+
+    entries: tuple[Entry, ...]
+    until: float
+
+
+class CredentialProviders:
+    """All providers of the node, in the order of their configuration."""
+
+    def __init__(
+        self,
+        plan: ProviderPlan,
+        *,
+        cluster: Mapping[str, ClusterObjects],
+        clock: Clock,
+        seconds: float = PROVIDER_SECONDS,
+    ) -> None:
+        """`cluster`: where service accounts are, by the source of the pods. `seconds`: a program's deadline."""
+        self.digest = plan.digest
+        self._providers = tuple(_Provider(one, cluster, clock, seconds) for one in plan.providers)
+
+    @property
+    def counts(self) -> dict[str, CallCount]:
+        """Runs of each provider's program, by its name; `calls` counts them all."""
+        return {one.settings.name: one.count for one in self._providers}
+
+    def is_personal(self, image: str) -> bool:
+        """Whether the credentials for the image may depend on the pod that wants it."""
+        repository = repository_of(image)
+        return any(one.settings.token is not None and one.fits(repository) for one in self._providers)
+
+    async def lookup(self, image: str, puller: Puller | None) -> Sequence[ImageAuth]:
+        """Credentials that may serve the image, the most specific pattern first. `puller` None: no pod asks."""
+        repository = repository_of(image)
+        fitting = [one for one in self._providers if one.fits(repository)]
+        found = await asyncio.gather(*(one.entries(repository, puller) for one in fitting))
+        return [auth_of(entry, image) for entry in matching((e for each in found for e in each), image)]
+
+    def close(self) -> None:
+        """End the programs that run."""
+        for one in self._providers:
+            one.close()
+
+
+class _Provider:
+    """One provider and what it said."""
+
+    def __init__(
+        self, settings: Provider, cluster: Mapping[str, ClusterObjects], clock: Clock, seconds: float
+    ) -> None:
+        self.settings = settings
+        self.count = CallCount()
+        self._cluster = cluster
+        self._clock = clock
+        self._seconds = seconds
+        self._remembered: dict[_Key, _Remembered] = {}
+        self._purged_at = clock.monotonic()
+        self._running: Shared[Answer] = Shared(f"credential provider {settings.name}")
+
+    def fits(self, repository: str) -> bool:
+        """Whether it knows of such images."""
+        return any(fits(pattern, repository) for pattern in self.settings.match_images)
+
+    async def entries(self, repository: str, puller: Puller | None) -> tuple[Entry, ...]:
+        """What it knows of the image now; empty when it does not, or fails."""
+        try:
+            account = await self._account(puller)
+            return await self._entries(repository, account) if account is not None else ()
+        except (KubeletxError, ProviderFailed) as error:
+            log.warning(
+                "Failed to ask credential provider",
+                provider=self.settings.name,
+                image=repository,
+                pod=f"{puller.namespace}/{puller.name}" if puller is not None else None,
+                err=str(error),
+            )
+            return ()
+
+    def close(self) -> None:
+        """End what runs."""
+        self._running.close()
+
+    async def _entries(self, repository: str, account: _Account) -> tuple[Entry, ...]:
+        self._purge()
+        registry = repository.partition("/")[0]
+        keys = {"Image": repository, "Registry": registry, "Global": ""}
+        for kind, text in keys.items():
+            known = self._remembered.get((kind, text, account.key))
+            if known is not None and self._clock.monotonic() < known.until:
+                return known.entries
+        question = Question(image=repository, token=account.token, annotations=account.annotations)
+        answer = await self._running.join(question, lambda: self._run(question))
+        logins = answer.auth or {}
+        self._check_echo(logins.values(), account)
+        entries = tuple(
+            Entry(server=server, username=one.username, password=one.password)
+            for server, one in logins.items()
+        )
+        seconds = answer.cache_seconds
+        if seconds is None:
+            seconds = self.settings.default_cache_seconds
+        if seconds > 0:
+            key = (answer.cache_key_type, keys[answer.cache_key_type], account.key)
+            self._remembered[key] = _Remembered(entries=entries, until=self._clock.monotonic() + seconds)
+        return entries
+
+    async def _run(self, question: Question) -> Answer:
+        began = self._clock.monotonic()
+        self.count.calls += 1
+        try:
+            return await ask(self.settings, question, seconds=self._seconds)
+        except ProviderFailed:
+            self.count.errors += 1
+            raise
+        finally:
+            self.count.add(self._clock.monotonic() - began)
+
+    def _check_echo(self, logins: Iterable[Login], account: _Account) -> None:
+        token = self.settings.token
+        if token is None or token.cache_type == "Token" or not account.token:
+            return
+        if any(one.password == account.token for one in logins):
+            raise ProviderFailed(
+                "it gave the token back as a password; set tokenAttributes.cacheType to Token"
+            )
+
+    async def _account(self, puller: Puller | None) -> _Account | None:
+        """None: the provider is not to be asked for this pod."""
+        wanted = self.settings.token
+        if wanted is None:
+            return _Account()
+        cluster = self._cluster.get(puller.source) if puller is not None else None
+        if puller is None or cluster is None or not puller.service_account:
+            return None if wanted.require_service_account else _Account()
+        account = await cluster.find_service_account(puller.namespace, puller.service_account)
+        if account is None:
+            raise NotFound(f'service account "{puller.namespace}/{puller.service_account}" not found')
+        annotations = _chosen(wanted, account.annotations)
+        if annotations is None:
+            return None
+        wish = TokenWish(audience=wanted.service_account_token_audience)
+        token = (await cluster.token(puller.uid, wish)).decode()
+        key: tuple[object, ...] = (puller.namespace, puller.service_account, account.uid, annotations)
+        if wanted.cache_type == "Token":
+            key = (*key, hashlib.sha256(token.encode()).hexdigest())
+        return _Account(token=token, annotations=annotations, key=key)
+
+    def _purge(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._purged_at >= PURGE_SECONDS:
+            self._purged_at = now
+            self._remembered = {key: one for key, one in self._remembered.items() if now < one.until}
+
+
+def _chosen(wanted: TokenAttributes, annotations: Mapping[str, str]) -> tuple[tuple[str, str], ...] | None:
+    """The annotations that the provider is told, by name; None when one that it requires is missing."""
+    required = wanted.required_service_account_annotation_keys
+    if any(key not in annotations for key in required):
+        return None
+    keys = sorted({*required, *wanted.optional_service_account_annotation_keys})
+    return tuple((key, annotations[key]) for key in keys if key in annotations)

@@ -1,0 +1,17 @@
+"""Who wants an image: what credentials may depend on besides the image."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kubeletx.api import PodUid
+
+
+class Puller(msgspec.Struct, frozen=True, kw_only=True):
+    """The pod that a pull is for. `service_account` empty: it has none. `source`: where the pod came from."""
+
+    uid: PodUid
+    namespace: str = ""
+    name: str = ""
+    service_account: str = ""
+    source: str = ""

@@ -1,0 +1,77 @@
+"""The node's log files, read and never left: a path may lead through links, but what it opens lies below the root.
+
+The kernel resolves the path; then the opened file, not its name, is looked at, so that no link that changes meanwhile
+leads out. Only plain files and directories are opened for reading. Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from pathlib import Path
+
+from kubeletx.api import NotFound
+
+CHUNK_BYTES = 1 << 18
+
+
+class LogFile:
+    """An open file, read up to the size that it had when it was opened."""
+
+    def __init__(self, file: io.FileIO, size: int) -> None:
+        self._file = file
+        self._at, self._end = 0, size
+
+    def read(self) -> bytes:
+        """The next piece; empty at the end."""
+        data = os.pread(self._file.fileno(), min(CHUNK_BYTES, self._end - self._at), self._at)
+        self._at += len(data)
+        return data
+
+    def close(self) -> None:
+        """Any number of times."""
+        self._file.close()
+
+
+def open_log(root: Path, path: str) -> LogFile | list[str]:
+    """The file, or the names in a directory, those of directories with a slash. Raises NotFound for all else."""
+    missing = NotFound("404 page not found")
+    if ".." in path.split("/") or "\0" in path:
+        raise missing
+    try:
+        found = os.open(f"{root}/{path}", os.O_PATH | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise missing from error
+    try:
+        if not _is_below(root, found):
+            raise missing
+        status = os.fstat(found)
+        if stat.S_ISDIR(status.st_mode):
+            return _names(found)
+        if not stat.S_ISREG(status.st_mode):
+            raise missing
+        return LogFile(io.FileIO(_reopen(found, os.O_RDONLY)), status.st_size)
+    except OSError as error:
+        raise missing from error
+    finally:
+        os.close(found)
+
+
+def _is_below(root: Path, descriptor: int) -> bool:
+    return Path(os.readlink(f"/proc/self/fd/{descriptor}")).is_relative_to(os.path.realpath(root))
+
+
+def _reopen(descriptor: int, flags: int) -> int:
+    return os.open(f"/proc/self/fd/{descriptor}", flags | os.O_CLOEXEC | os.O_NOCTTY)
+
+
+def _names(directory: int) -> list[str]:
+    opened = _reopen(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with os.scandir(opened) as entries:
+            return sorted(
+                f"{one.name}/" if one.is_dir(follow_symlinks=False) else one.name for one in entries
+            )
+    finally:
+        os.close(opened)

@@ -1,0 +1,72 @@
+"""Streams that carry nothing for too long are closed.
+
+`Idle` is touched by whoever moves bytes, and ends the work that it guards. Where we speak the protocol ourselves
+only data counts (`watch`), not the pings that keep proxies awake; bytes that are handed through all count, since
+nobody looks into them. Source: KubeletConfiguration, streamingConnectionIdleTimeout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
+
+from ..api import Channel, Session
+
+
+class Idle:
+    """When bytes came last, in the loop's time, and for how long none may come. `seconds` None: as long as you like."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._at = self._loop.time()
+
+    def touch(self) -> None:
+        """Bytes come now."""
+        self._at = self._loop.time()
+
+    @property
+    def left_seconds(self) -> float | None:
+        """Until it is too long; 0 once it is."""
+        return None if self._seconds is None else max(0.0, self._at + self._seconds - self._loop.time())
+
+    async def guard(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do the work; it is cancelled when nothing came for too long, and that is no error."""
+        task = asyncio.create_task(work, name="stream")
+        try:
+            while not task.done() and self.left_seconds != 0:
+                await asyncio.wait([task], timeout=self.left_seconds)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if not task.cancelled():
+            task.result()
+
+    def watch(self, session: Session) -> Session:
+        """The session, touching with all that comes and goes."""
+        return _Watched(session, self)
+
+
+class _Watched:
+    """A session whose data is seen."""
+
+    def __init__(self, session: Session, idle: Idle) -> None:
+        self._session = session
+        self._idle = idle
+        self.close_stdin = session.close_stdin
+        self.wait = session.wait
+        self.close = session.close
+
+    async def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
+        async for channel, data in self._session.output():
+            self._idle.touch()
+            yield channel, data
+
+    async def write(self, data: bytes) -> None:
+        self._idle.touch()
+        await self._session.write(data)
+
+    async def resize(self, width: int, height: int) -> None:
+        self._idle.touch()
+        await self._session.resize(width, height)

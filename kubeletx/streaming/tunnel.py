@@ -1,0 +1,113 @@
+"""SPDY/3.1 inside a WebSocket: what kubectl speaks for port-forward, ``SPDY/3.1+portforward.k8s.io``.
+
+Each binary message carries any number of bytes of the SPDY connection; borders of messages mean nothing. `Tunnel`
+has the methods of a stream's reader and writer that `SpdyConnection` uses. Source: KEP-4006; apiserver,
+pkg/util/proxy/streamtunnel.go; client-go, tools/portforward/tunneling_connection.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from types import TracebackType
+from typing import Final, Self
+
+import aiohttp
+from aiohttp import web
+
+from .spdy_server import PORT_FORWARD_PROTOCOLS
+from .websocket import HEARTBEAT_SECONDS, MAX_MESSAGE_BYTES, AnyWebSocket
+
+TUNNEL_PREFIX: Final = "SPDY/3.1+"
+TUNNEL_PROTOCOLS: Final = tuple(TUNNEL_PREFIX + protocol for protocol in PORT_FORWARD_PROTOCOLS)
+"""WebSocket subprotocols."""
+MAX_WAITING_BYTES: Final = 1 << 17
+"""Written and not yet sent; above it `drain` waits."""
+
+
+def tunnel_response() -> web.WebSocketResponse:
+    """A response to `prepare`; it offers the tunnel alone."""
+    return web.WebSocketResponse(
+        protocols=TUNNEL_PROTOCOLS,
+        max_msg_size=MAX_MESSAGE_BYTES,
+        heartbeat=HEARTBEAT_SECONDS,
+        compress=False,
+    )
+
+
+class Tunnel:
+    """The bytes in a WebSocket, of a server or a client. An asynchronous context manager that closes it at the end."""
+
+    def __init__(self, ws: AnyWebSocket) -> None:
+        self._ws = ws
+        self._waiting = bytearray()
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._is_closing = False
+        self._sender: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._sender = asyncio.create_task(self._send(), name="tunnel-send")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+        assert self._sender is not None
+        self._sender.cancel()
+        await asyncio.gather(self._sender, return_exceptions=True)
+        await self._ws.close()
+
+    async def read(self, n: int = -1) -> bytes:
+        """The data of the next message, however long; empty once the client has left."""
+        while True:
+            message = await self._ws.receive()
+            if message.type is not aiohttp.WSMsgType.BINARY:  # text is no part of the protocol
+                return b""
+            if message.data:
+                return bytes(message.data)
+
+    def write(self, data: bytes) -> None:
+        """Send later; nothing happens after `close`."""
+        if not self._is_closing:
+            self._waiting += data
+            if len(self._waiting) > MAX_WAITING_BYTES:
+                self._room.clear()
+            self._news.set()
+
+    async def drain(self) -> None:
+        """Wait while too much waits."""
+        await self._room.wait()
+
+    def is_closing(self) -> bool:
+        """Whether nothing more is taken."""
+        return self._is_closing or self._ws.closed
+
+    def close(self) -> None:
+        """Take nothing more; what was written is still sent, then the WebSocket is closed."""
+        self._is_closing = True
+        self._news.set()
+
+    async def wait_closed(self) -> None:
+        """After `close`: all was sent, or cannot be, and the client knows."""
+        if self._sender is not None:
+            await asyncio.wait([self._sender])
+
+    async def _send(self) -> None:
+        try:
+            with contextlib.suppress(
+                ConnectionError, RuntimeError, aiohttp.ClientError
+            ):  # the client has left
+                while self._waiting or not self._is_closing:
+                    await self._news.wait()
+                    self._news.clear()
+                    data, self._waiting = bytes(self._waiting), bytearray()
+                    self._room.set()
+                    if data:
+                        await self._ws.send_bytes(data)
+                await self._ws.close()
+        finally:
+            self._is_closing = True
+            self._room.set()

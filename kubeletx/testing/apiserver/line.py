@@ -1,0 +1,172 @@
+"""`Line`: the way between a client and an API server, which a test can cut, slow down and make silent.
+
+It listens on 127.0.0.1 in a thread of its own and hands bytes through as they are, so TLS, certificates and whatever
+stands behind it are real: the double, or a kube-apiserver. Clients are given `url` instead of the server's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+_DEADLINE_SECONDS: Final = 60.0
+_READ_BYTES: Final = 1 << 16
+
+
+class _Connection:
+    """One client's. `left`: bytes of the server that still pass before it is cut; None: all."""
+
+    def __init__(self) -> None:
+        self.left: int | None = None
+        self.is_silent = False
+        self.transports: list[asyncio.WriteTransport] = []
+
+    def abort(self) -> None:
+        """End both sides without a farewell."""
+        for one in self.transports:
+            one.abort()
+
+
+class Line:
+    """Use it as a context manager. Methods may be called from any thread."""
+
+    def __init__(self, server_url: str) -> None:
+        """`server_url`: https://HOST:PORT."""
+        parts = urlsplit(server_url)
+        self._host, self._port = parts.hostname or "", parts.port or 443
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="line", daemon=True)
+        self._connections: set[_Connection] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._piece_bytes, self._piece_seconds = 0, 0.0
+        self._holds = False
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._call(self._start())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._call(self._stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_DEADLINE_SECONDS)
+        self._loop.close()
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._connections)
+
+    def cut_after(self, count: int) -> None:
+        """Cut each connection that is open now after so many more bytes of the server; 0: at once."""
+
+        def order(one: _Connection) -> None:
+            one.left = count
+            if count == 0:
+                one.abort()
+
+        self._each(order)
+
+    def silence(self) -> None:
+        """What is open now stays open and carries nothing any more; new connections are well."""
+
+        def order(one: _Connection) -> None:
+            one.is_silent = True
+
+        self._each(order)
+
+    def hold(self) -> None:
+        """As `silence`, and new connections are taken and carry nothing either, until `release`."""
+        self._holds = True
+        self.silence()
+
+    def release(self) -> None:
+        """New connections are well again; silent ones stay so."""
+        self._holds = False
+
+    def trickle(self, piece_bytes: int, piece_seconds: float) -> None:
+        """Bytes of the server come in such pieces, so long after each other; 0: as they come."""
+        self._piece_bytes, self._piece_seconds = piece_bytes, piece_seconds
+
+    # --- inside ---
+
+    async def _start(self) -> None:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.url = f"https://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def _stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for one in list(self._connections):
+            one.abort()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = self._loop.create_task(self._carry(reader, writer), name="line")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = _Connection()
+        connection.is_silent = self._holds
+        connection.transports.append(writer.transport)
+        self._connections.add(connection)
+        try:
+            there, back = await asyncio.open_connection(self._host, self._port)
+            connection.transports.append(back.transport)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._up(connection, reader, back), name="line-up")
+                group.create_task(self._down(connection, there, writer), name="line-down")
+        except* OSError:  # the server is away, or one side has left
+            pass
+        finally:
+            self._connections.discard(connection)
+            connection.abort()
+
+    async def _up(
+        self, connection: _Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        while data := await reader.read(_READ_BYTES):
+            if not connection.is_silent:
+                writer.write(data)
+                await writer.drain()
+        connection.abort()
+
+    async def _down(
+        self, connection: _Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        while data := await reader.read(self._piece_bytes or _READ_BYTES):
+            if connection.is_silent:
+                continue
+            if connection.left is not None:
+                data = data[: connection.left]
+                connection.left -= len(data)
+            writer.write(data)
+            await writer.drain()
+            if connection.left == 0:
+                break
+            if self._piece_seconds:
+                await asyncio.sleep(self._piece_seconds)
+        if not connection.is_silent:
+            writer.close()  # what was written is sent first
+            connection.transports[-1].abort()
+
+    def _each(self, order: Callable[[_Connection], None]) -> None:
+        async def go() -> None:
+            for one in list(self._connections):
+                order(one)
+
+        self._call(go())
+
+    def _call(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(_DEADLINE_SECONDS)

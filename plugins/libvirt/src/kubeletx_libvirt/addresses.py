@@ -1,0 +1,110 @@
+"""Addresses that pods ask for on the operator's networks: no two machines have the same one.
+
+Nobody gives these addresses out, so that a second machine with one would disturb the first. Who holds an address is read
+from the records of machines that were made, and from memory while one is being made. A pod that has ended holds none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from ipaddress import ip_interface
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from kubeletx.api import InvalidPod, Machine, Nic, PodUid, UnitId
+
+from .config import Settings
+from .domain.metadata import Identity
+from .looks import Looks
+from .network import GuestLink, LinkKind, resolve_nics
+from .records import Records
+
+Address: TypeAlias = tuple[str, str]
+"""The bridge or network, and the address without its prefix length."""
+
+
+class Holder(NamedTuple):
+    """`pod`: namespace/name."""
+
+    uid: PodUid
+    pod: str
+
+
+_NO_POD_LINK = GuestLink(name="eth0", kind=LinkKind.BRIDGE, source="", mac="")
+
+
+class Addresses:
+    """Of one runtime's machines."""
+
+    def __init__(self, settings: Settings, records: Records, looks: Looks) -> None:
+        self._settings = settings
+        self._records = records
+        self._looks = looks
+        self._holders: dict[Address, Holder] = {}
+
+    def hold(self, holder: Holder, links: Sequence[GuestLink]) -> None:
+        """The pod has its links' addresses from now on. Raises InvalidPod naming both pods.
+
+        The other pod may go, which is worth waiting for: this is no refusal for good.
+        """
+        wanted = dict(static_addresses(links))
+        if not wanted:
+            return
+        alive = {one.spec.uid for one in self._records.sandboxes.values() if not one.is_stopped}
+        self._holders = {key: one for key, one in self._holders.items() if one.uid in alive}
+        others = {**self._made(alive), **self._holders}
+        for address, name in wanted.items():
+            other = others.get(address)
+            if other is not None and other.uid != holder.uid:
+                network, ip = address
+                raise InvalidPod(
+                    obj=f"pod {holder.pod}",
+                    field=f"spec.nics[{name}].ipAddress",
+                    problem=f"{ip} on {network} is the address of pod {other.pod}",
+                    fix="choose another, or delete that pod",
+                )
+        self._holders.update(dict.fromkeys(wanted, holder))
+
+    def release(self, unit_id: UnitId, nic: Nic) -> None:
+        """The machine has no longer this interface, in its record neither."""
+        identity, record = self._looks.identity(unit_id), self._records.units.get(unit_id)
+        if identity is None or record is None or not isinstance(record.spec.detail, Machine):
+            return
+        for address, _ in static_addresses(self._links(record.spec.detail, nic, identity)):
+            holder = self._holders.get(address)
+            if holder is not None and holder.uid == identity.uid:
+                del self._holders[address]
+
+    def _made(self, alive: Container[PodUid]) -> dict[Address, Holder]:
+        found: dict[Address, Holder] = {}
+        for unit_id, record in self._records.units.items():
+            identity, machine = self._looks.identity(unit_id), record.spec.detail
+            if identity is None or identity.uid not in alive or not isinstance(machine, Machine):
+                continue
+            nics = machine.nics if record.nics is None else record.nics
+            links = [link for nic in nics for link in self._links(machine, nic, identity)]
+            holder = Holder(identity.uid, f"{identity.namespace}/{identity.pod}")
+            found.update((address, holder) for address, _ in static_addresses(links))
+        return found
+
+    def _links(self, machine: Machine, nic: Nic, identity: Identity) -> tuple[GuestLink, ...]:
+        """Of one interface alone; none for what the settings do not give any more, and on the pod network."""
+        try:
+            return resolve_nics(
+                msgspec.structs.replace(machine, nics=(nic,)),
+                _NO_POD_LINK,
+                networks=self._settings.networks,
+                ports=self._settings.ports,
+                uid=identity.uid,
+            ).links
+        except InvalidPod:
+            return ()
+
+
+def static_addresses(links: Sequence[GuestLink]) -> Iterator[tuple[Address, str]]:
+    """Each address that a pod asked for on a network of the operator's, with the interface's name."""
+    for link in links:
+        if link.kind is not LinkKind.DIRECT and link.source:
+            for address in link.addresses:
+                yield (link.source, str(ip_interface(address).ip)), link.name

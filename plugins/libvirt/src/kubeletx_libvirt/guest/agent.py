@@ -1,0 +1,255 @@
+"""Talking to the QEMU guest agent: single questions, and processes in the guest.
+
+The agent answers whole messages only and tells of nothing by itself: whether a process has ended is asked for, less
+and less often. What it says of a process comes with its end, at most 16 MiB of each output; libvirt carries about 3 MB
+of both together, and an answer of more than 10 MiB makes it give the agent up until that is started anew. So commands
+of users write into files of the guest (`commands`).
+
+A machine that started a short while ago may still boot: then the agent is waited for. A process that nobody waits
+for any more is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import math
+import re
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import libvirt
+
+from kubeletx.api import (
+    Conflict,
+    ExecResult,
+    Host,
+    Internal,
+    KubeletxError,
+    Unavailable,
+    UnitId,
+    UnitState,
+    Unsupported,
+)
+
+from ..client import Connection
+from ..errors import code_of, translate
+from ..looks import Looks, now_ns
+
+INPUT_BYTES = 96 << 10
+"""The most that one message brings to the guest. libvirt 9 garbles messages that its socket's buffer does not take at
+once (about 200 KiB): what was taken is sent again (qemuAgentIOWrite calls safewrite on a socket that does not block).
+"""
+OUTPUT_LIMIT_BYTES = 3 << 20
+"""Of both outputs together; only named in messages: libvirt's protocol draws the line, at 4 MiB in base64."""
+BOOT_SECONDS = 60.0
+"""For so long after its start a machine without an answering agent counts as booting."""
+_ANSWER_SECONDS = 5
+_CONCURRENT_CALLS = 2
+"""A guest that hangs holds a thread until the time-out; others must find one."""
+_FIRST_PAUSE_SECONDS = 0.05
+_LAST_PAUSE_SECONDS = 1.0
+_ASK_AGAIN_SECONDS = 2.0
+_TIDY_SECONDS = 5.0
+_SILENT = {
+    libvirt.VIR_ERR_AGENT_UNRESPONSIVE,
+    libvirt.VIR_ERR_AGENT_UNSYNCED,
+    libvirt.VIR_ERR_OPERATION_TIMEOUT,
+}
+
+_NOT_STARTED = (
+    "Failed to execute child process",
+    "Failed to create child process",
+    "Failed to execute helper",
+)
+"""GLib's words; the last ones are of Windows."""
+_FILE_CALL = re.compile(r"'guest-file-\w+': (.*)")
+
+
+class AgentSilent(Unavailable):
+    """No agent answers in the guest: not yet, not any more, or never."""
+
+
+class CannotRun(Internal):
+    """The guest could not start the command."""
+
+
+class FileRefused(Conflict):
+    """The guest's system said no to a call on a file."""
+
+
+class Process:
+    """One process in the guest."""
+
+    def __init__(self, agent: GuestAgent, unit_id: UnitId, number: int) -> None:
+        self._agent = agent
+        self._unit_id = unit_id
+        self.number = number
+        self.result: ExecResult | None = None
+        """Once it was seen to have ended."""
+
+    async def look(self) -> ExecResult | None:
+        """Its end, if there is one yet."""
+        if self.result is None:
+            status = await self._agent.ask(self._unit_id, "guest-exec-status", {"pid": self.number})
+            self.result = result_of(status) if status.get("exited") else None
+        return self.result
+
+    async def kill(self) -> None:
+        """Best effort: on Linux the agent's number is the process's own. The last look lets the agent forget it."""
+        arguments = {"path": "kill", "arg": ["-9", str(self.number)]}
+        with contextlib.suppress(KubeletxError, TimeoutError):
+            async with asyncio.timeout(_TIDY_SECONDS):
+                await self._agent.ask(self._unit_id, "guest-exec", arguments)
+                await self.look()
+
+
+class GuestAgent:
+    """The agents of all machines of one runtime."""
+
+    def __init__(self, connection: Connection, looks: Looks, host: Host) -> None:
+        self._connection = connection
+        self._looks = looks
+        self._host = host
+        self._slots = asyncio.Semaphore(_CONCURRENT_CALLS)
+
+    async def ask(
+        self, unit_id: UnitId, command: str, arguments: dict[str, Any], seconds: int = _ANSWER_SECONDS
+    ) -> Any:
+        """The answer to one question. Raises AgentSilent, and `agent_error`'s others."""
+        text = json.dumps({"execute": command, "arguments": arguments} if arguments else {"execute": command})
+        async with self._slots:
+            return await self._connection.use(_command, unit_id, text, seconds)
+
+    async def wait(
+        self, unit_id: UnitId, wait_seconds: float, silences: list[AgentSilent] | None = None
+    ) -> None:
+        """Return when it answers. Raises AgentSilent if it does not within `wait_seconds`; those before that are added
+        to `silences`."""
+        queue = self._connection.subscribe()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_seconds
+        try:
+            while True:
+                try:
+                    await self.ask(unit_id, "guest-ping", {})
+                    return
+                except AgentSilent as error:
+                    if silences is not None:
+                        silences.append(error)
+                    left = deadline - loop.time()
+                    if left <= 0:
+                        raise
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(left, _ASK_AGAIN_SECONDS)):
+                        await _news_of(queue, unit_id)
+        finally:
+            self._connection.unsubscribe(queue)
+
+    @contextlib.asynccontextmanager
+    async def process(
+        self, unit_id: UnitId, command: Sequence[str], stdin: bytes = b""
+    ) -> AsyncIterator[Process]:
+        """Start it; killed at the end of the block unless its end was seen. Raises CannotRun.
+
+        `stdin`: at most `INPUT_BYTES`.
+        """
+        arguments: dict[str, Any] = {"path": command[0], "arg": list(command[1:]), "capture-output": True}
+        if stdin:
+            arguments["input-data"] = base64.b64encode(stdin).decode()
+        answer = await self.ask(unit_id, "guest-exec", arguments)
+        process = Process(self, unit_id, answer["pid"])
+        try:
+            yield process
+        finally:
+            if process.result is None:
+                await process.kill()
+
+    async def pause(self, before: float = 0) -> float:
+        """Between two looks at a process; returns its length in seconds, for the next one, which is longer."""
+        seconds = min(before * 1.5, _LAST_PAUSE_SECONDS) or _FIRST_PAUSE_SECONDS
+        await self._host.clock.sleep(seconds)
+        return seconds
+
+    async def run(self, unit_id: UnitId, command: Sequence[str], stdin: bytes = b"") -> ExecResult:
+        """Run to the end; for short outputs. Raises CannotRun."""
+        pause = 0.0
+        async with self.process(unit_id, command, stdin) as process:
+            while (result := await process.look()) is None:
+                pause = await self.pause(pause)
+        return result
+
+    async def boot_seconds(self, unit_id: UnitId) -> float:
+        """For how long the agent may still be on its way. Conflict for a machine that does not run."""
+        found = await self._looks.get(unit_id)
+        state = self._looks.state(unit_id, found)
+        if state is not UnitState.RUNNING:
+            name = f"{found.identity.namespace}/{found.identity.pod}"
+            raise Conflict(f"machine {name} is {state.value}, not running: no command can run in it")
+        status = await self._looks.status(unit_id)
+        age_seconds = (now_ns(self._host) - status.started_at_ns) / 1e9
+        return max(0.0, BOOT_SECONDS - age_seconds)
+
+
+def result_of(status: dict[str, Any]) -> ExecResult:
+    """The answer of guest-exec-status for a command that ended. Pure."""
+    stdout, stderr = (base64.b64decode(status.get(name, "")) for name in ("out-data", "err-data"))
+    if status.get("out-truncated") or status.get("err-truncated"):
+        stderr += b"\nkubeletx: the guest agent cut the output\n"
+    # Windows guests may report neither.
+    signal = status.get("signal")
+    exit_code = status.get("exitcode", 0 if signal is None else 128 + signal)
+    return ExecResult(stdout=stdout, stderr=stderr, exit_code=exit_code)
+
+
+def agent_error(code: int, text: str) -> KubeletxError | None:
+    """What an error of libvirt means when a guest agent was asked; None: what it means otherwise. Pure."""
+    if code in _SILENT and "due to an error" not in text:
+        return AgentSilent(
+            f"no guest agent answers in the machine ({text}); commands and exec probes need the package "
+            "qemu-guest-agent running in the guest; 'kubeletx attach' reaches its console without it"
+        )
+    if "not available due to an error" in text:
+        return AgentSilent(
+            f"libvirt gave the machine's guest agent up ({text}); start qemu-guest-agent anew in the guest, on its "
+            "console ('kubeletx attach') or by a reboot"
+        )
+    if "has been disabled" in text or "has not been found" in text:
+        return Unsupported(
+            f"the guest agent in the machine refuses commands ({text}); allow guest-exec and guest-file-open in "
+            "its settings"
+        )
+    if any(words in text for words in _NOT_STARTED):
+        return CannotRun(text.rpartition("guest-exec': ")[2])
+    if (refusal := _FILE_CALL.search(text)) is not None:
+        return FileRefused(refusal[1])
+    if code == libvirt.VIR_ERR_ARGUMENT_UNSUPPORTED:
+        return Unsupported("the machine was made without a channel for the guest agent")
+    if code == libvirt.VIR_ERR_RPC or "exceeds maximum" in text:
+        return Conflict(
+            f"the command ended, but its output is lost: libvirt carries about {OUTPUT_LIMIT_BYTES >> 20} MiB ({text})"
+        )
+    return None
+
+
+async def _news_of(queue: asyncio.Queue[Any], unit_id: UnitId) -> None:
+    """Return when something was heard of the machine's agent, or nothing will be heard any more."""
+    while (event := await queue.get()) is not None:
+        if event.uuid == unit_id and event.kind in ("agent", "lifecycle"):
+            return
+
+
+# --- on the host's threads ---
+
+
+def _command(handle: libvirt.virConnect, uuid: str, text: str, seconds: int) -> Any:
+    import libvirt_qemu
+
+    domain = handle.lookupByUUIDString(uuid)
+    try:
+        answer = libvirt_qemu.qemuAgentCommand(domain, text, math.ceil(seconds), 0)
+    except libvirt.libvirtError as error:
+        raise agent_error(code_of(error), error.get_error_message() or "") or translate(error) from error
+    return json.loads(answer)["return"]

@@ -1,0 +1,271 @@
+"""What ``kubectl cp`` calls ``tar`` for, in a guest without tar: the archive is read and written here.
+
+    tar [--no-same-permissions] [--no-same-owner] -xmf - [-C DIRECTORY]     `copy_in`
+    tar cf - PATH                                                            `copy_out`
+
+Contents go by the guest agent's calls on files. What these cannot do is left to small programs of the guest: mkdir,
+chmod, chown and ln on the way in, find, stat and readlink on the way out. A single file needs none of them; then it
+has the agent's usual mode. What is missing is told among the errors. Source: kubectl's pkg/cmd/cp/cp.go.
+"""
+
+from __future__ import annotations
+
+import copy
+import posixpath
+import stat
+import tarfile
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from kubeletx.api import Channel, Conflict, ExecResult, StreamRequest
+
+from .agent import CannotRun, FileRefused
+from .files import Guest, GuestFile
+from .session import GuestSession
+from .tar_stream import END, TarReader, header_of, padding_of
+
+_EXTRACT = {"-xmf", "xmf", "-xf", "xf"}
+_CREATE = {"-cf", "cf"}
+_FAILED = 2
+"""Exit code of a tar that could not do everything."""
+_NAMES_AT_ONCE = 100
+_FILE_MODE = 0o644
+_UMASK = 0o022
+_ZEROS = 64 << 10
+
+
+class TarCall(msgspec.Struct, frozen=True):
+    """What tar is asked for."""
+
+    path: str
+    """Out of the guest: what is archived. Into it: the directory; empty: the agent's own."""
+    keeps_modes: bool = True
+    keeps_owners: bool = True
+
+
+def tar_call_of(request: StreamRequest) -> TarCall | None:
+    """None for any command but those that kubectl's cp makes. Pure."""
+    words = list(request.command)
+    if not words or words.pop(0) != "tar":
+        return None
+    if not request.stdin:
+        match words:
+            case [verb, "-", path] if verb in _CREATE and path:
+                return TarCall(path)
+        return None
+    options = set()
+    while words and words[0] in ("--no-same-permissions", "--no-same-owner"):
+        options.add(words.pop(0))
+    match words:
+        case [verb, "-"] if verb in _EXTRACT:
+            directory = ""
+        case [verb, "-", "-C", directory] if verb in _EXTRACT:
+            pass
+        case _:
+            return None
+    return TarCall(directory, "--no-same-permissions" not in options, "--no-same-owner" not in options)
+
+
+async def copy_in(guest: Guest, call: TarCall, session: GuestSession) -> None:
+    """Make what the archive in the session's input holds."""
+    archive = TarReader(session.read)
+    copies = _CopyIn(guest, call, session, archive)
+    async for member in archive.members():
+        try:
+            await copies.make(member)
+        except (FileRefused, _Failed) as error:
+            await copies.fail(f"{member.name}: {error.message}")
+    await session.end(_FAILED if copies.has_failed else 0)
+
+
+class _Failed(Conflict):
+    """One member could not be copied."""
+
+
+class _Lacks(_Failed):
+    """The guest has no such program."""
+
+
+class _CopyIn:
+    def __init__(self, guest: Guest, call: TarCall, session: GuestSession, archive: TarReader) -> None:
+        self._guest = guest
+        self._call = call
+        self._session = session
+        self._archive = archive
+        self._directories = {"", call.path.rstrip("/") or "/"}
+        self._missing: set[str] = set()
+        self.has_failed = False
+
+    async def make(self, member: tarfile.TarInfo) -> None:
+        """Raises FileRefused or _Failed."""
+        path = inside(self._call.path, member.name)
+        if member.isdir():
+            await self._make_directory(path)
+            await self._set_mode(path, member)
+            return
+        await self._make_directory(posixpath.dirname(path))
+        if member.issym():
+            await self._run("ln", "-sfn", "--", member.linkname, path)
+        elif member.islnk():
+            await self._run("ln", "-f", "--", inside(self._call.path, member.linkname), path)
+        elif member.type in (tarfile.REGTYPE, tarfile.AREGTYPE):
+            async with self._guest.opened(path, "wb") as file:
+                await self._set_mode(path, member)  # before there is anything to read
+                while data := await self._archive.content():
+                    await file.write(data)
+        else:
+            raise _Failed("neither file, directory nor link")
+
+    async def fail(self, words: str) -> None:
+        """Tell of it; the others are made."""
+        self.has_failed = True
+        await self._session.say(words)
+
+    async def _make_directory(self, path: str) -> None:
+        if path not in self._directories:
+            await self._run("mkdir", "-p", "--", path)
+            self._directories.add(path)
+
+    async def _set_mode(self, path: str, member: tarfile.TarInfo) -> None:
+        mode = member.mode & 0o7777
+        if not self._call.keeps_modes:
+            mode &= ~_UMASK
+        if self._call.keeps_owners:
+            await self._perhaps("chown", f"{member.uid}:{member.gid}", "--", path)
+        await self._perhaps("chmod", f"{mode:o}", "--", path)
+
+    async def _perhaps(self, program: str, *arguments: str) -> None:
+        """A guest that lacks the program is told of once, and refusals each time; the file is worth more than its mode."""
+        if program in self._missing:
+            return
+        try:
+            await self._run(program, *arguments)
+        except _Lacks as error:
+            self._missing.add(program)
+            await self._session.say(
+                f"{error.message}: files have the mode and owner that the guest agent gives"
+            )
+        except _Failed as error:
+            await self.fail(f"{arguments[-1]}: {error.message}")
+
+    async def _run(self, program: str, *arguments: str) -> None:
+        done = await _run(self._guest, (program, *arguments))
+        if done.exit_code != 0:
+            raise _Failed(_words(done))
+
+
+async def copy_out(guest: Guest, call: TarCall, session: GuestSession) -> None:
+    """Write an archive of the path to the session's output."""
+    has_failed = False
+    names, complaint = await _find(guest, call.path)
+    if complaint:
+        has_failed = True
+        await session.send(Channel.STDERR, complaint)
+    for at in range(0, len(names), _NAMES_AT_ONCE):
+        for info in await _look_at(guest, names[at : at + _NAMES_AT_ONCE]):
+            try:
+                has_failed |= not await _send(guest, info, session)
+            except (FileRefused, _Failed) as error:
+                has_failed = True
+                await session.say(f"{info.name}: {error.message}")
+    await session.send(Channel.STDOUT, END)
+    await session.end(_FAILED if has_failed else 0)
+
+
+async def _find(guest: Guest, path: str) -> tuple[list[str], bytes]:
+    """Everything at and below the path, and what was wrong; a guest without find has one file there."""
+    try:
+        kinds = ("(", "-type", "f", "-o", "-type", "d", "-o", "-type", "l", ")")
+        done = await _run(guest, ("find", path, *kinds, "-print0"))
+    except _Lacks:
+        return [path], b""
+    return [_text(name) for name in done.stdout.split(b"\0") if name], done.stderr
+
+
+async def _look_at(guest: Guest, names: Sequence[str]) -> list[tarfile.TarInfo]:
+    """In the same order, without sizes. Of those of which the guest says nothing there are none."""
+    try:
+        done = await _run(guest, ("stat", "-c", "%f %u %g %Y", "--", *names))
+    except _Lacks:
+        return [_info(name, f"{stat.S_IFREG | _FILE_MODE:x} 0 0 {time.time():.0f}") for name in names]
+    lines = done.stdout.decode().splitlines()
+    if len(lines) == len(names):
+        return [_info(name, line) for name, line in zip(names, lines, strict=True)]
+    if len(names) == 1:  # it has just gone
+        return []
+    return [info for name in names for info in await _look_at(guest, (name,))]
+
+
+def _info(name: str, words: str) -> tarfile.TarInfo:
+    mode, uid, gid, changed_at = words.split()
+    info = tarfile.TarInfo(name)
+    bits = int(mode, 16)
+    info.mode, info.uid, info.gid, info.mtime = stat.S_IMODE(bits), int(uid), int(gid), int(changed_at)
+    if stat.S_ISDIR(bits):
+        info.type = tarfile.DIRTYPE
+    elif stat.S_ISLNK(bits):
+        info.type = tarfile.SYMTYPE
+    return info
+
+
+async def _send(guest: Guest, info: tarfile.TarInfo, session: GuestSession) -> bool:
+    """Header and content; whether that was whole. Nothing was sent when FileRefused or _Failed is raised."""
+    path = info.name
+    archived = copy.copy(info)
+    archived.name = path.lstrip("/") or "."
+    if info.issym():
+        archived.linkname = _text((await _run(guest, ("readlink", "-n", path))).stdout)
+    if not info.isreg():
+        await session.send(Channel.STDOUT, header_of(archived))
+        return True
+    async with guest.opened(path, "rb") as file:
+        archived.size = await file.measure()
+        data = await file.read() if archived.size else b""
+        await session.send(Channel.STDOUT, header_of(archived))
+        left = archived.size
+        while left and data:
+            await session.send(Channel.STDOUT, data[:left])
+            left = max(0, left - len(data))
+            data = await _more(file, path, session) if left else b""
+    is_whole = not left
+    if not is_whole:
+        await session.say(f"{path}: zeros stand for {left} bytes that could not be read")
+    while left:
+        zeros = bytes(min(left, _ZEROS))
+        await session.send(Channel.STDOUT, zeros)
+        left -= len(zeros)
+    await session.send(Channel.STDOUT, padding_of(archived.size))
+    return is_whole
+
+
+async def _more(file: GuestFile, path: str, session: GuestSession) -> bytes:
+    try:
+        return await file.read()
+    except FileRefused as error:
+        await session.say(f"{path}: {error.message}")
+        return b""
+
+
+def inside(directory: str, name: str) -> str:
+    """Where a member goes. Raises _Failed for one that would leave the directory. Pure."""
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise _Failed("names a place outside of the directory")
+    return posixpath.join(directory, *parts) if parts else directory or "."
+
+
+async def _run(guest: Guest, command: Sequence[str]) -> ExecResult:
+    try:
+        return await guest.run(command)
+    except CannotRun as error:
+        raise _Lacks(f"the guest has no program {command[0]!r}") from error
+
+
+def _words(done: ExecResult) -> str:
+    return done.stderr.decode(errors="replace").strip() or f"exit code {done.exit_code}"
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")

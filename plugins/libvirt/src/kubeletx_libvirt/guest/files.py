@@ -1,0 +1,118 @@
+"""One machine as its guest agent shows it, and its files, by the agent's calls: any bytes, of any size, a message at a time.
+
+A call that stayed without an answer may have been done or not: the place in the file is set again before the next try.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+from kubeletx.api import ExecResult, KubeletxError, UnitId
+
+from .agent import INPUT_BYTES, AgentSilent, CannotRun, GuestAgent, Process
+
+READ_BYTES = 256 << 10
+_TRIES = 3
+
+Ask = Callable[[str, dict[str, Any]], Awaitable[Any]]
+
+
+class GuestFile:
+    """One open file."""
+
+    def __init__(self, ask: Ask, handle: int) -> None:
+        self._ask = ask
+        self._handle = handle
+        self._at = 0
+
+    async def read(self) -> bytes:
+        """What comes next; empty at the end, and perhaps more later if the file grows."""
+        answer = await self._call("guest-file-read", {"count": READ_BYTES})
+        data = base64.b64decode(answer.get("buf-b64", ""))
+        self._at += len(data)
+        return data
+
+    async def write(self, data: bytes) -> None:
+        """All of it. FileRefused in the guest's words, such as of a full disk."""
+        rest = memoryview(data)
+        while rest:
+            part = base64.b64encode(rest[:INPUT_BYTES]).decode()
+            answer = await self._call("guest-file-write", {"buf-b64": part})
+            self._at += answer["count"]
+            rest = rest[answer["count"] :]
+
+    async def measure(self) -> int:
+        """Its size in bytes; reading begins at its start."""
+        where = {"handle": self._handle, "offset": 0}
+        size: int = (await self._ask("guest-file-seek", {**where, "whence": "end"}))["position"]
+        await self._ask("guest-file-seek", {**where, "whence": "set"})
+        self._at = 0
+        return size
+
+    async def flush(self) -> None:
+        """Now the guest's system has it."""
+        await self._call("guest-file-flush", {})
+
+    async def _call(self, command: str, arguments: dict[str, Any]) -> Any:
+        where = {"handle": self._handle, "offset": self._at, "whence": "set"}
+        again = False
+        for left in reversed(range(_TRIES)):
+            try:
+                if again:
+                    await self._ask("guest-file-seek", where)
+                return await self._ask(command, {"handle": self._handle, **arguments})
+            except AgentSilent:
+                if not left:
+                    raise
+            again = True
+        raise AssertionError("unreachable")
+
+
+class Guest:
+    """The agent of one machine."""
+
+    def __init__(self, agent: GuestAgent, unit_id: UnitId) -> None:
+        self._agent = agent
+        self._unit_id = unit_id
+
+    async def ask(self, command: str, arguments: dict[str, Any]) -> Any:
+        """The answer to one question."""
+        return await self._agent.ask(self._unit_id, command, arguments)
+
+    def process(
+        self, command: Sequence[str], stdin: bytes = b""
+    ) -> contextlib.AbstractAsyncContextManager[Process]:
+        """See `GuestAgent.process`."""
+        return self._agent.process(self._unit_id, command, stdin)
+
+    async def run(self, command: Sequence[str], stdin: bytes = b"") -> ExecResult:
+        """Run to the end; for short outputs. Raises CannotRun."""
+        return await self._agent.run(self._unit_id, command, stdin)
+
+    async def pause(self, before: float) -> float:
+        """See `GuestAgent.pause`."""
+        return await self._agent.pause(before)
+
+    async def has(self, program: str) -> bool:
+        """Whether the agent finds the program."""
+        try:
+            await self.run((program, "--version"))
+        except CannotRun:
+            return False
+        return True
+
+    @contextlib.asynccontextmanager
+    async def opened(self, path: str, mode: str) -> AsyncIterator[GuestFile]:
+        """The file until the end of the block. `mode`: ``rb`` or ``wb``. FileRefused if it cannot be."""
+        handle = await self.ask("guest-file-open", {"path": path, "mode": mode})
+        file = GuestFile(self.ask, handle)
+        try:
+            yield file
+            if mode != "rb":
+                await file.flush()
+        finally:
+            with contextlib.suppress(KubeletxError):
+                await self.ask("guest-file-close", {"handle": handle})

@@ -1,0 +1,123 @@
+"""A piece of work in a guest with the streams of a command: what `exec` gives to the host.
+
+The work is a coroutine that reads the input, sends output and ends with an exit code (`GuestSession.end`); what it
+does after that, such as tidying up, keeps nobody waiting. Both directions wait for who is slower. The work is
+cancelled when the session is closed before its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import structlog
+
+from kubeletx.api import Channel, KubeletxError, StreamRequest
+
+log = structlog.get_logger(__name__)
+
+FAILED = 126
+"""Exit code of work that failed without a command's own code."""
+_ABANDONED_EXIT_CODE = 137
+_CHUNK = 64 * 1024
+_WAITING_CHUNKS = 16
+
+
+class GuestSession:
+    """Implements `kubeletx.api.Session`."""
+
+    def __init__(
+        self, name: str, request: StreamRequest, work: Callable[[GuestSession], Awaitable[None]]
+    ) -> None:
+        """The work begins at once, as a task called `name`."""
+        self.request = request
+        self._input: asyncio.Queue[bytes] = asyncio.Queue(_WAITING_CHUNKS)
+        self._is_input_read = not request.stdin
+        self._output: asyncio.Queue[tuple[Channel, bytes] | None] = asyncio.Queue(_WAITING_CHUNKS)
+        self._exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._run(work), name=name)
+
+    # --- for the host ---
+
+    async def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
+        """What the work sends, until its end."""
+        while (part := await self._output.get()) is not None:
+            yield part
+        self._output.put_nowait(None)
+
+    async def write(self, data: bytes) -> None:
+        """Give input; dropped when the work has ended."""
+        if data and not self._exit.done():
+            await self._input.put(data)
+
+    async def close_stdin(self) -> None:
+        """The input is complete."""
+        if not self._exit.done():
+            await self._input.put(b"")
+
+    async def resize(self, width: int, height: int) -> None:
+        """There is no terminal."""
+
+    async def wait(self) -> int:
+        """The exit code; 128 + signal when a signal ended a command."""
+        return await asyncio.shield(self._exit)
+
+    async def close(self) -> None:
+        """Abandon work that has not ended; wait until it has tidied up."""
+        if not self._exit.done():
+            self._task.cancel()
+        await asyncio.wait([self._task])
+
+    # --- for the work ---
+
+    async def read(self) -> bytes:
+        """The next input; empty at its end, also when asked again."""
+        if self._is_input_read:
+            return b""
+        data = await self._input.get()
+        self._is_input_read = not data
+        return data
+
+    async def send(self, channel: Channel, data: bytes) -> None:
+        """Output that was asked for; returns when it may go on."""
+        wanted = self.request.stdout if channel is Channel.STDOUT else self.request.stderr
+        if wanted and not self._exit.done():
+            for at in range(0, len(data), _CHUNK):
+                await self._output.put((channel, data[at : at + _CHUNK]))
+
+    async def say(self, words: str) -> None:
+        """A line of ours among the errors."""
+        await self.send(Channel.STDERR, f"kubeletx: {words}\n".encode())
+
+    async def end(self, exit_code: int) -> None:
+        """All is said. The first call counts."""
+        if not self._exit.done():
+            await self._output.put(None)
+            self._finish(exit_code)
+
+    async def _run(self, work: Callable[[GuestSession], Awaitable[None]]) -> None:
+        try:
+            await work(self)
+        except KubeletxError as error:
+            await self.say(error.message)
+            await self.end(FAILED)
+        except Exception:
+            log.exception("Failed work in a guest", task=self._task.get_name())
+            await self.say("internal error, see the agent's log")
+            await self.end(FAILED)
+        finally:
+            if not self._exit.done():
+                _drop(self._output)
+                self._output.put_nowait(None)
+                self._finish(_ABANDONED_EXIT_CODE)
+
+    def _finish(self, exit_code: int) -> None:
+        if not self._exit.done():
+            self._exit.set_result(exit_code)
+        _drop(self._input)  # who waits to write goes on
+
+
+def _drop(queue: asyncio.Queue[Any]) -> None:
+    while not queue.empty():
+        queue.get_nowait()

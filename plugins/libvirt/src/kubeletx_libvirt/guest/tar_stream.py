@@ -1,0 +1,131 @@
+"""Tar archives as they come, header by header (POSIX.1-2001 pax, ustar, GNU long names).
+
+`tarfile` reads from blocking files only; its headers are used, the bytes between are the caller's.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from kubeletx.api import Conflict
+
+BLOCK = tarfile.BLOCKSIZE
+END = bytes(2 * BLOCK)
+_LONGEST_HEADER = 1 << 20
+"""Of pax records and long names."""
+_ENCODING = "utf-8"
+_ERRORS = "surrogateescape"
+
+Read = Callable[[], Awaitable[bytes]]
+
+
+class TarReader:
+    """The members of one archive, in order."""
+
+    def __init__(self, read: Read) -> None:
+        """`read`: the next bytes, empty at the end."""
+        self._read = read
+        self._rest = b""
+        self._left = 0
+        """Of the present content."""
+        self._padding = 0
+        """Behind it."""
+
+    async def members(self) -> AsyncIterator[tarfile.TarInfo]:
+        """Each one; of its content, what `content` did not give is skipped. Conflict if it is no archive."""
+        changes: dict[str, str] = {}
+        while (block := await self._header()) is not None:
+            try:
+                info = tarfile.TarInfo.frombuf(block, _ENCODING, _ERRORS)
+            except tarfile.HeaderError as error:
+                raise Conflict(f"what came is no tar archive: {error}") from error
+            self._left, self._padding = info.size, -info.size % BLOCK
+            match info.type:
+                case tarfile.XHDTYPE | tarfile.SOLARIS_XHDTYPE:
+                    changes |= pax_records(await self._whole())
+                case tarfile.GNUTYPE_LONGNAME:
+                    changes["path"] = _text(await self._whole())
+                case tarfile.GNUTYPE_LONGLINK:
+                    changes["linkpath"] = _text(await self._whole())
+                case tarfile.XGLTYPE:
+                    await self._skip()
+                case _:
+                    info.name = changes.get("path", info.name)
+                    info.linkname = changes.get("linkpath", info.linkname)
+                    info.size = int(changes.get("size", info.size))
+                    changes = {}
+                    self._left = info.size if info.isreg() else 0  # others have none, whatever they say
+                    self._padding = -self._left % BLOCK
+                    yield info
+                    await self._skip()
+
+    async def content(self) -> bytes:
+        """More of the present member; empty at its end."""
+        if not self._left:
+            return b""
+        data = await self._some(self._left)
+        self._left -= len(data)
+        return data
+
+    async def _header(self) -> bytes | None:
+        block = await self._exactly(BLOCK, may_end=True)
+        return block if block.strip(b"\0") else None
+
+    async def _whole(self) -> bytes:
+        if self._left > _LONGEST_HEADER:
+            raise Conflict(f"what came is no tar archive: a header of {self._left} bytes")
+        data = await self._exactly(self._left)
+        self._left = 0
+        await self._skip()
+        return data
+
+    async def _skip(self) -> None:
+        while await self.content():
+            pass
+        await self._exactly(self._padding)
+
+    async def _exactly(self, size: int, *, may_end: bool = False) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            if may_end and not data and not await self._fill():
+                return b""
+            data += await self._some(size - len(data))
+        return bytes(data)
+
+    async def _some(self, most: int) -> bytes:
+        if not await self._fill():
+            raise Conflict("the tar archive ended in its middle")
+        data, self._rest = self._rest[:most], self._rest[most:]
+        return data
+
+    async def _fill(self) -> bool:
+        self._rest = self._rest or await self._read()
+        return bool(self._rest)
+
+
+def pax_records(data: bytes) -> dict[str, str]:
+    """``LENGTH KEY=VALUE\\n`` each, the length being that of the whole record."""
+    records = {}
+    while data.strip(b"\0"):
+        length, _, _ = data.partition(b" ")
+        if not length.isdigit() or not len(length) + 1 < int(length) <= len(data):
+            raise Conflict("what came is no tar archive: a pax record of no length")
+        record, data = data[: int(length)], data[int(length) :]
+        key, _, value = record[len(length) + 1 :].removesuffix(b"\n").partition(b"=")
+        records[_text(key)] = _text(value)
+    return records
+
+
+def header_of(info: tarfile.TarInfo) -> bytes:
+    """What stands before its content."""
+    return info.tobuf(tarfile.PAX_FORMAT, _ENCODING, _ERRORS)
+
+
+def padding_of(size: int) -> bytes:
+    """What stands behind a content of so many bytes."""
+    return bytes(-size % BLOCK)
+
+
+def _text(data: bytes) -> str:
+    return data.rstrip(b"\0").decode(_ENCODING, _ERRORS)

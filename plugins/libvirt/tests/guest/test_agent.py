@@ -1,0 +1,141 @@
+"""Questions to a guest agent that is a dictionary of answers."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import libvirt
+import pytest
+from guest_double import UNIT, ToldAgent
+from kubeletx_libvirt.client import DomainEvent
+from kubeletx_libvirt.guest.agent import AgentSilent, CannotRun, FileRefused, agent_error, result_of
+from kubeletx_libvirt.guest.commands import GuestCommands
+
+from kubeletx.api import Conflict, StreamRequest, TimedOut, Unsupported
+from kubeletx.testing import FakeClock, FakeHost
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> FakeHost:
+    return FakeHost(tmp_path, clock=FakeClock(auto_advance=True))
+
+
+def encoded(text: bytes) -> str:
+    return base64.b64encode(text).decode()
+
+
+def ends_at_the_third_look(output: bytes, exit_code: int) -> Callable[[str, dict[str, Any]], Any]:
+    looks = 0
+
+    def answer(command: str, arguments: dict[str, Any]) -> Any:
+        nonlocal looks
+        if command != "guest-exec-status":
+            return {"pid": 42}
+        looks += 1
+        if looks < 3:
+            return {"exited": False}
+        return {"exited": True, "exitcode": exit_code, "out-data": encoded(output)}
+
+    return answer
+
+
+async def test_a_command_is_asked_for_until_it_has_ended(host: FakeHost) -> None:
+    guest = ToldAgent(host, ends_at_the_third_look(b"hello\n", 3))
+    result = await GuestCommands(guest).exec_sync(UNIT, ["echo", "hello"], 20)
+    assert (result.stdout, result.stderr, result.exit_code) == (b"hello\n", b"", 3)
+    assert guest.asked[1] == ("guest-exec", {"path": "echo", "arg": ["hello"], "capture-output": True})
+
+
+async def test_a_command_that_takes_too_long_is_killed_in_the_guest(host: FakeHost) -> None:
+    def answer(command: str, arguments: dict[str, Any]) -> Any:
+        return {"exited": False} if command == "guest-exec-status" else {"pid": 42}
+
+    guest = ToldAgent(host, answer)
+    with pytest.raises(TimedOut):
+        await GuestCommands(guest).exec_sync(UNIT, ["sleep", "30"], 0.05)
+    assert guest.asked[-2] == ("guest-exec", {"path": "kill", "arg": ["-9", "42"]})
+
+
+async def test_a_guest_that_still_boots_is_waited_for(host: FakeHost) -> None:
+    is_there = False
+    run = ends_at_the_third_look(b"up", 0)
+
+    def answer(command: str, arguments: dict[str, Any]) -> Any:
+        nonlocal is_there
+        if not is_there:
+            is_there = True
+            guest.queue.put_nowait(DomainEvent(UNIT, "agent", 1))
+            raise AgentSilent("not connected")
+        return run(command, arguments)
+
+    guest = ToldAgent(host, answer)
+    assert (await GuestCommands(guest).exec_sync(UNIT, ["true"], 20)).stdout == b"up"
+
+
+async def test_without_an_agent_the_error_says_what_is_missing(host: FakeHost) -> None:
+    def answer(command: str, arguments: dict[str, Any]) -> Any:
+        raise (
+            agent_error(libvirt.VIR_ERR_AGENT_UNRESPONSIVE, "QEMU guest agent is not connected") or Exception
+        )
+
+    guest = ToldAgent(host, answer)
+    guest.machines.started_at_ns = 0  # long ago: it does not boot any more
+    with pytest.raises(AgentSilent, match="qemu-guest-agent running in the guest"):
+        await GuestCommands(guest).exec(UNIT, StreamRequest(command=("true",)))
+    with pytest.raises(TimedOut, match="qemu-guest-agent running in the guest"):
+        await GuestCommands(guest).exec_sync(UNIT, ["true"], 0.05)
+
+
+async def test_a_program_that_is_not_there_exits_like_in_a_shell(host: FakeHost) -> None:
+    def answer(command: str, arguments: dict[str, Any]) -> Any:
+        if command == "guest-exec":
+            raise CannotRun("Failed to execute child process “nope”")
+        return {}
+
+    result = await GuestCommands(ToldAgent(host, answer)).exec_sync(UNIT, ["nope"], 20)
+    assert (result.exit_code, b"nope" in result.stderr) == (127, True)
+
+
+def test_signals_and_cut_output_are_told() -> None:
+    assert result_of({"signal": 9}).exit_code == 137
+    assert b"cut the output" in result_of({"exitcode": 0, "out-truncated": True}).stderr
+
+
+ASKED = "internal error: unable to execute QEMU agent command "
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "kind", "words"),
+    [
+        (libvirt.VIR_ERR_AGENT_UNRESPONSIVE, "not connected", AgentSilent, "needs? the package"),
+        (
+            libvirt.VIR_ERR_AGENT_UNRESPONSIVE,
+            "QEMU guest agent is not available due to an error",
+            AgentSilent,
+            "start qemu-guest-agent anew",
+        ),
+        (
+            libvirt.VIR_ERR_INTERNAL_ERROR,
+            ASKED + "'guest-exec': The command guest-exec has been disabled",
+            Unsupported,
+            "allow guest-exec",
+        ),
+        (
+            libvirt.VIR_ERR_INTERNAL_ERROR,
+            ASKED + "'guest-file-open': failed to open file '/x' (mode: 'rb'): Permission denied",
+            FileRefused,
+            "^failed to open file '/x'",
+        ),
+        (libvirt.VIR_ERR_ARGUMENT_UNSUPPORTED, "QEMU guest agent is not configured", Unsupported, "channel"),
+        (libvirt.VIR_ERR_RPC, "Unable to encode message payload", Conflict, "its output is lost"),
+        (libvirt.VIR_ERR_NO_DOMAIN, "Domain not found", type(None), "None"),
+    ],
+)
+def test_errors_of_the_agent_have_their_own_meaning(code: int, text: str, kind: type, words: str) -> None:
+    error = agent_error(code, text)
+    assert type(error) is kind
+    with pytest.raises(Exception, match=words):
+        raise error or Exception("None")

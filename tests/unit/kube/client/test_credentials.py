@@ -1,0 +1,152 @@
+"""Files and programs that credentials come from, while they change."""
+
+from __future__ import annotations
+
+import os
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from kubeletx.api import InvalidConfig, PermissionDenied
+from kubeletx.kube.client import ClusterAccess
+from kubeletx.kube.client.access import ExecCredential
+from kubeletx.kube.client.credentials import LOOK_AGAIN_SECONDS, Credentials
+from kubeletx.testing import FakeClock
+from kubeletx.testing.apiserver import CertificateAuthority
+
+SERVER = "https://127.0.0.1:1"
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+class Reader:
+    """Credentials and the clock that they look at."""
+
+    def __init__(self, **access: object) -> None:
+        self.clock = FakeClock(start=NOW)
+        self.credentials = Credentials(ClusterAccess(server=SERVER, **access), self.clock)  # type: ignore[arg-type]
+
+    async def later(self, seconds: float = LOOK_AGAIN_SECONDS) -> str:
+        """What a request carries after so long."""
+        self.clock.advance(seconds)
+        await self.credentials.refresh()
+        return self.credentials.headers.get("Authorization", "")
+
+
+async def test_a_token_that_changes_is_read_again_and_at_once_after_a_refusal(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("one\n")
+    reader = Reader(token_file=token)
+    assert await reader.later() == "Bearer one"
+    token.write_text("three")
+    assert await reader.later(1) == "Bearer one", "not at each request"
+    assert await reader.later() == "Bearer three"
+    token.write_text("4444")
+    reader.credentials.forget()
+    assert await reader.later(0) == "Bearer 4444"
+
+
+async def test_a_token_behind_a_link_that_is_swapped_is_read_again(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "token").write_text(name)
+    link = tmp_path / "..data"
+    link.symlink_to("first")
+    reader = Reader(token_file=link / "token")
+    assert await reader.later() == "Bearer first"
+    other = tmp_path / "tmp"
+    other.symlink_to("second")
+    other.replace(link)
+    assert await reader.later() == "Bearer second"
+
+
+@pytest.mark.parametrize("bad", [None, b"", b" \n", b"\xff\xfe", b"one\ntwo"])
+async def test_a_token_that_is_gone_or_none_leaves_the_last_one(tmp_path: Path, bad: bytes | None) -> None:
+    token = tmp_path / "token"
+    token.write_text("good")
+    reader = Reader(token_file=token)
+    assert await reader.later() == "Bearer good"
+    if bad is None:
+        token.unlink()
+    else:
+        token.write_bytes(bad)
+    with capture_logs() as logs:
+        for _ in range(3):
+            assert await reader.later() == "Bearer good", "nobody becomes anonymous by a bad file"
+    assert [one["event"] for one in logs] == ["Keeps the credentials; the new ones cannot be used"]
+    assert "good" not in str(logs)
+    token.write_text("better")
+    assert await reader.later() == "Bearer better"
+
+
+async def test_without_any_good_token_nothing_is_sent(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.touch()
+    with pytest.raises(InvalidConfig, match="holds no token"):
+        await Reader(token_file=token).later()
+
+
+async def test_a_certificate_that_is_half_written_leaves_the_last_one(tmp_path: Path) -> None:
+    authority = CertificateAuthority(tmp_path)
+    pair = authority.client("system:node:one", ["system:nodes"])
+    reader = Reader(ca=authority.ca_file, certificate=pair.cert_file, key=pair.key_file)
+    await reader.later()
+    first = reader.credentials.tls
+    whole = pair.cert_file.read_bytes()
+    pair.cert_file.write_bytes(whole[:100])
+    await reader.later()
+    assert reader.credentials.tls is first
+    authority.client("system:node:one", ["system:nodes"])  # certificate and key are others now
+    await reader.later()
+    assert reader.credentials.tls is not first
+
+
+async def test_a_refusal_alone_makes_no_new_connections(tmp_path: Path) -> None:
+    authority = CertificateAuthority(tmp_path)
+    pair = authority.client("system:node:one", ["system:nodes"])
+    reader = Reader(ca=authority.ca_file, certificate=pair.cert_file, key=pair.key_file)
+    await reader.later()
+    first = reader.credentials.tls
+    reader.credentials.forget()
+    await reader.later(0)
+    assert reader.credentials.tls is first
+    authority.client("system:node:one", ["system:nodes"])
+    reader.credentials.forget()
+    await reader.later(0)
+    assert reader.credentials.tls is not first
+
+
+PROGRAM = """#!/bin/sh
+echo run >> {log}
+printf '{{"status": {{"token": "t", "expirationTimestamp": "%s"}}}}' {until}
+"""
+
+
+@pytest.mark.parametrize("ahead", [timedelta(), timedelta(hours=2)])
+async def test_a_program_is_not_run_for_each_request_whatever_the_clock_says(
+    tmp_path: Path, ahead: timedelta
+) -> None:
+    log, program = tmp_path / "log", tmp_path / "program"
+    until = NOW - ahead + timedelta(hours=1)
+    program.write_text(PROGRAM.format(log=log, until=until.strftime("%Y-%m-%dT%H:%M:%SZ")))
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    reader = Reader(exec=ExecCredential(command=str(program)))
+    for _ in range(5):
+        assert await reader.later(1) == "Bearer t"
+    assert log.read_text().count("run") == 1
+    await reader.later(LOOK_AGAIN_SECONDS)
+    assert log.read_text().count("run") == (2 if ahead else 1)
+    reader.credentials.forget()
+    await reader.later(0)
+    assert log.read_text().count("run") == (3 if ahead else 2)
+
+
+async def test_a_program_that_fails_is_told_without_what_it_printed(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\necho s3cret\necho no luck >&2\nexit 3\n")
+    os.chmod(program, 0o700)
+    with pytest.raises(PermissionDenied, match="ended with 3: no luck") as caught:
+        await Reader(exec=ExecCredential(command=str(program))).later()
+    assert "s3cret" not in str(caught.value)
