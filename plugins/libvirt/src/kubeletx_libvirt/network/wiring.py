@@ -6,6 +6,7 @@ namespace goes on to act in the node's.
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -84,6 +85,7 @@ def _join_outside(node: Netlink, uid: str, mac: str, mtu: int, namespace: int | 
     """`namespace`: where the inner end has to be made, None when it is there."""
     outer, guest = outer_device(uid), guest_device(uid)
     if namespace is not None:
+        _delete(node, outer)  # one that leads to a namespace that was lost; the kernel may still be at it
         node.add_veth(outer, mtu=mtu, peer=INNER_DEVICE, peer_namespace=namespace)
         node.set_no_ipv6_address(outer)
         node.set_flags(outer, IFF_UP)
@@ -111,7 +113,15 @@ def _join_inside(pod: Netlink, uid: str, interface: str) -> None:
 
 
 def _remove(uid: str) -> None:
-    outer = outer_device(uid)
-    if is_device(outer):
-        with Netlink() as node:
-            node.delete(outer)
+    with Netlink() as node:
+        _delete(node, outer_device(uid))
+
+
+def _delete(node: Netlink, name: str) -> None:
+    if not is_device(name):
+        return
+    try:
+        node.delete(name)
+    except OSError as error:
+        if error.errno != errno.ENODEV:  # went on its own since we looked
+            raise
