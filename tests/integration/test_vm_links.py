@@ -239,7 +239,10 @@ async def test_after_a_power_cut_the_pod_gets_a_working_link_again(node: Node) -
     ip("link", "delete", link.source)
     after = node.restarted()
     assert await after.links.find(spec.uid) is None
-    again = await after.links.attach(spec)
+    try:
+        again = await after.links.attach(spec)
+    finally:
+        run("umount", str(dying))
     with Guest(again) as guest, guest.listens(8080):
         assert await asyncio.to_thread(ask, again.ips[0], 8080) == b"from the guest"
 
