@@ -12,11 +12,11 @@ import asyncio
 
 import structlog
 
-from kubeletx.api import Clock, KubeletxError, PodUid
+from kubeletx.api import Blocking, Clock, KubeletxError, PodUid
 from kubeletx.pods.environment.directories import PodDirectories
 from kubeletx.pods.manager import PodManager
 from kubeletx.runtimes.registry import RuntimeRegistry
-from kubeletx.volumes.preparer import Blocking, VolumePreparer
+from kubeletx.volumes.preparer import VolumePreparer
 
 log = structlog.get_logger(__name__)
 

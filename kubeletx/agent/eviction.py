@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kubeletx.api import Clock, EventSink
+from kubeletx.api import Blocking, Clock, EventSink
 from kubeletx.kube.core import Pod
 from kubeletx.node.cgroup_fs import CgroupTrees
 from kubeletx.node.cgroups import PodCgroupManager
@@ -12,7 +12,6 @@ from kubeletx.node.memory_events import MemoryEvents
 from kubeletx.node.readiness import Pressure
 from kubeletx.pods.admission import Door
 from kubeletx.pods.eviction.evictor import Evictor, Node
-from kubeletx.volumes.preparer import Blocking
 
 from .backend.node import NodeBackend
 from .config import AgentConfig

@@ -20,7 +20,7 @@ THREADS = 64
 
 
 class FileThreads:
-    """Implements `volumes.preparer.Blocking`."""
+    """Implements `api.Blocking`."""
 
     def __init__(self) -> None:
         self._door = ThreadDoor("files", THREADS)

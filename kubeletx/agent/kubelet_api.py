@@ -6,10 +6,9 @@ from collections import Counter
 from functools import partial
 
 import kubeletx
-from kubeletx.api import Clock
+from kubeletx.api import Blocking, Clock
 from kubeletx.apiserver.certificate_files import SERVER, CertificateFiles
 from kubeletx.kube.client import ClusterAccess, KubeClient
-from kubeletx.pods.environment.log_reader import Blocking
 from kubeletx.server import (
     kubelet_checkpoint,
     kubelet_debug,

@@ -6,13 +6,12 @@ from collections.abc import Callable
 
 import structlog
 
-from kubeletx.api import EventSink, InvalidConfig, ObjectRef
+from kubeletx.api import Blocking, EventSink, InvalidConfig, ObjectRef
 from kubeletx.api.names import Event
 from kubeletx.node.cgroup_fs import CgroupTrees
 from kubeletx.node.cgroups import PodCgroupManager, make_driver
 from kubeletx.pods.environment import NodeContext
 from kubeletx.pods.environment.resources import pod_cgroup_resources
-from kubeletx.volumes.preparer import Blocking
 
 from .config import AgentConfig, CgroupSettings
 

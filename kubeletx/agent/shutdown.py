@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from kubeletx.api import Clock, EventSink, ObjectRef
+from kubeletx.api import Blocking, Clock, EventSink, ObjectRef
 from kubeletx.apiserver.status import StatusReporter
 from kubeletx.node.logind import Logind
 from kubeletx.node.shutdown import groups_of
 from kubeletx.pods.admission import Door
 from kubeletx.pods.manager import PodManager
 from kubeletx.pods.shutdown import HostShutdown
-from kubeletx.volumes.preparer import Blocking
 
 from .backend.node import NodeBackend
 from .config import AgentConfig

@@ -29,7 +29,17 @@ from .errors import (
 )
 from .following import UnitFollower
 from .hookspecs import ENTRY_POINT_GROUP, RegisterRuntime, hookimpl, hookspec
-from .host import Clock, Endpoint, EventSink, Host, ObjectRef, PodAddress, PodNetwork, RuntimeFactory
+from .host import (
+    Blocking,
+    Clock,
+    Endpoint,
+    EventSink,
+    Host,
+    ObjectRef,
+    PodAddress,
+    PodNetwork,
+    RuntimeFactory,
+)
 from .identity import CONTAINER, VM, PodUid, RuntimeName, SandboxId, StoreId, UnitId
 from .observed import (
     FEATURES,
@@ -120,6 +130,7 @@ __all__ = [
     "VM",
     "AlreadyExists",
     "BaseRuntime",
+    "Blocking",
     "Capabilities",
     "Channel",
     "Clock",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
@@ -68,6 +68,14 @@ class Clock(Protocol):
 
     def call_at(self, when: float, callback: Callable[[], object]) -> Callable[[], None]:
         """Call back once at a monotonic time; the returned function cancels it (any number of times)."""
+        ...
+
+
+class Blocking(Protocol):
+    """Runs a blocking function on a thread of the caller's. Raises Unavailable when all threads hang."""
+
+    def __call__(self, function: Callable[..., R], /, *args: Any) -> Awaitable[R]:
+        """The function's result."""
         ...
 
 

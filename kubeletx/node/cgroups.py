@@ -16,33 +16,24 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 import structlog
 
-from ..api import Internal, Resources
+from ..api import Blocking, Internal, Resources
 from ..kube.core import Pod
 from ..kube.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, qos_class
 from .capacity import NodeResources
 from .cgroup_fs import CgroupTrees, cpu_weight
 
 log = structlog.get_logger(__name__)
-T = TypeVar("T")
 
 KUBEPODS = "kubepods"
 MIN_SHARES = 2
 MAX_SHARES = 262_144
 _DIRECTORY = {GUARANTEED: "", BURSTABLE: "burstable", BEST_EFFORT: "besteffort"}
-
-
-class Blocking(Protocol):
-    """Runs a blocking call in a thread."""
-
-    def __call__(self, function: Callable[..., T], /, *args: Any) -> Awaitable[T]:
-        """The function's result."""
-        ...
 
 
 class CgroupDriver(Protocol):

@@ -19,8 +19,7 @@ from typing import Any, Final
 
 import structlog
 
-from ..api import Unavailable
-from .cgroups import Blocking
+from ..api import Blocking, Unavailable
 
 log = structlog.get_logger(__name__)
 

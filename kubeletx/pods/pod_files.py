@@ -7,11 +7,11 @@ from typing import Final
 
 import structlog
 
-from kubeletx.api import KubeletxError, Unavailable, UnitId
+from kubeletx.api import Blocking, KubeletxError, Unavailable, UnitId
 from kubeletx.kube.core import Container, Pod
 from kubeletx.store.files import write_file
 from kubeletx.volumes import layout
-from kubeletx.volumes.preparer import Blocking, VolumePreparer
+from kubeletx.volumes.preparer import VolumePreparer
 
 from .environment import NodeContext, log_path
 from .environment.directories import PodDirectories

@@ -16,13 +16,12 @@ from typing import Final
 
 import structlog
 
-from kubeletx.api import Clock, KubeletxError, PodUid, SourceKind
+from kubeletx.api import Blocking, Clock, KubeletxError, PodUid, SourceKind
 from kubeletx.kube.core import Pod, Volume
 from kubeletx.node.host_usage import FsUsage, read_fs
 from kubeletx.volumes.disk_usage import DiskUse
 from kubeletx.volumes.kinds import kind_of
 from kubeletx.volumes.prepared import PreparedVolumes
-from kubeletx.volumes.preparer import Blocking
 from kubeletx.volumes.references import claim_of
 
 from .facts import Fact

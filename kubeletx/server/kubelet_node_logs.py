@@ -19,8 +19,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from kubeletx.api import NotFound
-from kubeletx.pods.environment.log_reader import Blocking
+from kubeletx.api import Blocking, NotFound
 from kubeletx.runtimes.programs import ProgramFailed, run_program
 
 from .kubelet_route import KubeletRoute, plain

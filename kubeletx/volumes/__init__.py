@@ -6,11 +6,10 @@ from .empty_dir import Usage, usage
 from .mounting import LinuxMounter, Mounter, ensure_shared
 from .pod_fields import FieldContext
 from .prepared import PreparedVolume, PreparedVolumes, SetUp, SetUpVolume, VolumeError
-from .preparer import Blocking, VolumePreparer
+from .preparer import VolumePreparer
 from .teardown import Orphan
 
 __all__ = [
-    "Blocking",
     "ContainerMounts",
     "FieldContext",
     "LinuxMounter",

@@ -10,13 +10,13 @@ that an earlier process prepared.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 
-from kubeletx.api import ClusterObjects, KubeletxError, PodUid, TimedOut, Unavailable
+from kubeletx.api import Blocking, ClusterObjects, KubeletxError, PodUid, TimedOut, Unavailable
 from kubeletx.api.names import Event
 from kubeletx.kube.core import Container, Pod, VirtualMachine
 
@@ -38,14 +38,6 @@ T = TypeVar("T")
 PREPARE_SECONDS: Final = 123.0
 """How long a pod's volumes may take before it is reported (kubelet V1)."""
 RELEASE_SECONDS: Final = 123.0
-
-
-class Blocking(Protocol):
-    """Runs a blocking function on a thread of the caller's. Raises Unavailable when all threads hang."""
-
-    def __call__(self, function: Callable[..., T], /, *args: Any) -> Awaitable[T]:
-        """The function's result."""
-        ...
 
 
 class VolumePreparer:

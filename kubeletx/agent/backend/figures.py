@@ -14,7 +14,16 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from kubeletx.api import Clock, InterfaceStats, KubeletxError, PodUid, UnitState, UnitStats, UnitSummary
+from kubeletx.api import (
+    Blocking,
+    Clock,
+    InterfaceStats,
+    KubeletxError,
+    PodUid,
+    UnitState,
+    UnitStats,
+    UnitSummary,
+)
 from kubeletx.kube import quantity
 from kubeletx.kube.core import Container, EphemeralContainer, Pod, PodStatus
 from kubeletx.node.cgroup_fs import CgroupTrees
@@ -32,7 +41,6 @@ from kubeletx.pods.worker import PodWorker
 from kubeletx.runtimes.images.stores import ImageStores
 from kubeletx.runtimes.usage import UsageBoard
 from kubeletx.server.figures import Figures, PodFigures, UnitFigures, VolumeFigures
-from kubeletx.volumes.preparer import Blocking
 
 log = structlog.get_logger(__name__)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import structlog
 
 from kubeletx.api import (
+    Blocking,
     Clock,
     KubeletxError,
     LogMode,
@@ -32,7 +33,6 @@ from kubeletx.runtimes.handle import RuntimeHandle
 from kubeletx.runtimes.snapshots import PodSnapshot
 
 from .file_watch import FileWatcher
-from .log_reader import Blocking
 from .logs_rotation import LogRotator, OpenLog, RotationLimits
 from .node import NodeContext
 from .raw_logs import RawLogFollower, keep_stream

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Protocol, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 
 import msgspec
 
-from kubeletx.api import NotFound, Unavailable
+from kubeletx.api import Blocking, NotFound, Unavailable
 
 from .file_watch import FileWatcher
 from .log_format import Record, format_time, parse_line, parse_time
@@ -29,14 +29,6 @@ _WHOLE: Final = re.compile(rb"(?m)^[-0-9T:.]{20,29}(?:Z|[+-]\d\d:\d\d) std(?:out
 _CHUNK: Final = 256 * 1024
 _STATE_SECONDS: Final = 1.0
 """While following: how often to ask whether the unit still runs, if its file does not change."""
-
-
-class Blocking(Protocol):
-    """Runs a blocking function on a thread of the caller's."""
-
-    def __call__(self, function: Callable[..., T], /, *args: Any) -> Awaitable[T]:
-        """The function's result."""
-        ...
 
 
 class LogOptions(msgspec.Struct, frozen=True, kw_only=True):

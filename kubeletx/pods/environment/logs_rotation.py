@@ -21,9 +21,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from kubeletx.api import Clock, KubeletxError
-
-from .log_reader import Blocking
+from kubeletx.api import Blocking, Clock, KubeletxError
 
 log = structlog.get_logger(__name__)
 

@@ -23,11 +23,10 @@ from typing import Final
 
 import msgspec
 
-from kubeletx.api import Clock
+from kubeletx.api import Blocking, Clock
 
 from .file_watch import FileWatcher
 from .log_format import LineSplitter
-from .log_reader import Blocking
 from .logs_rotation import RotationLimits, rotated_name, tidy
 
 RAW_SUFFIX: Final = ".raw"

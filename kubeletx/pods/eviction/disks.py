@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from kubeletx.api import Clock, PodUid
+from kubeletx.api import Blocking, Clock, PodUid
 from kubeletx.kube.core import Pod
 from kubeletx.node.host_usage import read_fs
 from kubeletx.volumes import layout
 from kubeletx.volumes.disk_usage import DiskUse, measure
-from kubeletx.volumes.preparer import Blocking
 
 from ..environment.node import NodeContext
 from ..facts import Fact

@@ -19,6 +19,7 @@ import msgspec
 import structlog
 
 from kubeletx.api import (
+    Blocking,
     Clock,
     EventSink,
     KubeletxError,
@@ -38,7 +39,6 @@ from kubeletx.runtimes.images.stores import ImageStores
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.runtimes.usage import UsageBoard
 from kubeletx.volumes.disk_usage import DiskUse
-from kubeletx.volumes.preparer import Blocking
 
 from ..environment.labels import grace_seconds
 from ..manager import PodManager
