@@ -49,8 +49,8 @@ class Admission(Protocol):
         *,
         leaves: Callable[[PodUid], bool],
         may_leave: Callable[[PodUid], bool],
-    ) -> Room | None:
-        """Reserve room for a critical pod that was not admitted; None: it can have none."""
+    ) -> Room | Rejection | None:
+        """Reserve room for a critical pod that was not admitted, or say why it gets none; None: nobody ends for it."""
         ...
 
     def restore(self, pod: Pod, handle: RuntimeHandle | None, source: str) -> None:

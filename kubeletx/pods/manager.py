@@ -415,8 +415,11 @@ class PodManager:
     def can_end(self, uid: PodUid) -> bool:
         """See `Tenants.can_end`."""
         worker = self._workers.get(uid)
-        runtime = worker.facts.runtime if worker is not None else None
-        handle = self._services.registry.find(runtime) if runtime is not None else None
+        if worker is None:
+            return False
+        if worker.facts.runtime is None:
+            return True
+        handle = self._services.registry.find(worker.facts.runtime)
         return handle is not None and handle.state.reachable
 
     def is_ending(self, uid: PodUid) -> bool:

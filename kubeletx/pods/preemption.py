@@ -24,7 +24,7 @@ from .admission.preemption import MESSAGE
 from .collaborators import Admission
 from .counters import Counters
 from .environment.labels import grace_seconds
-from .facts import Rejection
+from .facts import Rejection, Waiting
 from .worker import PodWorker
 
 log = structlog.get_logger(__name__)
@@ -38,11 +38,11 @@ class Tenants(Protocol):
         ...
 
     def can_end(self, uid: PodUid) -> bool:
-        """Whether the pod's runtime would hear of its end now."""
+        """Whether the pod has no runtime yet, or one that would hear of its end now."""
         ...
 
     def is_ending(self, uid: PodUid) -> bool:
-        """Whether the pod is ending, and its runtime hears of it."""
+        """Whether the pod is ending, and its runtime, if it has one, hears of it."""
         ...
 
     def end(self, uid: PodUid, *, grace_seconds: int, reason: str, message: str) -> bool:
@@ -60,20 +60,22 @@ class Preemption:
         self._counters = counters
         self._waiting: dict[PodUid, PodWorker] = {}
 
-    def make_room(self, worker: PodWorker, handle: RuntimeHandle, handler: str) -> Rejection | None:
-        """Why a pod that was not admitted waits now, in the words for its status; None: it gets no room."""
+    def make_room(
+        self, worker: PodWorker, handle: RuntimeHandle, handler: str, refusal: Rejection
+    ) -> Waiting | Rejection:
+        """What becomes of a pod that was not admitted, in the words for its status. `refusal`: why it was not."""
         tenants = self.tenants
         if tenants is None:
-            return None
+            return refusal
         room = self._admission.make_room(
             worker.desired, handle, handler, leaves=tenants.is_ending, may_leave=tenants.can_end
         )
-        if room is None:
-            return None
+        if not isinstance(room, Room):
+            return room or refusal
         self._waiting[worker.uid] = worker
         self._end_victims(tenants, room)
         names = ", ".join(sorted(room.awaited))
-        return Rejection(
+        return Waiting(
             reason=PREEMPTING, message=f"waits for {room.resource} until these have ended: {names}"
         )
 

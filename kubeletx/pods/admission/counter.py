@@ -20,7 +20,7 @@ from ..sources import API
 from .chain import admit_beside
 from .door import Door, check_pressure, check_shutdown
 from .node import AdmissionNode, Occupancy, Taken, taken_by
-from .preemption import choose_victims, without
+from .preemption import choose_victims, no_victims, without
 from .resources import check_resources, shortages
 
 
@@ -101,8 +101,8 @@ class NodeAdmission:
         *,
         leaves: Callable[[PodUid], bool],
         may_leave: Callable[[PodUid], bool],
-    ) -> Room | None:
-        """Reserve room for a critical pod that was not admitted; None: it can have none, or lacks more than that.
+    ) -> Room | Rejection | None:
+        """Reserve room for a critical pod that was not admitted, or say why it gets none; None: nobody ends for it.
 
         `leaves`: whether a pod is at its end already, `may_leave`: whether it could be ended. Ask `admit` again
         whenever one has left: the reservation holds until then.
@@ -111,15 +111,18 @@ class NodeAdmission:
         if wanted is None or not wanted.is_critical:
             return None
         now = self.occupancy
-        if self._check(desired, handle, handler, wanted, Occupancy(ports=now.ports)) is not None:
-            return None
+        other = self._check(desired, handle, handler, replace(wanted, amounts={}), Occupancy(ports=now.ports))
+        if other is not None:
+            return other
         short = list(shortages(wanted, self._node, now))
+        if not short:
+            return None
         leaving = [one for uid, one in self._taken.items() if leaves(uid)]
         missing = without({one.name: one.missing for one in short}, leaving)
-        staying = (one for uid, one in self._taken.items() if not leaves(uid) and may_leave(uid))
-        victims = choose_victims(missing, staying)
-        if victims is None or not short:
-            return None
+        staying = [one for uid, one in self._taken.items() if not leaves(uid) and may_leave(uid)]
+        victims = choose_victims(missing, wanted, staying)
+        if victims is None:
+            return no_victims(missing, wanted, staying)
         self._count(wanted)
         self._reserved.add(wanted.uid)
         return Room(

@@ -47,7 +47,9 @@ class Taken(Fact, frozen=True, kw_only=True):
     ports: tuple[HostPort, ...] = ()
     qos: str = BEST_EFFORT
     is_critical: bool = False
-    """It never makes way for another one, and others do for it."""
+    """It makes way for a critical one of higher priority only, and others do for it."""
+    priority: int | None = None
+    """As its spec says it; None: of a static pod whose manifest says none. It is compared with no other then."""
 
 
 def taken_by(pod: Pod, source: str, traits: Traits | None) -> Taken | None:
@@ -73,6 +75,7 @@ def taken_by(pod: Pod, source: str, traits: Traits | None) -> Taken | None:
         ports=host_ports_of(pod),
         qos=qos_class(pod.spec),
         is_critical=is_critical(pod, source),
+        priority=pod.spec.priority,
     )
 
 

@@ -1,20 +1,25 @@
 """Which pods end so that a critical one has room (A7). Pure.
 
-    what is missing ─► guaranteed ones, if all others together are not enough
+    what is missing ─► critical ones of a lower priority, if all that are not critical are not enough
+                    ─► guaranteed ones, if all others together are not enough
                     ─► burstable ones, if those and all best effort ones are not enough
                     ─► best effort ones for the rest                  ─► without those that are not needed
 
 Within a class the pod goes first that leaves least to be found, and of equal ones the smaller, so that few go.
-Critical pods never go. Source: kubelet, pkg/kubelet/preemption; that nobody goes in vain is ours.
+Of critical pods the lower priority is the lower class. Source: kubelet, pkg/kubelet/preemption and types; that
+nobody goes in vain, and no critical pod while others would do, is ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import TypeAlias
 
+from kubeletx.api.names import UNEXPECTED_ADMISSION_ERROR
 from kubeletx.kube.qos import BEST_EFFORT, BURSTABLE, GUARANTEED
 
+from ..facts import Rejection
 from .node import CPU, MEMORY, PODS, Taken
 
 Missing: TypeAlias = Mapping[str, int]
@@ -23,18 +28,44 @@ Missing: TypeAlias = Mapping[str, int]
 MESSAGE = "Preempted in order to admit critical pod"
 
 
-def choose_victims(missing: Missing, pods: Iterable[Taken]) -> tuple[Taken, ...] | None:
-    """Who has to go; None: all of them together would not be enough."""
-    lower = [pod for pod in pods if not pod.is_critical]
+_CLASSES = (BEST_EFFORT, BURSTABLE, GUARANTEED)
+
+
+def may_preempt(pod: Taken, other: Taken) -> bool:
+    """Whether `other` may end for `pod`: a critical one does for a higher priority only, if both have one."""
+    if not pod.is_critical:
+        return False
+    if not other.is_critical:
+        return True
+    return pod.priority is not None and other.priority is not None and pod.priority > other.priority
+
+
+def choose_victims(missing: Missing, wanted: Taken, pods: Iterable[Taken]) -> tuple[Taken, ...] | None:
+    """Who has to go for `wanted`; None: all that may end for it would not be enough together."""
+    lower = [pod for pod in pods if may_preempt(wanted, pod)]
     if without(missing, lower):
         return None
-    best_effort, burstable, guaranteed = (
-        [pod for pod in lower if pod.qos == qos] for qos in (BEST_EFFORT, BURSTABLE, GUARANTEED)
+    classes = [list(members) for _, members in groupby(sorted(lower, key=_class), key=_class)]
+    victims: list[Taken] = []
+    while classes:
+        highest = classes.pop()
+        below = [pod for members in classes for pod in members]
+        victims = [*_nearest(highest, without(missing, (*below, *victims))), *victims]
+    return _needed(missing, victims)
+
+
+def no_victims(missing: Missing, wanted: Taken, pods: Iterable[Taken]) -> Rejection:
+    """Why nobody ends for `wanted`: for want of what."""
+    left = without(missing, [pod for pod in pods if may_preempt(wanted, pod)])
+    lacks = ", ".join(
+        f"{name}: {amount}{'m' if name == CPU else ''}" for name, amount in sorted(left.items())
     )
-    high = _nearest(guaranteed, without(missing, (*best_effort, *burstable)))
-    middle = _nearest(burstable, without(missing, (*best_effort, *high)))
-    low = _nearest(best_effort, without(missing, (*middle, *high)))
-    return _needed(missing, (*low, *middle, *high))
+    return Rejection(
+        reason=UNEXPECTED_ADMISSION_ERROR,
+        message="Unexpected error while attempting to recover from admission failure: preemption: no set of "
+        f"running pods of less importance would free enough; with all of them gone this is still missing: {lacks}; "
+        "request less, or take other critical pods off this node",
+    )
 
 
 def without(missing: Missing, pods: Iterable[Taken]) -> dict[str, int]:
@@ -43,6 +74,12 @@ def without(missing: Missing, pods: Iterable[Taken]) -> dict[str, int]:
     for pod in pods:
         left = {name: amount - _amount(pod, name) for name, amount in left.items()}
     return {name: amount for name, amount in left.items() if amount > 0}
+
+
+def _class(pod: Taken) -> tuple[bool, int, int]:
+    """The higher, the later it goes."""
+    priority = pod.priority if pod.is_critical and pod.priority is not None else 0
+    return pod.is_critical, priority, _CLASSES.index(pod.qos)
 
 
 def _nearest(pods: Sequence[Taken], missing: Missing) -> list[Taken]:

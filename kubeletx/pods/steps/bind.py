@@ -12,7 +12,7 @@ from kubeletx.runtimes.selection import Chosen, Rejected, Waits
 from .. import changes
 from ..admission.placement import NODE_AFFINITY
 from ..changes import Change
-from ..facts import Rejection
+from ..facts import Waiting
 from ..sources import API
 from .context import StepContext
 from .reject import reject
@@ -39,12 +39,14 @@ async def bind(step: StepContext) -> Change:
     rejection = admission.admit(step.desired, handle, handler)
     if rejection is not None and rejection.reason == NODE_AFFINITY and step.desired.source == API:
         await admission.refresh()
+        if step.desired.deletion is not None:  # it ended meanwhile; what it took now, nobody would release
+            return changes.nothing
         rejection = admission.admit(step.desired, handle, handler)
     if rejection is not None:
-        waits = step.services.preemption.make_room(step.worker, handle, handler)
-        if waits is not None:
-            return _wait_for_room(step, waits)
-        return reject(step, rejection.reason, rejection.message)
+        answer = step.services.preemption.make_room(step.worker, handle, handler, rejection)
+        if isinstance(answer, Waiting):
+            return _wait_for_room(step, answer)
+        return reject(step, answer.reason, answer.message)
     now = step.now()
     try:
         await step.services.registry.bind(
@@ -70,7 +72,7 @@ async def bind(step: StepContext) -> Change:
     return changes.bound(name, now.wall)
 
 
-def _wait_for_room(step: StepContext, waits: Rejection) -> Change:
+def _wait_for_room(step: StepContext, waits: Waiting) -> Change:
     if step.facts.waiting is None or step.facts.waiting.message != waits.message:
         log.info("Made room for a critical pod", pod=step.desired.ref, pod_uid=step.uid, err=waits.message)
     return changes.waits(waits.reason, waits.message)

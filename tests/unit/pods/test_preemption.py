@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import PodUid
 from kubeletx.kube.core import Container, Pod, PodStatus, ResourceRequirements
+from kubeletx.pods.admission import NodeAdmission
 from kubeletx.pods.priority import CRITICAL_PRIORITY
 from kubeletx.pods.sources import API, APPLIED, FILE
 
@@ -21,9 +23,11 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path, "one", "two")
 
 
-def asking(name: str, cpu: str = "", *, is_critical: bool = False, runtime: str = "") -> Pod:
+def asking(
+    name: str, cpu: str = "", *, is_critical: bool = False, runtime: str = "", priority: int | None = None
+) -> Pod:
     resources = ResourceRequirements(requests={"cpu": cpu} if cpu else {})
-    pod = a_pod(name, runtime=runtime, priority=CRITICAL_PRIORITY if is_critical else None)
+    pod = a_pod(name, runtime=runtime, priority=CRITICAL_PRIORITY if is_critical else priority)
     container = Container(name="c0", image="busybox", resources=resources)
     return replace(pod, spec=replace(pod.spec, containers=(container,)))
 
@@ -117,14 +121,26 @@ async def test_a_pod_that_ends_anyway_is_waited_for_instead(node: Node) -> None:
         assert "Preempting" not in node.sink.reasons()
 
 
+ELSEWHERE = asking("critical", "900m", is_critical=True)
+ELSEWHERE = replace(ELSEWHERE, spec=replace(ELSEWHERE.spec, node_selector={"disk": "ssd"}))
+
+
 @pytest.mark.parametrize(
     ("critical", "reason"),
     [
-        (asking("critical", "1100m", is_critical=True), "OutOfcpu"),
+        (asking("critical", "1100m", is_critical=True), "UnexpectedAdmissionError"),
         (a_pod("critical", priority=CRITICAL_PRIORITY, node_selector={"disk": "ssd"}), "NodeAffinity"),
+        (ELSEWHERE, "NodeAffinity"),
         (asking("critical", "900m"), "OutOfcpu"),
+        (asking("critical", "900m", priority=CRITICAL_PRIORITY - 1), "OutOfcpu"),
     ],
-    ids=["never fits", "lacks more than room", "is not critical"],
+    ids=[
+        "never fits",
+        "lacks something else",
+        "lacks room and something else",
+        "is not critical",
+        "is nearly critical",
+    ],
 )
 async def test_nobody_ends_for_a_pod_that(node: Node, critical: Pod, reason: str) -> None:
     async with node.running(allocatable=ONE_CPU) as manager:
@@ -142,5 +158,57 @@ async def test_static_and_critical_pods_and_those_out_of_reach_are_never_ended(n
         node.runtimes["two"].backend.kill()
         await node.until(lambda: not node.registry.get("two").state.reachable)
         manager.update(API, asking("critical", "500m", is_critical=True))
-        await node.until(lambda: status(node, "critical").reason == "OutOfcpu")
+        await node.until(lambda: status(node, "critical").reason == "UnexpectedAdmissionError")
+        assert status(node, "critical").phase == "Failed"
+        assert "still missing: cpu: 400m;" in (status(node, "critical").message or "")
         assert "Preempting" not in node.sink.reasons()
+
+
+async def test_a_critical_pod_ends_for_one_of_higher_priority_and_a_static_one_does_not(node: Node) -> None:
+    async with node.running(allocatable=ONE_CPU) as manager:
+        await node.start(asking("static", "400m"), FILE)
+        await node.start(asking("cluster", "400m", is_critical=True), API)
+        await node.start(asking("user", "200m"), API)
+        manager.update(API, asking("node", "500m", priority=CRITICAL_PRIORITY + 1000))
+        await node.until(lambda: node.phase("uid-node") == "Running")
+        assert node.alive() == ["node/c0", "static/c0"]
+        assert status(node, "cluster").reason == "Preempting"
+
+
+async def test_a_critical_pod_that_still_waits_for_room_ends_for_one_of_higher_priority(node: Node) -> None:
+    async with node.running(allocatable=ONE_CPU) as manager:
+        await node.start(asking("victim", "900m"), API)
+        stuck = node.runtimes["one"].script("stop_unit", hang=True)
+        manager.update(API, asking("cluster", "900m", is_critical=True))
+        await node.until(lambda: status(node, "cluster").reason == "Preempting")
+        assert status(node, "cluster").phase == "Pending"
+        manager.update(API, asking("node", "900m", priority=CRITICAL_PRIORITY + 1000))
+        await node.until(lambda: status(node, "cluster").phase == "Failed")
+        assert status(node, "cluster").reason == "Preempting"
+        stuck.release()
+        await node.until(lambda: node.phase("uid-node") == "Running")
+        assert node.alive() == ["node/c0"]
+
+
+async def test_a_pod_that_ends_while_the_nodes_labels_are_asked_for_takes_nothing(node: Node) -> None:
+    async with node.running(allocatable=ONE_CPU) as manager:
+        admission = node.services.admission
+        assert isinstance(admission, NodeAdmission)
+        asked, answered = asyncio.Event(), asyncio.Event()
+
+        async def look() -> None:
+            asked.set()
+            await answered.wait()
+            admission.relabel({"disk": "ssd"})
+
+        admission.follow(look)
+        pod = asking("placed", "900m")
+        manager.update(API, replace(pod, spec=replace(pod.spec, node_selector={"disk": "ssd"})))
+        await node.until(asked.is_set)
+        assert manager.end(pod.uid, grace_seconds=1, reason="Terminated", message="the node shuts down")
+        await node.until(lambda: node.phase("uid-placed") == "Failed")
+        answered.set()
+        ended = manager.workers[pod.uid]
+        await node.until(lambda: "bind" not in ended.facts.in_flight)
+        assert ended.facts.runtime is None
+        await node.start(asking("next", "900m"), API)

@@ -8,17 +8,25 @@ from hypothesis import strategies as st
 from kubeletx.api import PodUid
 from kubeletx.kube.qos import BEST_EFFORT, BURSTABLE, GUARANTEED
 from kubeletx.pods.admission.node import Taken
-from kubeletx.pods.admission.preemption import choose_victims, without
+from kubeletx.pods.admission.preemption import choose_victims, may_preempt, no_victims, without
+from kubeletx.pods.priority import CRITICAL_PRIORITY
 
 CLASSES = (BEST_EFFORT, BURSTABLE, GUARANTEED)
 
 
-def taken(name: str, qos: str = BURSTABLE, *, is_critical: bool = False, **amounts: int) -> Taken:
-    return Taken(uid=PodUid(name), ref=name, qos=qos, is_critical=is_critical, amounts=amounts)
+def taken(
+    name: str, qos: str = BURSTABLE, *, critical: bool = False, priority: int | None = None, **amounts: int
+) -> Taken:
+    return Taken(
+        uid=PodUid(name), ref=name, qos=qos, is_critical=critical, priority=priority, amounts=amounts
+    )
 
 
-def names(missing: dict[str, int], *pods: Taken) -> list[str] | None:
-    victims = choose_victims(missing, pods)
+WANTED = taken("wanted", critical=True, priority=CRITICAL_PRIORITY)
+
+
+def names(missing: dict[str, int], *pods: Taken, wanted: Taken = WANTED) -> list[str] | None:
+    victims = choose_victims(missing, wanted, pods)
     return sorted(one.ref for one in victims) if victims is not None else None
 
 
@@ -35,10 +43,38 @@ def test_one_that_is_enough_is_better_than_two_and_the_smallest_of_these_is_best
     assert names({"cpu": 300, "memory": 10}, small, taken("both", cpu=300, memory=10), large) == ["both"]
 
 
-def test_critical_pods_never_go_and_nobody_goes_when_all_would_not_be_enough() -> None:
-    critical = taken("critical", cpu=900, is_critical=True)
-    assert names({"cpu": 500}, critical, taken("lower", cpu=400)) is None
-    assert names({"cpu": 300}, critical, taken("lower", cpu=400)) == ["lower"]
+def test_nobody_goes_when_all_that_may_go_would_not_be_enough() -> None:
+    equal = taken("equal", critical=True, priority=CRITICAL_PRIORITY, cpu=900)
+    assert names({"cpu": 500}, equal, taken("lower", cpu=400)) is None
+    assert names({"cpu": 300}, equal, taken("lower", cpu=400)) == ["lower"]
+
+
+def test_a_critical_pod_goes_for_a_higher_priority_when_no_other_pods_are_enough() -> None:
+    wanted = taken("wanted", critical=True, priority=CRITICAL_PRIORITY + 1000)
+    lower = taken("lower", critical=True, priority=CRITICAL_PRIORITY, cpu=500)
+    lowest = taken("lowest", GUARANTEED, critical=True, priority=100, cpu=500)
+    user = taken("user", GUARANTEED, priority=500, cpu=500)
+    assert names({"cpu": 500}, lower, lowest, user, wanted=wanted) == ["user"]
+    assert names({"cpu": 600}, lower, lowest, user, wanted=wanted) == ["lowest", "user"]
+    assert names({"cpu": 1500}, lower, lowest, user, wanted=wanted) == ["lower", "lowest", "user"]
+
+
+def test_a_static_pod_without_a_priority_neither_ends_critical_pods_nor_ends_for_them() -> None:
+    static = taken("static", critical=True)
+    high = taken("high", critical=True, priority=CRITICAL_PRIORITY + 1000)
+    user = taken("user", priority=1000)
+    assert not may_preempt(high, static)
+    assert not may_preempt(static, high)
+    assert may_preempt(static, user)
+    assert may_preempt(static, taken("unset"))
+    assert not may_preempt(user, taken("unset"))
+
+
+def test_it_is_said_what_would_be_missing_even_without_all_of_them() -> None:
+    equal = taken("equal", critical=True, priority=CRITICAL_PRIORITY, cpu=900, memory=900)
+    refusal = no_victims({"memory": 300, "cpu": 500}, WANTED, [equal, taken("lower", cpu=400, memory=50)])
+    assert refusal.reason == "UnexpectedAdmissionError"
+    assert "still missing: cpu: 100m, memory: 250;" in refusal.message
 
 
 def test_who_was_chosen_first_is_spared_when_the_next_one_is_enough_alone() -> None:
@@ -47,14 +83,16 @@ def test_who_was_chosen_first_is_spared_when_the_next_one_is_enough_alone() -> N
     assert names({"cpu": 100, "memory": 100}, first, second) == ["second"]
 
 
+PRIORITIES = st.sampled_from([None, 0, 100, CRITICAL_PRIORITY, CRITICAL_PRIORITY + 1000])
 PODS = st.lists(
     st.builds(
-        lambda number, qos, is_critical, cpu, memory: taken(
-            f"p{number}", qos, is_critical=is_critical, cpu=cpu, memory=memory
+        lambda number, qos, critical, priority, cpu, memory: taken(
+            f"p{number}", qos, critical=critical, priority=priority, cpu=cpu, memory=memory
         ),
         st.integers(),
         st.sampled_from(CLASSES),
         st.booleans(),
+        PRIORITIES,
         st.integers(0, 50),
         st.integers(0, 50),
     ),
@@ -64,19 +102,33 @@ PODS = st.lists(
 MISSING = st.dictionaries(st.sampled_from(["cpu", "memory", "pods"]), st.integers(1, 90))
 
 
-@given(missing=MISSING, pods=PODS)
-def test_the_victims_are_enough_each_is_needed_and_none_is_critical(
-    missing: dict[str, int], pods: list[Taken]
+@given(missing=MISSING, pods=PODS, priority=PRIORITIES)
+def test_the_victims_are_enough_each_is_needed_and_may_end(
+    missing: dict[str, int], pods: list[Taken], priority: int | None
 ) -> None:
-    lower = [pod for pod in pods if not pod.is_critical]
-    victims = choose_victims(missing, pods)
+    wanted = taken("wanted", critical=True, priority=priority)
+    lower = [pod for pod in pods if may_preempt(wanted, pod)]
+    victims = choose_victims(missing, wanted, pods)
     if victims is None:
         assert without(missing, lower)
         return
     assert not without(missing, victims)
-    assert not any(pod.is_critical for pod in victims)
+    assert all(may_preempt(wanted, one) for one in victims)
     for one in victims:
         assert without(missing, [pod for pod in victims if pod is not one])
+
+
+@given(missing=MISSING, pods=PODS, priority=PRIORITIES)
+def test_no_critical_pod_goes_while_the_others_together_are_enough(
+    missing: dict[str, int], pods: list[Taken], priority: int | None
+) -> None:
+    wanted = taken("wanted", critical=True, priority=priority)
+    others = [pod for pod in pods if not pod.is_critical]
+    if without(missing, others):
+        return
+    victims = choose_victims(missing, wanted, pods)
+    assert victims is not None
+    assert not any(pod.is_critical for pod in victims)
 
 
 @given(missing=MISSING, pods=PODS)
@@ -87,6 +139,6 @@ def test_no_guaranteed_pod_goes_while_the_others_together_are_enough(
         below = CLASSES[: CLASSES.index(higher)]
         lower = [pod for pod in pods if not pod.is_critical and pod.qos in below]
         if not without(missing, lower):
-            victims = choose_victims(missing, pods)
+            victims = choose_victims(missing, WANTED, pods)
             assert victims is not None
             assert {pod.qos for pod in victims} <= set(below)
