@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from kubeletx.api import NotFound, UnitSummary
 from kubeletx.pods.environment import NodeContext, log_path
-from kubeletx.pods.environment.log_reader import LogOptions as ReaderOptions
+from kubeletx.pods.environment.log_output import LogOptions as ReaderOptions
 from kubeletx.pods.environment.log_reader import LogReader
 from kubeletx.pods.progress import newest
 from kubeletx.pods.services import PodServices

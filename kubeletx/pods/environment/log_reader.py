@@ -8,42 +8,21 @@ threads, one chunk at a time.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
-
-import msgspec
 
 from kubeletx.api import Blocking, NotFound, Unavailable
 
 from .file_watch import FileWatcher
-from .log_format import Record, format_time, parse_line, parse_time
+from .log_output import LogOptions, LogOutput
 from .log_tail import tail_offset
 
 T = TypeVar("T")
 
-_WHOLE: Final = re.compile(rb"(?m)^[-0-9T:.]{20,29}(?:Z|[+-]\d\d:\d\d) std(?:out|err) F (.*\n)")
-"""A line that is shown whole, and its text. A search that begins where the last match ended tries no other place."""
 _CHUNK: Final = 256 * 1024
 _STATE_SECONDS: Final = 1.0
 """While following: how often to ask whether the unit still runs, if its file does not change."""
-
-
-class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to show. Source: core/v1 PodLogOptions."""
-
-    follow: bool = False
-    timestamps: bool = False
-    tail_lines: int | None = None
-    """None: all of them."""
-    since: datetime | None = None
-    """Aware time; lines before it are left out."""
-    limit_bytes: int | None = None
-    """None: no limit. The last line may be cut."""
-    stream: str = "all"
-    """all, stdout or stderr."""
 
 
 class LogReader:
@@ -61,7 +40,7 @@ class LogReader:
 
         Raises NotFound when there is no log and the unit does not run, Unavailable when it cannot be read.
         """
-        shown = _Output(options)
+        shown = LogOutput(options)
         if shown.full:
             return
         directory = path.parent
@@ -90,7 +69,7 @@ class LogReader:
             finally:
                 follower.close()
 
-    async def _read_file(self, path: Path, shown: _Output, options: LogOptions) -> AsyncIterator[bytes]:
+    async def _read_file(self, path: Path, shown: LogOutput, options: LogOptions) -> AsyncIterator[bytes]:
         follower = _Follower(path)
         try:
             while not shown.full:
@@ -113,7 +92,7 @@ class LogReader:
             raise Unavailable(f"cannot read log: {err.strerror} ({err.filename})") from err
 
 
-def _show_more(follower: _Follower, shown: _Output, options: LogOptions) -> bytes | None:
+def _show_more(follower: _Follower, shown: LogOutput, options: LogOptions) -> bytes | None:
     """What is shown of the lines that came since the last call, perhaps nothing; None: there are none yet."""
     data = follower.read_more(options)
     return shown.format(data) if data else None
@@ -185,60 +164,6 @@ class _Follower:
             self._file.seek(0)
             self._rest = b""
         return False
-
-
-class _Output:
-    """Applies the options to records."""
-
-    def __init__(self, options: LogOptions) -> None:
-        self._timestamps = options.timestamps
-        self._stream = None if options.stream == "all" else options.stream.encode()
-        self._since_ns = 0 if options.since is None else _to_ns(options.since)
-        self._left = options.limit_bytes
-        self._line_start: dict[bytes, bool] = {}
-
-    @property
-    def full(self) -> bool:
-        """Whether the byte limit is reached."""
-        return self._left is not None and self._left <= 0
-
-    def format(self, data: bytes) -> bytes:
-        """What is shown of these lines."""
-        text = self._quickly(data)
-        if text is None:
-            text = b"".join([self._piece(line) for line in data.split(b"\n") if line])
-        if self._left is not None:
-            text = text[: max(0, self._left)]
-            self._left -= len(text)
-        return text
-
-    def _quickly(self, data: bytes) -> bytes | None:
-        """Without looking at each line: when all are shown whole. None: it cannot be done so."""
-        if self._timestamps or self._stream is not None or self._since_ns or not data.endswith(b"\n"):
-            return None
-        lines = _WHOLE.findall(data)
-        return b"".join(lines) if len(lines) == data.count(b"\n") else None
-
-    def _piece(self, line: bytes) -> bytes:
-        record = parse_line(line)
-        if record is None or (self._stream is not None and record.stream != self._stream):
-            return b""
-        if self._since_ns and record.at_ns < self._since_ns:
-            return b""
-        starts = self._line_start.get(record.stream, True)
-        self._line_start[record.stream] = not record.partial
-        prefix = _prefix(record) if self._timestamps and starts else b""
-        return prefix + record.text + (b"" if record.partial else b"\n")
-
-
-def _to_ns(moment: datetime) -> int:
-    since_epoch = moment - datetime.fromtimestamp(0, UTC)
-    return (since_epoch.days * 86_400 + since_epoch.seconds) * 10**9 + since_epoch.microseconds * 1000
-
-
-def _prefix(record: Record) -> bytes:
-    at_ns = parse_time(record.time)
-    return (format_time(at_ns) if at_ns else record.time) + b" "
 
 
 def _not_found(path: Path) -> NotFound:

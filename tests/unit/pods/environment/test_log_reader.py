@@ -11,7 +11,8 @@ from environment_model import append, inline
 from kubeletx.api import NotFound
 from kubeletx.pods.environment.file_watch import FileWatcher
 from kubeletx.pods.environment.log_format import format_record
-from kubeletx.pods.environment.log_reader import LogOptions, LogReader, _Follower, _Output, read_all
+from kubeletx.pods.environment.log_output import LogOptions, LogOutput
+from kubeletx.pods.environment.log_reader import LogReader, _Follower, read_all
 
 START = 1_800_000_000 * 10**9
 
@@ -75,6 +76,29 @@ async def test_a_large_log_comes_in_pieces(tmp_path):
     pieces = [piece async for piece in LogReader(blocking=inline).read(path, LogOptions())]
     assert len(pieces) > 3
     assert b"".join(pieces).decode().split() == texts
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        LogOptions(timestamps=True),
+        LogOptions(timestamps=True, tail_lines=5_988, limit_bytes=700_000),
+        LogOptions(since=datetime.fromtimestamp(1_800_004_000, UTC), stream="stderr"),
+        LogOptions(timestamps=True, since=datetime.fromtimestamp(1_800_004_000, UTC)),
+    ],
+)
+async def test_lines_torn_by_the_end_of_a_piece_are_shown_as_their_neighbours_are(tmp_path, options):
+    path = tmp_path / "0.log"
+    records = [
+        format_record(START + number * 10**9, stream, b"%0100d" % number, partial=number % 500 == 250)
+        for number in range(10_000)
+        for stream in (b"stdout", b"stderr")
+    ]
+    path.write_bytes(b"".join(records))
+    last = 6_000 if options.tail_lines is not None else len(records)  # of a thousand, two end no line
+    alone = LogOutput(options)
+    expected = b"".join([alone.format(record.rstrip(b"\n")) for record in records[-last:]])
+    assert await read_all(LogReader(blocking=inline), path, options) == expected
 
 
 class Tail:
@@ -153,6 +177,23 @@ async def test_a_line_that_was_cut_off_by_a_rotation_is_not_joined_to_the_next(l
     assert await tail.end() == b"four\nlate\nfive\nend\n"
 
 
+async def test_times_are_shown_over_a_rotation_too(log):
+    tail = Tail(
+        log, LogOptions(follow=True, timestamps=True, since=datetime.fromtimestamp(1_800_000_004, UTC))
+    )
+    await tail.until(b"2027-01-15T08:00:04.000000000Z four\n")
+    rotated = log.rename(log.with_name("0.log.20260101-000000"))
+    append(rotated, lines("late", first=5)[:-1])
+    log.write_bytes(lines("early", "five", first=3)[:-1])
+    await tail.until(b"2027-01-15T08:00:04.000000000Z four\n2027-01-15T08:00:05.000000000Z late\n")
+    append(log, b"\n")
+    await tail.until(
+        b"2027-01-15T08:00:04.000000000Z four\n2027-01-15T08:00:05.000000000Z late\n"
+        b"2027-01-15T08:00:04.000000000Z five\n"
+    )
+    await tail.end()
+
+
 async def test_following_waits_for_a_log_that_is_not_there_yet(tmp_path):
     path = tmp_path / "0.log"
     tail = Tail(path, LogOptions(follow=True))
@@ -184,25 +225,3 @@ async def test_a_cancelled_follower_frees_its_descriptors(log):
         await tail.task
     await asyncio.sleep(0)
     assert len(os.listdir("/proc/self/fd")) == before
-
-
-HEAD = b"2026-01-02T03:04:05.123456789Z "
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        [b"stdout F one", b"stderr F two", b"stdout F "],
-        [b"stdout P o", b"stdout F ne"],
-        [b"stdout F " + HEAD + b"stdout F nested"],
-        [b"stdout F:tag one", b"stdout F two"],
-        [b"stdout F one", b"nonsense", b"stdout F two"],
-        [b"stdout F", b"stdout F two"],
-        [b"nonsense " + HEAD + b"stdout F one", b"stdout F two"],
-        [b"stdout F carriage\rreturn\x0b\xff", b"stderr F \x00"],
-    ],
-)
-def test_text_is_the_same_whether_or_not_each_line_is_looked_at(lines: list[bytes]) -> None:
-    data = b"".join(HEAD + line + b"\n" for line in lines)
-    one_by_one = b"".join(_Output(LogOptions()).format(HEAD + line) for line in lines)
-    assert _Output(LogOptions()).format(data) == one_by_one
