@@ -1,13 +1,13 @@
 """`Mirrors`: static pods are shown in the API server by mirror pods, one each.
 
     static pods of the manager ──┐
-    mirrors of the watch ────────┼─► plan (`mirror_form`) ─► DELETE with the uid, POST ─► what the answer says is known
-    the Node, sources' news ─────┘                                                        at once, the watch follows
+    mirrors of the watch ────────┼─► plan (`mirror_form`) ─► POST ─► what the answer says is known at once
+    the Node, sources' news ─────┘                       └─► DELETE with the uid, once ─► the watch says that it is gone
 
 - A mirror is a picture: deleting it in the API never touches the pod, and it is made again.
 - Nothing is made before the Node is registered and the mirrors that are there are known.
 - A mirror whose pod is gone is deleted once every source has said what it has; that of a pod that is ending stays, so
-  that its last statuses are seen.
+  that its last statuses are seen. One that finalizers keep holds up its successor, and nobody is asked again meanwhile.
 - What the API server refuses (a namespace that is not there, a policy) is told once, by a line and an event of the
   pod, and tried again with back-off; other pods are not held up by it.
 
@@ -29,6 +29,7 @@ from kubeletx.api import (
     KubeletxError,
     NotFound,
     ObjectRef,
+    PodUid,
     TimedOut,
     Unavailable,
 )
@@ -77,6 +78,8 @@ class Mirrors:
         self._news = asyncio.Event()
         self._waits: dict[Key, tuple[Backoff, float]] = {}
         self._told: dict[Key, str] = {}
+        self._deleted: dict[PodUid, int] = {}
+        """Mirrors that are there still though their deletion was answered, and the lists that had come by then."""
         pods.subscribe(self._api_changed)
 
     # --- ears ---
@@ -122,13 +125,22 @@ class Mirrors:
             _key(step): step
             for step in plan_mirrors(statics, mirrors, unsure=unsure, all_seen=self._all_seen())
         }
+        here = {mirror.uid for mirror in mirrors.values()}
+        for uid in [
+            uid for uid, lists in self._deleted.items() if uid not in here or lists != self._pods.lists
+        ]:
+            del self._deleted[uid]  # a whole list that has it still: the server was set back
         for table in (self._waits, self._told):
             for key in table.keys() - planned.keys():
                 del table[key]
         now = self._clock.monotonic()
+        planned = {key: step for key, step in planned.items() if not self._is_under_way(step)}
         due = [key for key in planned if key not in self._waits]
         due += [key for key, (_, at) in self._waits.items() if now >= at]  # last, so that they hold up nobody
-        return [planned[key] for key in due]
+        return [planned[key] for key in due if key in planned]
+
+    def _is_under_way(self, step: Step) -> bool:
+        return isinstance(step, Delete) and step.mirror.uid in self._deleted
 
     async def _try(self, step: Step) -> bool:
         """False: the server does not answer, so the rest is not tried now."""
@@ -150,14 +162,15 @@ class Mirrors:
         return True
 
     async def _delete(self, step: Delete) -> None:
-        mirror = step.mirror
+        mirror, lists = step.mirror, self._pods.lists
         try:
             await self._client.delete(
                 PODS.path(mirror.namespace, mirror.name), uid=mirror.uid, grace_seconds=0
             )
         except (NotFound, Conflict):  # it is gone, perhaps with another in its place that the watch brings
-            pass
-        self._pods.drop(mirror)
+            self._pods.drop(mirror)
+            return
+        self._deleted[mirror.uid] = lists
         log.info("Deleted mirror pod", pod=mirror.ref, reason=step.why)
 
     async def _create(self, static: DesiredPod) -> None:

@@ -11,7 +11,8 @@
 - Failures are tried again with back-off, for as long as the pod is in the API; an API server that is away costs one
   line in the log.
 - The status of a static pod goes to its mirror, which has another uid; a mirror is deleted by `Mirrors`, not here.
-- A pod leaves the API only after its last status was written and its worker is done: nothing of it runs (T7).
+- A pod leaves the API only after its last status was written and its worker is done: nothing of it runs (T7). That is
+  asked for once, whatever the watch still brings of the pod, unless the answer was lost.
 
 Source: kubelet, pkg/kubelet/status/status_manager.go.
 """
@@ -81,6 +82,9 @@ class StatusReporter:
         self._is_here = is_here
         self._wanted: dict[PodUid, _Wanted] = {}
         self._told: dict[PodUid, _Told] = {}
+        self._let_go: dict[PodUid, int] = {}
+        """Pods that were deleted by an answered request, or were not there any more, and the lists that had come by then.
+        The watch brings the mark of the deletion before its end, and finalizers may keep the pod for long."""
         self._statics: dict[PodUid, DesiredPod] = {}
         self._static_uids: dict[Key, PodUid] = {}
         self._queue: dict[PodUid, None] = {}
@@ -122,6 +126,7 @@ class StatusReporter:
         elif is_there:
             self._put_seen(pod.uid, pod)
         else:
+            self._let_go.pop(pod.uid, None)
             self._forget(pod.uid)
 
     @property
@@ -167,20 +172,23 @@ class StatusReporter:
                 self._news.set()
 
     async def _report(self, uid: PodUid) -> None:
-        pod = self._target(uid)
+        pod, wanted = self._target(uid), self._wanted.get(uid)
         if pod is None:
+            if wanted is not None and wanted.is_gone and self._pods.lists:
+                self._forget(uid)  # gone here and in the API: its last words have nobody to hear them
             return
-        path = PODS.path(pod.namespace, pod.name)
-        wanted = self._wanted.get(uid)
+        lists = self._pods.lists
         try:
             if wanted is not None:
                 await self._patch(uid, pod, wanted)
-            if self._may_delete(pod, wanted):
-                await self._client.delete(path, uid=uid, grace_seconds=0)
+            if self._may_delete(pod, wanted) and self._let_go.get(uid) != lists:
+                await self._client.delete(PODS.path(pod.namespace, pod.name), uid=uid, grace_seconds=0)
+                self._was_let_go(uid, lists)
                 log.debug("Deleted pod in the API", pod=pod.ref, pod_uid=uid)
         except NotFound:
             if uid not in self._statics:  # a mirror is made again, and wants its status then
                 self._forget(uid)
+                self._was_let_go(uid, lists)
         except Conflict:  # another pod of this name: ours is gone, which the watch will say
             log.debug("Found another pod of this name in the API", pod=pod.ref, pod_uid=uid)
 
@@ -226,7 +234,9 @@ class StatusReporter:
         patch = {"metadata": metadata, **({"status": status} if status is not None else {})}
         path = PODS.path(pod.namespace, pod.name, "status")
         lists = self._pods.lists
-        self._told[uid] = _Told(wanted.status, await self._client.patch(path, patch, Pod), lists)
+        answer = await self._client.patch(path, patch, Pod)
+        if self._wanted.get(uid) is not None:  # else it was forgotten meanwhile
+            self._told[uid] = _Told(wanted.status, answer, lists)
 
     def _may_delete(self, pod: Pod, wanted: _Wanted | None) -> bool:
         if self._is_here(pod.uid):
@@ -234,6 +244,10 @@ class StatusReporter:
         if pod.metadata.deletion_timestamp is None:
             return wanted is not None and wanted.is_gone and wanted.is_forced
         return wanted is None or wanted.is_gone
+
+    def _was_let_go(self, uid: PodUid, lists: int) -> None:
+        if uid in self._pods.pods:  # else the watch was faster
+            self._let_go[uid] = lists
 
     # --- queue ---
 

@@ -106,6 +106,11 @@ class Around:
         found = self.find(name) or {}
         return dict(found.get("status", {}))
 
+    def asked(self, method: str) -> int:
+        """How many such requests for pods the node has made."""
+        found = self.api.requests.all(user=f"system:node:{NODE}", method=method)
+        return sum("/pods" in one.path for one in found)
+
     async def until(self, holds: Callable[[], object]) -> None:
         async with asyncio.timeout(GUARD_SECONDS):
             while not holds():
@@ -156,6 +161,31 @@ async def test_a_mirror_that_is_deleted_comes_back_as_another(around: Around, gr
     around.api.admin.delete("pods", "web", "default", gracePeriodSeconds=grace)
     second = await around.shown("web", "h1", not_uid=first["metadata"]["uid"])
     assert "deletionTimestamp" not in second["metadata"]
+
+
+async def test_a_mirror_that_finalizers_keep_is_asked_for_once(around: Around) -> None:
+    around.set("web", "h1")
+    first = await around.shown("web", "h1")
+    around.api.admin.patch("pods", "web", {"metadata": {"finalizers": ["example.com/kept"]}}, "default")
+    around.api.admin.delete("pods", "web", "default", gracePeriodSeconds=0)
+    await around.until(lambda: around.asked("DELETE"))
+    for number in range(20):
+        around.api.admin.patch("pods", "web", {"metadata": {"labels": {"n": str(number)}}}, "default")
+        around.mirrors.wake()
+        await asyncio.sleep(0.01)
+    assert (around.asked("DELETE"), around.asked("POST")) == (1, 1)
+    around.api.admin.patch("pods", "web", {"metadata": {"finalizers": None}}, "default")
+    await around.shown("web", "h1", not_uid=first["metadata"]["uid"])
+
+
+async def test_a_server_that_was_set_back_is_asked_again_to_delete_a_mirror(around: Around) -> None:
+    around.set("web", "h1")
+    await around.shown("web", "h1")
+    before = around.api.backup()
+    around.unset("web")
+    await around.until(lambda: around.find("web") is None)
+    around.api.restore(before)
+    await around.until(lambda: around.find("web") is None)
 
 
 async def test_a_changed_static_pod_gets_a_new_mirror(around: Around) -> None:

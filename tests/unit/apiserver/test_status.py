@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import msgspec
 import pytest
 from api_connections import connections
 
@@ -316,4 +317,113 @@ async def test_what_waits_is_told_before_its_pod_is_deleted(node: Node) -> None:
     await until(lambda: node.manager.removed)
     node.say(uid, None)
     await until(lambda: node.status("a") == {})
-    assert node.writes()[:2] == ["PATCH", "DELETE"]
+    assert node.writes() == ["PATCH", "DELETE"]
+
+
+@pytest.fixture
+async def blind(api: ApiServerDouble) -> AsyncIterator[Node]:
+    """A reporter at work whose watch is the test's own hand: `see`."""
+    api.settings.service_account_admission = False
+    api.admin.create("nodes", {"metadata": {"name": NODE}})
+    one = Node(api)
+    task = asyncio.create_task(one.reporter.run())
+    try:
+        async with asyncio.timeout(GUARD_SECONDS):
+            yield one
+        assert not task.done()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await one.client.close()
+        await until(lambda: not connections(api))
+
+
+def see(node: Node) -> Pod:
+    """The watch brings pod ``a`` as the API server has it."""
+    found = msgspec.convert(node.api.admin.get("pods", "a", namespace="default"), Pod)
+    node.pods.put(found)
+    return found
+
+
+async def bound(node: Node, **metadata: Any) -> Pod:
+    """Pod ``a``, which runs here, and whose deletion somebody has asked for."""
+    pod = {
+        "metadata": {"name": "a", **metadata},
+        "spec": {"nodeName": NODE, "containers": [{"name": "c", "image": "i"}]},
+    }
+    node.api.admin.create("pods", pod, namespace="default")
+    node.pods.replace([], [])
+    uid = see(node).uid
+    node.say(uid, PodStatus(phase="Running"))
+    await told(node)
+    node.api.admin.delete("pods", "a", namespace="default")
+    return see(node)
+
+
+async def told(node: Node) -> None:
+    """Nothing is left to tell."""
+    await until(lambda: node.reporter.is_idle)
+
+
+def deletions(node: Node) -> int:
+    return node.writes().count("DELETE")
+
+
+async def test_a_watch_that_is_behind_brings_no_second_deletion(blind: Node) -> None:
+    pod = await bound(blind)
+    blind.say(pod.uid, None)
+    await until(lambda: blind.status("a") == {})
+    for _ in range(3):
+        blind.pods.put(pod)  # the mark of our own deletion, before its end
+        await told(blind)
+    assert deletions(blind) == 1
+
+
+async def test_a_pod_that_finalizers_keep_is_let_go_once(blind: Node) -> None:
+    pod = await bound(blind, finalizers=["example.com/kept"])
+    blind.say(pod.uid, None)
+    await told(blind)
+    for number in range(3):
+        blind.api.admin.patch("pods", "a", {"metadata": {"labels": {"n": str(number)}}}, "default")
+        see(blind)
+        await told(blind)
+    assert deletions(blind) == 1
+    blind.api.admin.patch("pods", "a", {"metadata": {"finalizers": None}}, "default")
+    assert blind.status("a") == {}, "the API server needs no second word"
+
+
+async def test_a_deletion_whose_answer_was_lost_is_asked_for_again(blind: Node) -> None:
+    pod = await bound(blind)
+    lost = blind.api.faults.add(Rule(code=504, methods=("DELETE",), times=1))
+    blind.say(pod.uid, None)
+    while blind.status("a"):
+        await blind.clock.run_for(1.0)
+    assert (lost.hits, deletions(blind)) == (1, 1)
+
+
+async def test_a_server_that_was_set_back_is_asked_for_the_deletion_again(blind: Node) -> None:
+    pod = await bound(blind)
+    before = blind.api.backup()
+    blind.say(pod.uid, None)
+    await until(lambda: blind.status("a") == {})
+    await told(blind)
+    blind.api.restore(before)
+    blind.pods.replace([pod], [])
+    await until(lambda: blind.status("a") == {})
+
+
+async def test_nothing_is_kept_of_pods_that_are_gone(blind: Node) -> None:
+    pod = await bound(blind)
+    blind.say(pod.uid, None)
+    await until(lambda: blind.status("a") == {})
+    await told(blind)
+    blind.pods.drop(pod)
+    again = await bound(blind)  # and one that the API server forgets while it still ends here
+    blind.api.admin.delete("pods", "a", namespace="default", gracePeriodSeconds=0)
+    blind.pods.drop(again)
+    blind.say(again.uid, PodStatus(phase="Failed"))
+    await told(blind)
+    blind.say(again.uid, None)
+    await told(blind)
+    kept = {name: one for name, one in vars(blind.reporter).items() if isinstance(one, dict) and one}
+    assert kept == {}
