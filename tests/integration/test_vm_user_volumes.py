@@ -150,7 +150,7 @@ def test_a_directory_that_is_closed_to_the_emulators_user_is_named(
     machine = {"resources": SMALL, "volumeMounts": mounts()}
     put_manifest(manifests, machine_manifest("closed", machine=machine, spec={"volumes": volumes(closed)}))
     told = until(lambda: is_told(agent, str(closed)), "the directory's name", seconds=150)
-    assert "volume at /shared" in told
+    assert "volume shared at /shared" in told
     assert f"setfacl -m g:{pwd.getpwnam(USER).pw_gid}:rx {closed}" in told
     (manifests / "closed.json").unlink()
     agent.wait_gone("closed", timeout_seconds=60)

@@ -25,6 +25,7 @@ import libvirt
 from kubeletx.api import Host, InvalidConfig, Unavailable
 
 from .errors import translate
+from .sight import find_daemon, socket_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -93,6 +94,7 @@ class Connection:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._slots = asyncio.Semaphore(_CONCURRENT_CALLS)
         self._lost = ""
+        self._daemon: int | None = None
         self._was_prepared = False
         self._rebooted: dict[str, float] = {}
 
@@ -119,6 +121,7 @@ class Connection:
             if (made := attempt.end()) is not None:
                 self._handle, self._callbacks = made
                 self._lost = ""
+                self._daemon = None
 
     async def close(self) -> None:
         """Disconnect; subscribers hear the end."""
@@ -144,6 +147,12 @@ class Connection:
         if self._handle is None or self._lost:
             raise Unavailable(f"no connection to libvirt at {self.url}: {self._lost or 'not open'}")
         return self._handle
+
+    async def find_daemon(self) -> int | None:
+        """The process that starts emulators for this connection; None where nobody can tell. Raises Unavailable."""
+        if self._daemon is None and (path := socket_of(self.url)) is not None:
+            self._daemon = await self._host.blocking(find_daemon, path)
+        return self._daemon
 
     async def domain_events(self) -> AsyncIterator[DomainEvent]:
         """Events from now on. Raises Unavailable when the connection is lost or closed."""

@@ -269,14 +269,14 @@ def _mount_lines(mount: GuestMount) -> list[str]:
     if not mount.bind:
         return [
             f"mkdir -p {target}",
-            f'grep -qs " "{target}" " /proc/mounts || mount -t {mount.type}{options} {tag} {target}',
+            f'grep -qsF " "{target}" " /proc/mounts || mount -t {mount.type}{options} {tag} {target}',
         ]
     holder = shlex.quote(f"/run/kubeletx/{mount.tag}")
     file = shlex.quote(f"/run/kubeletx/{mount.tag}/{mount.bind}")
     return [
         f'mkdir -p {holder} "$(dirname {target})" && touch {target}',
-        f'grep -qs " "{holder}" " /proc/mounts || mount -t {mount.type}{options} {tag} {holder}',
-        f'grep -qs " "{target}" " /proc/mounts || mount -o bind {file} {target}',
+        f'grep -qsF " "{holder}" " /proc/mounts || mount -t {mount.type}{options} {tag} {holder}',
+        f'grep -qsF " "{target}" " /proc/mounts || mount -o bind {file} {target}',
     ]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -43,6 +44,7 @@ from .shares import (
     release_shares,
     share_xml,
 )
+from .sight import check_sight
 
 SEED_SERIAL = "seed"
 
@@ -53,6 +55,16 @@ class GuestParts(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[str, ...] = ()
     elements: tuple[str, ...] = ()
     seed: Disk
+
+
+class Libvirtd(NamedTuple):
+    """What is asked about it. `emulator_gid`: the group that emulators read by; None: they are root.
+
+    `pid`: its process; None where nobody can tell.
+    """
+
+    emulator_gid: Callable[[], Awaitable[int | None]]
+    pid: Callable[[], Awaitable[int | None]]
 
 
 class Guests:
@@ -66,15 +78,15 @@ class Guests:
         records: Records,
         links: PodLinks,
         addresses: Addresses,
-        emulator_gid: Callable[[], Awaitable[int | None]],
+        libvirtd: Libvirtd,
     ) -> None:
-        """Does no I/O. `emulator_gid`: the group that emulators read by; None: they are root."""
+        """Does no I/O."""
         self._host = host
         self._settings = settings
         self._records = records
         self._links = links
         self._addresses = addresses
-        self._emulator_gid = emulator_gid
+        self._libvirtd = libvirtd
 
     async def prepare(
         self, unit_id: UnitId, spec: UnitSpec, machine: Machine, sandbox: SandboxSpec
@@ -96,10 +108,13 @@ class Guests:
     async def renew(self, unit_id: UnitId, record: UnitRecord, sandbox: SandboxSpec | None) -> None:
         """Bring back what does not survive a restart of the node, and tell the guest of interfaces that came or went.
 
-        `sandbox` None: the machine goes on where it was saved, and is told nothing.
+        `sandbox` None: the machine goes on where it was saved, and is told nothing. Raises Conflict when libvirtd would
+        share other directories than the pod's.
         """
         shares = await self._plan_shares(unit_id, record.spec)
         await self._host.blocking(prepare_shares, shares)
+        if shares and (pid := await self._libvirtd.pid()) is not None:
+            await self._host.blocking(check_sight, shares, pid)
         if record.nics is not None and sandbox is not None and isinstance(record.spec.detail, Machine):
             machine = msgspec.structs.replace(record.spec.detail, nics=record.nics)
             links = await self._resolve(machine, sandbox)
@@ -114,9 +129,9 @@ class Guests:
         closed = closed_share(await self._plan_shares(unit_id, spec), str(error))
         if closed is None:
             return None
-        gid = await self._emulator_gid()
+        gid = await self._libvirtd.emulator_gid()
         return PermissionDenied(
-            f"volume at {closed.target}: emulators may not open {closed.origin}; "
+            f"volume {closed.volume} at {closed.target}: emulators may not open {closed.origin}; "
             f"run: setfacl -m g:{gid}:rx {closed.origin}, or install virtiofsd, which reads as root"
         )
 
@@ -139,7 +154,7 @@ class Guests:
             key_pairs=self._settings.key_pairs,
         )
         path = self._records.unit_directory(unit_id) / "seed.iso"
-        await self._host.blocking(write_seed, path, seed, await self._emulator_gid())
+        await self._host.blocking(write_seed, path, seed, await self._libvirtd.emulator_gid())
         return path
 
     async def _resolve(self, machine: Machine, sandbox: SandboxSpec) -> tuple[GuestLink, ...]:
@@ -166,7 +181,7 @@ class Guests:
             directory=self._share_directory(unit_id),
             kind=self._share_kind(),
             files=await self._host.blocking(find_files, spec.mounts),
-            is_root=await self._emulator_gid() is None,
+            is_root=await self._libvirtd.emulator_gid() is None,
         )
 
     def _share_directory(self, unit_id: UnitId) -> Path:

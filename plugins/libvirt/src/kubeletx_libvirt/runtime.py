@@ -52,7 +52,7 @@ from .domain.metadata import domain_uuid, sandbox_of
 from .fatal_holds import FatalHolds
 from .forwarding import Forwards
 from .guest import Boots, GuestAgent, GuestCommands
-from .guest_parts import Guests
+from .guest_parts import Guests, Libvirtd
 from .images.service import LibvirtImages
 from .looks import Found, Looks, Stops, now_ns
 from .network import PodLinks
@@ -109,7 +109,7 @@ class LibvirtRuntime:
             records=self.records,
             links=self.links,
             addresses=self.addresses,
-            emulator_gid=self._emulator_gid,
+            libvirtd=Libvirtd(emulator_gid=self._emulator_gid, pid=self.connection.find_daemon),
         )
         self.images = LibvirtImages(
             host=host,

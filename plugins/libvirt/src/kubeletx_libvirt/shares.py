@@ -19,8 +19,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import os
-import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree as ET
@@ -28,12 +27,12 @@ from xml.etree import ElementTree as ET
 from kubeletx.api import Mount, SourceKind, Unavailable
 from kubeletx.api.specs import Spec
 
+from .binds import bind, mounts_below, remove_place, unbind
 from .cloudinit import GuestMount
 
 VIRTIOFSD: Final = ("/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd")
 """Where Debian keeps it: since bookworm's successor in a package of its own, before in qemu-system-common."""
 _9P_OPTIONS: Final = "trans=virtio,version=9p2000.L,msize=262144"
-_SECONDS: Final = 20
 
 
 class ShareKind(enum.Enum):
@@ -46,10 +45,11 @@ class ShareKind(enum.Enum):
 class Share(Spec, frozen=True, kw_only=True):
     """`origin`: the mount's source. `directory`: what is shared, `origin` itself or a prepared one.
 
-    `file`: the name in `directory` of a single file. `squash`: files get the emulator's user, whoever made them in
+    `volume`: its name. `file`: the name in `directory` of a single file. `squash`: files get the emulator's user, whoever made them in
     the guest, since only root can give them away.
     """
 
+    volume: str
     tag: str
     kind: ShareKind
     origin: str
@@ -63,6 +63,11 @@ class Share(Spec, frozen=True, kw_only=True):
     def is_prepared(self) -> bool:
         """Whether `prepare_shares` has to make its directory."""
         return self.directory != self.origin
+
+    @property
+    def place(self) -> str:
+        """Where on the node the guest's files are: the directory, or the single file."""
+        return os.path.join(self.directory, self.file) if self.file else self.directory
 
 
 def find_virtiofsd() -> str | None:
@@ -92,13 +97,14 @@ def plan_shares(
         prepared = is_file or mount.read_only or squash
         shares.append(
             Share(
+                volume=mount.name,
                 tag=tag,
                 kind=kind,
                 origin=mount.source,
                 directory=str(directory / tag) if prepared else mount.source,
                 target=mount.target,
                 read_only=mount.read_only,
-                file=os.path.basename(mount.target) if is_file else "",
+                file=os.path.basename(mount.target.rstrip("/")) if is_file else "",
                 squash=squash,
             )
         )
@@ -119,35 +125,57 @@ def prepare_shares(shares: Sequence[Share]) -> None:
 
     Raises Unavailable when a source is not there or the kernel refuses.
     """
-    mounted = set(_mounts_below(Path(os.path.dirname(one.directory)) for one in shares if one.is_prepared))
     for share in shares:
-        if not share.is_prepared:
-            continue
-        path = Path(share.directory)
-        path.mkdir(mode=0o755, parents=True, exist_ok=True)
-        point = path / share.file if share.file else path
-        if str(point) in mounted:
-            continue
-        if share.file:
-            point.touch()
-        _run("mount", "--bind", share.origin, str(point))
-        if share.read_only:
-            _run("mount", "-o", "remount,bind,ro", str(point))
+        if share.is_prepared:
+            try:
+                _prepare(share)
+            except Unavailable as error:
+                raise Unavailable(f"volume {share.volume} at {share.target}: {error}") from error
+
+
+def _prepare(share: Share) -> None:
+    path = Path(os.path.realpath(share.directory))
+    aside = path.with_name(f".{path.name}")
+    path.mkdir(mode=0o755, parents=True, exist_ok=True)
+    mounted = mounts_below(path.parent)
+    if not share.file:
+        _bind(share.origin, path, mounted, aside=aside if share.read_only else None)
+        return
+    point = path / share.file
+    if str(path) not in mounted:
+        unbind(str(point))  # it would be covered
+        point.touch()
+        # The guest is to write the file, and nothing beside it.
+        bind(str(path), str(path), aside=aside)
+        mounted = {}
+    _bind(share.origin, point, mounted, aside=aside if share.read_only else None)
+
+
+def _bind(origin: str, point: Path, mounted: Mapping[str, bool], *, aside: Path | None) -> None:
+    is_read_only = mounted.get(str(point))
+    if (
+        is_read_only is False and aside is not None
+    ):  # of an agent that made it so in two steps, and was interrupted
+        unbind(str(point))
+    elif is_read_only is not None:
+        return
+    bind(origin, str(point), aside=aside)
 
 
 def release_shares(directory: Path) -> None:
-    """Take away all bind mounts below `directory`, and the directory itself; succeeds if there is none. Blocks."""
-    for point in sorted(_mounts_below([directory]), reverse=True):
-        _run("umount", "--lazy", point)
+    """Take away all bind mounts below `directory`, and the directory itself; succeeds if there is none. Blocks.
+
+    Only what is empty is removed, so that nothing of a volume ever is.
+    """
+    for point in sorted(mounts_below(directory), reverse=True):
+        unbind(point)
     if not directory.is_dir():
         return
     for path in directory.iterdir():
         if path.is_dir():
             for file in path.iterdir():
-                file.unlink()
-            path.rmdir()
-        else:
-            path.unlink()
+                remove_place(file)
+        remove_place(path)
     directory.rmdir()
 
 
@@ -194,28 +222,3 @@ def guest_mounts(shares: Sequence[Share]) -> tuple[GuestMount, ...]:
 def _options(share: Share) -> str:
     parts = [_9P_OPTIONS] if share.kind is ShareKind.NINE_P else []
     return ",".join([*parts, "ro"] if share.read_only else parts)
-
-
-def _mounts_below(directories: Iterable[Path]) -> list[str]:
-    prefixes = tuple(f"{directory}/" for directory in directories)
-    if not prefixes:
-        return []
-    with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
-        points = [_unescape(line.split(" ")[1]) for line in file]
-    return [point for point in points if point.startswith(prefixes)]
-
-
-def _unescape(text: str) -> str:
-    """The mount table writes blanks as octal numbers."""
-    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        text = text.replace(code, character)
-    return text
-
-
-def _run(*command: str) -> None:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unavailable(f"share: {' '.join(command)}: {error}") from error
-    if done.returncode != 0:
-        raise Unavailable(f"share: {done.stderr.strip().splitlines()[0] if done.stderr else command[0]}")

@@ -1,0 +1,127 @@
+"""Whether libvirt sees the shared directories of a machine as the agent does.
+
+libvirtd may live in a mount namespace of its own: that of its service (``PrivateMounts``, ``MountFlags``), or the
+agent in one. Where mounts do not pass from one to the other, libvirtd finds an empty directory in the place of a
+volume in memory, an export or a read-only mount, shares that, and nobody is told. So before each start the agent looks
+at each place with libvirtd's eyes, through ``/proc/<libvirtd>/root``.
+
+Who libvirtd is, the kernel says: it writes the sender's process id beside an answer on a unix socket (SCM_CREDENTIALS,
+unix(7)). The credentials of the socket itself (SO_PEERCRED) are of whoever made it, which with socket activation
+is systemd. Nothing is known, and nothing refused, where libvirt is reached over TCP or ssh, where its process is in
+another pid namespace, or where the agent is not root. Blocking.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
+
+from kubeletx.api import Conflict, Unavailable
+
+from .shares import Share
+
+PROC: Final = Path("/proc")
+RUN: Final = Path("/run/libvirt")
+DRIVER_SOCKET: Final = "virtqemud-sock"
+SOCKET: Final = "libvirt-sock"
+_PROXY: Final = "virtproxyd"
+_SECONDS: Final = 5.0
+_CURE: Final = (
+    "let both services share the node's mounts (PrivateMounts=no, no MountFlags=private; mount --make-rshared / where "
+    "the root is private; in a container mountPropagation Bidirectional), and start libvirtd anew"
+)
+
+# libvirt's remote protocol: length, program, version, procedure, type (call), serial, status (ok).
+_HEADER: Final = struct.Struct(">7I")
+_REMOTE: Final = (0x2000_8086, 1)
+_AUTH_LIST, _CONNECT_CLOSE = 66, 2
+_CREDENTIALS: Final = struct.Struct("3i")
+
+
+def socket_of(url: str, run: Path = RUN) -> Path | None:
+    """The unix socket that libvirt takes for this URL; None: another way, or a session of some user."""
+    parts = urlsplit(url)
+    asked = parse_qs(parts.query)
+    if parts.scheme not in ("qemu", "qemu+unix") or parts.hostname or parts.path != "/system":
+        return None
+    if "socket" in asked:
+        return Path(asked["socket"][0])
+    mode = asked.get("mode", ["auto"])[0]
+    driver = run / DRIVER_SOCKET
+    return driver if mode == "direct" or (mode == "auto" and driver.exists()) else run / SOCKET
+
+
+def find_daemon(path: Path, proc: Path = PROC) -> int | None:
+    """The process that answers on libvirt's socket and starts emulators; None when nobody can tell.
+
+    Raises Unavailable when it does not answer.
+    """
+    try:
+        pid = _answering(path)
+        if pid and (proc / str(pid) / "comm").read_text().strip() == _PROXY:
+            pid = _answering(path.with_name(DRIVER_SOCKET))
+    except TimeoutError as error:
+        raise Unavailable(f"libvirt's socket {path} gives no answer in {_SECONDS:g} s") from error
+    except OSError:
+        return None
+    return pid or None
+
+
+def check_sight(shares: Sequence[Share], pid: int, proc: Path = PROC) -> None:
+    """Raises Conflict for a share that process `pid` does not see as we do; says what it sees, and the cure."""
+    for share in shares:
+        if found := _difference(share, proc / str(pid) / "root"):
+            raise Conflict(
+                f"volume {share.volume} at {share.target}: in the place of {share.place} libvirtd (process {pid}) has "
+                f"{found}"
+            )
+
+
+def _difference(share: Share, root: Path) -> str:
+    """What is found there instead, and the cure; empty: the same thing, or nobody may look."""
+    place = os.path.realpath(share.place)
+    try:
+        ours = os.stat(place)
+    except FileNotFoundError as error:
+        raise Unavailable(
+            f"volume {share.volume} at {share.target}: {place} is not there; make it"
+        ) from error
+    try:
+        theirs = os.stat(f"{root}{place}")
+        is_writable = not os.statvfs(f"{root}{place}").f_flag & os.ST_RDONLY
+    except (FileNotFoundError, NotADirectoryError):
+        return f"nothing; {_CURE}" if root.exists() else ""
+    except OSError:
+        return ""
+    if not os.path.samestat(ours, theirs):
+        return f"something else, since mounts of the agent do not reach it; {_CURE}"
+    if share.read_only and is_writable:
+        return "a mount that the guest could write to; delete the pod, so that it is made anew"
+    return ""
+
+
+def _answering(path: Path) -> int:
+    """Ask something that changes nothing, and take leave, as libvirtd would complain of a lost connection else."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(_SECONDS)
+        asking.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        asking.connect(str(path))
+        asking.sendall(_call(_AUTH_LIST, 0))
+        _, ancillary, _, _ = asking.recvmsg(4096, socket.CMSG_SPACE(_CREDENTIALS.size))
+        asking.sendall(_call(_CONNECT_CLOSE, 1))
+        while asking.recv(4096):
+            pass
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+            pid: int = _CREDENTIALS.unpack_from(data)[0]
+            return pid
+    return 0
+
+
+def _call(procedure: int, serial: int) -> bytes:
+    return _HEADER.pack(_HEADER.size, *_REMOTE, procedure, 0, serial, 0)
