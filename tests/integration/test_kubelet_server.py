@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from bench import Bench, until
 from kubelet_client import KubeletClient, command
@@ -27,6 +26,7 @@ from kubeletx.api import Channel, Internal, Session, StreamRequest
 from kubeletx.streaming import open_port_forward, open_session
 from kubeletx.streaming.websocket import connect_session
 from kubeletx.testing.apiserver import CertificateAuthority
+from kubeletx.testing.https_session import https_session
 from kubeletx.testing.lab.registry import free_port
 
 ECHO = "nc -ll -p 7777 -e cat & echo $$; i=0; while read -r line; do echo got $line; done; sleep 1000"
@@ -221,8 +221,7 @@ def test_the_python_client_runs_commands(kubelet: KubeletClient, protocols: str)
 
 async def test_websocket_v5_can_half_close(kubelet: KubeletClient) -> None:
     path = command("exec", "streams-lab", "main", "cat", input=True, output=True)
-    connector = aiohttp.TCPConnector(ssl=kubelet.tls)
-    async with asyncio.timeout(60), aiohttp.ClientSession(connector=connector) as client:
+    async with asyncio.timeout(60), https_session(kubelet.tls) as client:
         session = await connect_session(client, kubelet.url + path)
         await session.write(b"hello")
         await session.close_stdin()

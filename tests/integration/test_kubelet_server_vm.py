@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import aiohttp
 import pytest
 from bench import Bench, until
 from kubelet_client import KubeletClient, command
@@ -23,6 +22,7 @@ from kubeletx.streaming.remote_client import forward_over
 from kubeletx.streaming.spdy import SpdyConnection
 from kubeletx.streaming.tunnel import TUNNEL_PROTOCOLS, Tunnel
 from kubeletx.testing.apiserver import CertificateAuthority
+from kubeletx.testing.https_session import https_session
 from kubeletx.testing.lab import Lab, put_manifest
 from kubeletx.testing.lab.machines import UP, load_machine_image
 from kubeletx.testing.lab.registry import free_port
@@ -125,10 +125,9 @@ async def test_attach_is_the_console_of_the_guest(kubelet: KubeletClient) -> Non
 
 async def test_a_websocket_of_the_older_kind_reaches_the_guest(kubelet: KubeletClient) -> None:
     path = command("exec", POD, "vm", "echo", "hello", output=True)
-    connector = aiohttp.TCPConnector(ssl=kubelet.tls)
     async with (
         asyncio.timeout(SECONDS),
-        aiohttp.ClientSession(connector=connector) as client,
+        https_session(kubelet.tls) as client,
         client.ws_connect(kubelet.url + path, protocols=("v4.channel.k8s.io",)) as ws,
     ):
         messages = [message.data async for message in ws]
@@ -142,10 +141,9 @@ async def test_a_port_leads_into_the_guest(kubelet: KubeletClient) -> None:
 
 
 async def test_a_port_leads_into_the_guest_through_a_websocket_too(kubelet: KubeletClient) -> None:
-    connector = aiohttp.TCPConnector(ssl=kubelet.tls)
     async with (
         asyncio.timeout(SECONDS),
-        aiohttp.ClientSession(connector=connector) as client,
+        https_session(kubelet.tls) as client,
         client.ws_connect(kubelet.url + FORWARD_PATH, protocols=TUNNEL_PROTOCOLS) as ws,
         Tunnel(ws) as tunnel,
     ):

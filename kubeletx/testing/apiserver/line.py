@@ -45,6 +45,7 @@ class Line:
         self._server: asyncio.Server | None = None
         self._piece_bytes, self._piece_seconds = 0, 0.0
         self._holds = False
+        self._is_ending = False
         self.url = ""
 
     def __enter__(self) -> Self:
@@ -105,13 +106,15 @@ class Line:
     async def _stop(self) -> None:
         if self._server is not None:
             self._server.close()
-        for one in list(self._connections):
-            one.abort()
+        self._is_ending = True
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_ending:  # taken before the server closed
+            writer.transport.abort()
+            return
         task = self._loop.create_task(self._carry(reader, writer), name="line")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -19,6 +19,7 @@ from aiohttp import web
 
 from ...api import Unavailable
 from ...streaming.takeover import TakenOver, pass_through
+from ..https_session import https_session
 from .ca import Pair
 from .errors import Json, StatusError, bad_request, not_found
 from .requests import Asked
@@ -139,11 +140,10 @@ class NodeProxy:
         self, request: web.Request, address: NodeAddress, path: str, query: str
     ) -> web.StreamResponse:
         url = f"https://{address.host}:{address.port}{path}" + (f"?{query}" if query else "")
-        connector = aiohttp.TCPConnector(ssl=self._tls, force_close=True)
         timeout = aiohttp.ClientTimeout(total=None, connect=30)
         try:
             async with (
-                aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False) as session,
+                https_session(self._tls, timeout=timeout, auto_decompress=False) as session,
                 session.request(request.method, url, data=await request.read() or None) as answer,
             ):
                 if answer.status >= 400 and path.startswith("/containerLogs/"):

@@ -38,6 +38,7 @@ from kubeletx.server.tls import ServerTls, TlsPlan
 from kubeletx.testing import FakeClock
 from kubeletx.testing.apiserver import CertificateAuthority, Pair
 from kubeletx.testing.fake_admin import FakeAdminBackend
+from kubeletx.testing.https_session import https_session
 
 T = TypeVar("T")
 
@@ -80,8 +81,7 @@ class Api:
 
     @asynccontextmanager
     async def client(self, certificate: Pair | None) -> AsyncIterator[aiohttp.ClientSession]:
-        connector = aiohttp.TCPConnector(ssl=self.tls(certificate))
-        async with aiohttp.ClientSession(self.url, connector=connector) as session:
+        async with https_session(self.tls(certificate), base_url=self.url) as session:
             yield session
 
     async def ask(self, method: str, path: str, *, certificate: Pair | None, **more: Any) -> tuple[int, str]:

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from kubeletx.testing.apiserver import ApiServerDouble, StatusError
+from kubeletx.testing.https_session import https_session
 
 GUARD_SECONDS = 60
 
@@ -27,7 +28,7 @@ async def watching(
     params = {"watch": "true", "resourceVersion": revision, **query}
     async with (
         asyncio.timeout(GUARD_SECONDS),
-        aiohttp.ClientSession(headers=headers, connector=aiohttp.TCPConnector(ssl=tls)) as session,
+        https_session(tls, headers=headers) as session,
         session.get(f"{api.url}/api/v1/{plural}", params=params) as response,
     ):
         yield response

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from kubeletx.testing.apiserver import ApiServerDouble, StatusError
+from kubeletx.testing.https_session import https_session
 
 GUARD_SECONDS = 60
 
@@ -80,7 +81,6 @@ async def test_a_log_comes_from_the_node(api: ApiServerDouble, node: NodeServer)
 
 
 async def exec_on(api: ApiServerDouble, protocol: str) -> Any:
-    import aiohttp
 
     tls = ssl.create_default_context(cafile=str(api.ca_file))
     url = (
@@ -89,7 +89,7 @@ async def exec_on(api: ApiServerDouble, protocol: str) -> Any:
     headers = {"Authorization": f"Bearer {api.admin_token}"}
     async with (
         asyncio.timeout(GUARD_SECONDS),
-        aiohttp.ClientSession(headers=headers, connector=aiohttp.TCPConnector(ssl=tls)) as session,
+        https_session(tls, headers=headers) as session,
         session.ws_connect(url, protocols=(protocol,)) as socket,
     ):
         await socket.send_bytes(b"\x00hello")
@@ -106,7 +106,6 @@ async def test_bytes_of_exec_are_handed_through(api: ApiServerDouble, node: Node
 async def test_all_protocols_that_a_client_speaks_are_handed_on(
     api: ApiServerDouble, node: NodeServer
 ) -> None:
-    import aiohttp
 
     path = "/api/v1/namespaces/default/pods/one/exec?command=true"
     words = ("v4.channel.k8s.io", "channel.k8s.io")
@@ -117,9 +116,7 @@ async def test_all_protocols_that_a_client_speaks_are_handed_on(
     ]
     async with (
         asyncio.timeout(GUARD_SECONDS),
-        aiohttp.ClientSession(
-            headers=api.admin.headers, connector=aiohttp.TCPConnector(ssl=api.admin.tls)
-        ) as session,
+        https_session(api.admin.tls, headers=api.admin.headers) as session,
         session.post(api.url + path, headers=headers) as answer,
     ):
         assert await answer.text() == " ".join(words)
@@ -135,9 +132,7 @@ async def test_what_is_not_translated_is_refused(api: ApiServerDouble, node: Nod
     headers = {"Upgrade": "websocket", "Sec-WebSocket-Protocol": "v5.channel.k8s.io"}
     async with (
         asyncio.timeout(GUARD_SECONDS),
-        aiohttp.ClientSession(
-            headers=api.admin.headers, connector=aiohttp.TCPConnector(ssl=api.admin.tls)
-        ) as session,
+        https_session(api.admin.tls, headers=api.admin.headers) as session,
         session.get(api.url + path, headers=headers) as answer,
     ):
         text = (await answer.json())["message"]
