@@ -87,10 +87,7 @@ class _Reader:
         for word, fix in _REFUSED.items():
             if user.get(word):
                 raise _bad(self._path, f"user.{word}", "is not supported", fix)
-        server = self._text(cluster, "server", "cluster.server").rstrip("/")
-        parts = urlsplit(server)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise _bad(self._path, "cluster.server", f"{server!r} is not an address", "use https://HOST:PORT")
+        server = self._address(cluster, "server").rstrip("/")
         certificate = self._material(user, "client-certificate", "user")
         key = self._material(user, "client-key", "user")
         if (certificate is None) != (key is None):
@@ -101,14 +98,14 @@ class _Reader:
         return ClusterAccess(
             server=server,
             ca=self._material(cluster, "certificate-authority", "cluster"),
-            insecure=bool(cluster.get("insecure-skip-tls-verify")),
+            insecure=self._is_true(cluster, "insecure-skip-tls-verify", "cluster.insecure-skip-tls-verify"),
             tls_server_name=self._text(cluster, "tls-server-name", "cluster.tls-server-name"),
             certificate=certificate,
             key=key,
-            token="" if token_file else self._text(user, "token", "user.token"),
+            token="" if token_file else self._token(user),
             token_file=self._resolved(token_file) if token_file else None,
             exec=self._exec(user.get("exec")),
-            proxy_url=self._text(cluster, "proxy-url", "cluster.proxy-url"),
+            proxy_url=self._address(cluster, "proxy-url") if cluster.get("proxy-url") else "",
             namespace=self._text(context, "namespace", "context.namespace") or "default",
         )
 
@@ -153,6 +150,29 @@ class _Reader:
             raise _bad(self._path, field, "is not a text", "put it in quotes")
         return value
 
+    def _is_true(self, table: dict[str, Any], key: str, field: str) -> bool:
+        value = table.get(key)
+        if value is not None and not isinstance(value, bool):  # "false" in quotes is not to mean true
+            raise _bad(self._path, field, f"{value!r} is neither true nor false", "write it without quotes")
+        return bool(value)
+
+    def _address(self, cluster: dict[str, Any], key: str) -> str:
+        text = self._text(cluster, key, f"cluster.{key}")
+        try:
+            parts = urlsplit(text)
+            is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # brackets that do not match, a port that is no number
+            is_good = False
+        if not is_good:
+            raise _bad(self._path, f"cluster.{key}", f"{text!r} is not an address", "use https://HOST:PORT")
+        return text
+
+    def _token(self, user: dict[str, Any]) -> str:
+        token = self._text(user, "token", "user.token").strip()
+        if not is_token(token):
+            raise _bad(self._path, "user.token", "is not one line of text", "write the token alone")
+        return token
+
     def _material(self, table: dict[str, Any], key: str, where: str) -> Path | bytes | None:
         """A PEM text from `KEY-data`, or the path of its file. The data win, as in client-go."""
         data = self._text(table, f"{key}-data", f"{where}.{key}-data")
@@ -172,14 +192,46 @@ class _Reader:
     def _exec(self, table: Any) -> ExecCredential | None:
         if not table:
             return None
-        if not isinstance(table, dict) or not table.get("command"):
+        if not isinstance(table, dict) or not self._text(table, "command", "user.exec.command"):
             raise _bad(self._path, "user.exec.command", "is missing", "name the program")
+        if self._is_true(table, "provideClusterInfo", "user.exec.provideClusterInfo"):
+            fix = "leave it out, and tell the program of the cluster by args or env"
+            raise _bad(self._path, "user.exec.provideClusterInfo", "is not supported", fix)
+        if table.get("interactiveMode") == "Always":
+            fix = "use Never, with a program that asks nobody"
+            raise _bad(self._path, "user.exec.interactiveMode", "'Always' is not supported", fix)
+        command = self._text(table, "command", "user.exec.command")
         return ExecCredential(
-            command=str(table["command"]),
-            args=tuple(str(argument) for argument in table.get("args") or ()),
-            env=tuple((str(one["name"]), str(one["value"])) for one in table.get("env") or ()),
-            api_version=str(table.get("apiVersion") or "client.authentication.k8s.io/v1"),
+            command=str(self._resolved(command)) if "/" in command else command,
+            args=self._arguments(table.get("args")),
+            env=self._environment(table.get("env")),
+            api_version=self._text(table, "apiVersion", "user.exec.apiVersion")
+            or "client.authentication.k8s.io/v1",
         )
+
+    def _arguments(self, found: Any) -> tuple[str, ...]:
+        if not isinstance(found or [], list) or not all(isinstance(one, str) for one in found or ()):
+            raise _bad(self._path, "user.exec.args", "is not a list of texts", "put each in quotes")
+        return tuple(found or ())
+
+    def _environment(self, found: Any) -> tuple[tuple[str, str], ...]:
+        try:
+            pairs = msgspec.convert(found or [], list[_Variable])
+        except msgspec.ValidationError as error:
+            raise _bad(
+                self._path, "user.exec.env", "is not a list of name and value", "put values in quotes"
+            ) from error
+        return tuple((one.name, one.value) for one in pairs)
+
+
+class _Variable(msgspec.Struct):
+    name: str
+    value: str = ""
+
+
+def is_token(text: str) -> bool:
+    """Whether a header may carry it: one line of ASCII."""
+    return text.isascii() and text.isprintable()
 
 
 def _bad(path: Path, field: str, problem: str, fix: str) -> InvalidConfig:

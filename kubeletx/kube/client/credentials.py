@@ -20,7 +20,7 @@ import structlog
 from kubeletx.api import Clock, InvalidConfig, PermissionDenied
 
 from ..meta import ApiStruct
-from .access import ClusterAccess, ExecCredential
+from .access import ClusterAccess, ExecCredential, is_token
 
 log = structlog.get_logger(__name__)
 
@@ -172,7 +172,9 @@ class Credentials:
             status = msgspec.json.decode(out, type=_ExecAnswer).status
         except msgspec.DecodeError as error:
             raise PermissionDenied(f"{program.command} printed no ExecCredential") from error
-        self._token = status.token
+        if not is_token(status.token.strip()):
+            raise PermissionDenied(f"{program.command} printed a token that is not one line of text")
+        self._token = status.token.strip()
         if status.client_certificate_data:
             given = (status.client_certificate_data.encode(), status.client_key_data.encode())
             if given != self._given:
@@ -252,7 +254,7 @@ def _read_token(path: Path) -> str:
         token = _read(path).decode("ascii").strip()
     except UnicodeDecodeError:
         token = ""
-    if not token or "\n" in token:
+    if not token or not is_token(token):
         raise InvalidConfig(obj=str(path), field="", problem="holds no token", fix="write one line into it")
     return token
 

@@ -76,6 +76,10 @@ users: [{name: u, user: {token: secret}}]
         ("client-certificate: pki/node.crt", "username: me, client-certificate: a", "user.username: is not supported"),
         ("clusters:", "clusters: 3\nx:", "clusters: is not a list of mappings"),
         ("kind: Config", "kind: [", "line"),
+        ('"https://10.0.0.1:6443/"', '"https://[::1"', "cluster.server: 'https://[::1' is not an address"),
+        ('"https://10.0.0.1:6443/"', '"https://a:port"', "cluster.server: 'https://a:port' is not an address"),
+        ("certificate-authority: ca", 'proxy-url: "socks5://p:1", x: ca', "cluster.proxy-url: 'socks5://p:1' is not"),
+        ("certificate-authority: ca", 'insecure-skip-tls-verify: "false", x: ca', "'false' is neither true nor false"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named_with_the_file(tmp_path: Path, before: str, after: str, words: str) -> None:
@@ -84,6 +88,43 @@ def test_what_is_wrong_is_named_with_the_file(tmp_path: Path, before: str, after
         load_kubeconfig(path)
     assert str(path) in str(caught.value)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("user", "words"),
+    [
+        ('token: "a\\nb"', "user.token: is not one line of text"),
+        ("exec: {args: [a]}", "user.exec.command: is missing"),
+        ("exec: {command: 5}", "user.exec.command: is not a text"),
+        ("exec: {command: p, args: -v}", "user.exec.args: is not a list of texts"),
+        ("exec: {command: p, args: [1]}", "user.exec.args: is not a list of texts"),
+        ("exec: {command: p, env: {A: b}}", "user.exec.env: is not a list of name and value"),
+        ("exec: {command: p, env: [{value: b}]}", "user.exec.env: is not a list of name and value"),
+        ("exec: {command: p, provideClusterInfo: true}", "user.exec.provideClusterInfo: is not supported"),
+        ("exec: {command: p, interactiveMode: Always}", "user.exec.interactiveMode: 'Always' is not supported"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_user_is_named(tmp_path: Path, user: str, words: str) -> None:
+    text = GOOD.replace("{tokenFile: /run/token, token: old}", f"{{{user}}}")
+    with pytest.raises(InvalidConfig) as caught:
+        load_kubeconfig(write(tmp_path, text.replace("current-context: one", "current-context: two")))
+    assert words in str(caught.value)
+
+
+def test_the_end_of_a_tokens_line_is_no_part_of_it(tmp_path: Path) -> None:
+    text = GOOD.replace("{tokenFile: /run/token, token: old}", '{token: "abc\\n"}')
+    access = load_kubeconfig(write(tmp_path, text.replace("current-context: one", "current-context: two")))
+    assert access.token == "abc"
+
+
+@pytest.mark.parametrize(
+    ("command", "found"), [("aws", "aws"), ("./login", "{}/login"), ("/bin/login", "/bin/login")]
+)
+def test_a_program_with_a_path_is_beside_the_file(tmp_path: Path, command: str, found: str) -> None:
+    text = GOOD.replace("{tokenFile: /run/token, token: old}", f"{{exec: {{command: {command}}}}}")
+    access = load_kubeconfig(write(tmp_path, text.replace("current-context: one", "current-context: two")))
+    assert access.exec is not None
+    assert access.exec.command == found.format(tmp_path)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -150,3 +150,12 @@ async def test_a_program_that_fails_is_told_without_what_it_printed(tmp_path: Pa
     with pytest.raises(PermissionDenied, match="ended with 3: no luck") as caught:
         await Reader(exec=ExecCredential(command=str(program))).later()
     assert "s3cret" not in str(caught.value)
+
+
+async def test_a_token_that_no_header_may_carry_is_refused_without_showing_it(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("""#!/bin/sh\nprintf '{"status": {"token": "s3cret\\\\nX-Evil: 1"}}'\n""")
+    os.chmod(program, 0o700)
+    with pytest.raises(PermissionDenied, match="printed a token that is not one line") as caught:
+        await Reader(exec=ExecCredential(command=str(program))).later()
+    assert "s3cret" not in str(caught.value)
