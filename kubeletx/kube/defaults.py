@@ -74,9 +74,13 @@ def _pod_resources(spec: PodSpec) -> ResourceRequirements:
     """A pod with limits as a whole requests what its containers request together, else what it is limited to."""
     if not spec.resources.limits:
         return spec.resources
+    try:
+        requested = container_requests(spec)
+    except ValueError:  # an amount that is none, which validation names
+        requested = {}
     together = {
         name: str(amount)
-        for name, amount in container_requests(spec).items()
+        for name, amount in requested.items()
         if name in _POD_LEVEL and name not in spec.resources.requests
     }
     requests = {**together, **spec.resources.requests}

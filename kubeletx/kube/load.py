@@ -137,7 +137,7 @@ def _identify(document: Any, origin: str, prefix: str, default: str = "") -> tup
             obj=origin, field=prefix, problem=f"{_short(document)} is not a mapping", fix="write a v1 Pod"
         )
     kind = document.get("kind") or default
-    if kind != "Pod" and kind not in _LISTS:
+    if not isinstance(kind, str) or (kind != "Pod" and kind not in _LISTS):
         problem = f"{_short(kind)} is not run by a node" if kind else "is missing"
         raise InvalidPod(obj=origin, field=f"{dot}kind", problem=problem, fix="write kind: Pod")
     version = document.get("apiVersion") or ("v1" if default else None)
@@ -146,7 +146,7 @@ def _identify(document: Any, origin: str, prefix: str, default: str = "") -> tup
         raise InvalidPod(obj=origin, field=f"{dot}apiVersion", problem=problem, fix="write apiVersion: v1")
     metadata = document.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
-    return str(kind), name if isinstance(name, str) else ""
+    return kind, name if isinstance(name, str) else ""
 
 
 def _pod(document: dict[str, Any], origin: str, prefix: str, name: str) -> Pod:

@@ -3,9 +3,17 @@ from __future__ import annotations
 import pytest
 from pod_text import full_pod, raw_pod
 
-from kubeletx.kube.core import PodSecurityContext
+from kubeletx.kube.core import (
+    Container,
+    ObjectMeta,
+    Pod,
+    PodSecurityContext,
+    PodSpec,
+    ResourceRequirements,
+)
 from kubeletx.kube.defaults import set_defaults
 from kubeletx.kube.image_policy import pull_policy
+from kubeletx.kube.validation import validate_pod
 
 
 def test_a_pod_gets_the_api_servers_defaults() -> None:
@@ -154,3 +162,12 @@ def test_a_machine_gets_the_designs_defaults() -> None:
     assert machine.resources.requests == {"cpu": "1"}
     assert [nic.name for nic in spec.nics] == ["eth0", "net", "eth2"]
     assert spec.containers == ()
+
+
+def test_an_amount_that_is_none_is_left_to_validation() -> None:
+    bad = Container(name="c", image="i", resources=ResourceRequirements(requests={"cpu": "much"}))
+    whole = ResourceRequirements(limits={"cpu": "1"})
+    pod = set_defaults(Pod(metadata=ObjectMeta(name="p"), spec=PodSpec(containers=(bad,), resources=whole)))
+    assert [problem.field for problem in validate_pod(pod, "x")] == [
+        "spec.containers[0].resources.requests[cpu]"
+    ]

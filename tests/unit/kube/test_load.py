@@ -171,3 +171,9 @@ def test_any_value_in_a_field_is_read_or_refused_with_that_field(field: str, val
         load_pods(json.dumps({**POD, "spec": {field: value}}).encode(), "x")
     except InvalidPod as err:
         assert err.field.startswith(f"spec.{field}")  # noqa: PT017
+
+
+@pytest.mark.parametrize("kind", ["[Pod]", "{Pod: 1}", "3"])
+def test_a_kind_that_is_no_text_is_refused_like_any_other(kind: str) -> None:
+    error = refusal(f"{{apiVersion: v1, kind: {kind}, metadata: {{name: web}}}}".encode())
+    assert error.field == "kind"
