@@ -23,6 +23,7 @@ from kubeletx.api import Clock, InvalidConfig, KubeletxError, PermissionDenied
 from kubeletx.kube.certificates import CLIENT_SIGNER
 from kubeletx.kube.client import ClusterAccess, KubeClient
 from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.errors import least_seconds
 from kubeletx.store.files import remove_file, write_file
 
 from .certificate_files import CertificateFiles
@@ -69,7 +70,8 @@ class Bootstrap:
                     return
                 if isinstance(error, PermissionDenied) and "certificate request" in problem:
                     remove_file(self._key_file)  # that question has its answer; the next one is another
-                await self._clock.sleep(backoff.next(self._clock.monotonic()))
+                least = least_seconds(error)
+                await self._clock.sleep(backoff.next(self._clock.monotonic(), at_least=least))
             else:
                 return
 

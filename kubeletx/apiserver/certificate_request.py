@@ -16,6 +16,7 @@ from kubeletx.api import AlreadyExists, Clock, PermissionDenied, TimedOut, Unava
 from kubeletx.kube.certificates import CertificateSigningRequest, CertificateSigningRequestSpec
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.errors import least_seconds
 from kubeletx.kube.client.resources import CERTIFICATE_REQUESTS
 from kubeletx.kube.meta import ObjectMeta
 
@@ -51,14 +52,16 @@ async def obtain(
         log.info("Asked for a certificate", request=wanted.metadata.name, signer=signer)
     backoff, until = Backoff(first=_LOOK_FIRST, cap=_LOOK_CAP), clock.monotonic() + WAIT_SECONDS
     while clock.monotonic() < until:
+        least = 0.0
         try:
             found = await client.get(path, CertificateSigningRequest)
         except (Unavailable, TimedOut) as error:
             log.debug("Cannot ask for the state of a certificate request", err=str(error))
+            least = least_seconds(error)
         else:
             if (answer := _answer(found)) is not None:
                 return parse_pair(answer + key, f"certificate request {wanted.metadata.name}")
-        await clock.sleep(backoff.next(clock.monotonic()))
+        await clock.sleep(backoff.next(clock.monotonic(), at_least=least))
     raise TimedOut(
         f"certificate request {wanted.metadata.name}: nobody approved it within {WAIT_SECONDS:g} s; "
         f"approve it with 'kubectl certificate approve {wanted.metadata.name}'"

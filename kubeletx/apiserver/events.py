@@ -27,6 +27,7 @@ from msgspec.structs import replace
 from kubeletx.api import AlreadyExists, Clock, KubeletxError, NotFound, TimedOut, Unavailable
 from kubeletx.kube.client import KubeClient, Patch
 from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.errors import least_seconds
 from kubeletx.kube.client.resources import EVENTS
 from kubeletx.kube.core import ObjectMeta
 from kubeletx.kube.event import Event
@@ -161,8 +162,9 @@ class EventReporter:
         for _ in range(TRIES):
             try:
                 await self._try(event)
-            except (Unavailable, TimedOut):
-                await self._client.pause(self._backoff.next(self._clock.monotonic()))
+            except (Unavailable, TimedOut) as error:
+                now = self._clock.monotonic()
+                await self._client.pause(self._backoff.next(now, at_least=least_seconds(error)))
             except KubeletxError as error:
                 log.debug("Dropped an event", reason=event.reason, err=str(error))
                 break

@@ -10,6 +10,7 @@ import structlog
 from kubeletx.api import Clock, KubeletxError
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.errors import least_seconds
 
 log = structlog.get_logger(__name__)
 
@@ -37,7 +38,7 @@ async def keep_in_step(
             if not problem and not client.problem:
                 log.warning(what, err=str(error))
             problem = str(error)
-            await client.pause(backoff.next(clock.monotonic()))
+            await client.pause(backoff.next(clock.monotonic(), at_least=least_seconds(error)))
             news.set()
         else:
             problem = ""

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from kubeletx.api import AlreadyExists, Clock, Conflict, KubeletxError, NotFound, TimedOut
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.errors import least_seconds
 from kubeletx.kube.client.resources import LEASES
 from kubeletx.kube.core import ObjectMeta, OwnerReference
 from kubeletx.kube.lease import Lease, LeaseSpec, micro_time_after
@@ -28,6 +29,7 @@ log = structlog.get_logger(__name__)
 NAMESPACE = "kube-node-lease"
 RENEW_FRACTION = 0.25
 SILENT_RENEWALS = 2
+CAP_SECONDS = 7.0
 
 
 class NodeLease:
@@ -50,16 +52,18 @@ class NodeLease:
 
     async def run(self) -> None:
         """Renew until cancelled."""
-        backoff = Backoff(first=0.2, cap=7.0)
+        every = self._duration * RENEW_FRACTION
+        backoff = Backoff(first=0.2, cap=min(CAP_SECONDS, every))
         while True:
-            seconds = self._duration * RENEW_FRACTION
+            seconds = every
             try:
                 await self._renew_within(seconds)
             except KubeletxError as error:
                 if not self._problem and not self._client.problem:
                     log.warning("Failed to renew the node lease", err=str(error))
                 self._problem = str(error)
-                seconds = backoff.next(self._clock.monotonic())
+                least = min(least_seconds(error), every)  # a node that waits for longer is taken for dead
+                seconds = backoff.next(self._clock.monotonic(), at_least=least)
             else:
                 self._problem = ""
                 backoff.reset()

@@ -36,6 +36,7 @@ from kubeletx.api import (
 from kubeletx.api.names import Event
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.errors import least_seconds
 from kubeletx.kube.client.resources import PODS
 from kubeletx.kube.core import Pod
 from kubeletx.kube.node import Node
@@ -153,7 +154,7 @@ class Mirrors:
         except KubeletxError as error:
             backoff = self._waits.get(key, (Backoff(first=FIRST_SECONDS, cap=CAP_SECONDS), 0.0))[0]
             now = self._clock.monotonic()
-            self._waits[key] = (backoff, now + backoff.next(now))
+            self._waits[key] = (backoff, now + backoff.next(now, at_least=least_seconds(error)))
             self._tell(step, error)
             return not isinstance(error, Unavailable | TimedOut)
         self._waits.pop(key, None)

@@ -23,6 +23,7 @@ import structlog
 from kubeletx.api import Clock, KubeletxError
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.errors import least_seconds
 from kubeletx.pods.counters import Durations
 
 from .certificate_files import CertificateFiles
@@ -98,7 +99,8 @@ class CertificateRotation:
                 if str(error) != self._problem:
                     log.warning("Failed to renew a certificate", purpose=self._purpose.name, err=str(error))
                 self._problem = str(error)
-                await self._clock.sleep(backoff.next(self._clock.monotonic()))
+                least = least_seconds(error)
+                await self._clock.sleep(backoff.next(self._clock.monotonic(), at_least=least))
             else:
                 self._problem = ""
                 await self._clock.sleep(self._rest(backoff))

@@ -29,6 +29,7 @@ from kubeletx.api import Clock, Conflict, KubeletxError, NotFound, PodUid
 from kubeletx.api.names import BOUND_RUNTIME
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.errors import least_seconds
 from kubeletx.kube.client.resources import PODS
 from kubeletx.kube.core import Pod, PodStatus
 from kubeletx.kube.meta import is_older
@@ -282,7 +283,8 @@ class StatusReporter:
 
     def _failed(self, uid: PodUid, error: KubeletxError) -> None:
         now = self._clock.monotonic()
-        seconds = self._backoffs.setdefault(uid, Backoff(cap=10.0)).next(now)
+        backoff = self._backoffs.setdefault(uid, Backoff(cap=10.0))
+        seconds = backoff.next(now, at_least=least_seconds(error))
         if not self._client.problem and str(error) != self._problem:
             log.warning("Failed to report a pod", pod_uid=uid, err=str(error))
         self._problem = str(error)

@@ -1,4 +1,4 @@
-"""How long to wait after failures: doubling, with jitter, forgotten after a quiet time."""
+"""How long to wait after failures: doubling, with jitter, forgotten after a quiet time, and never less than asked for."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ class Backoff:
         self._random = draw or random.Random()
 
     def next(self, now: float, *, at_least: float = 0.0) -> float:
-        """Something failed at the monotonic time `now`: seconds until the next try."""
+        """Something failed at the monotonic time `now`: seconds until the next try.
+
+        `at_least`: what the server asked for (`least_seconds`); jitter comes on top, since it asks others for the same.
+        """
         if now - self._due_at > self._forget:
             self._delay = 0.0
         self._delay = min(self._cap, self._delay * 2 or self._first)
-        seconds = max(at_least, self._delay * (1 + self._random.random()))
+        seconds = max(at_least, self._delay) + self._delay * self._random.random()
         self._due_at = now + seconds  # a long wait is no quiet time
         return seconds
 

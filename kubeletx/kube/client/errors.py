@@ -8,7 +8,7 @@ Source: meta/v1 Status and its reasons; apimachinery, pkg/api/errors.
     409 AlreadyExists AlreadyExists
     409               Conflict          another version, or another uid (422 with metadata.uid as its cause)
     410               Expired           the version is older than what the server remembers
-    429               TooManyRequests   with the time that it asks us to wait
+    429               TooManyRequests   with the time that it asks us to wait; so 5xx with a Retry-After
     5xx and the rest  Unavailable
 """
 
@@ -41,10 +41,17 @@ class Expired(Conflict):
 class TooManyRequests(Unavailable):
     """The server asks to wait."""
 
-    def __init__(self, message: str, *, retry_after_seconds: float = 1.0) -> None:
+    def __init__(
+        self, message: str, *, retry_after_seconds: float = 1.0, reason: str = "TooManyRequests"
+    ) -> None:
         """`retry_after_seconds`: how long it wants to be left alone."""
-        super().__init__(message, reason="TooManyRequests")
+        super().__init__(message, reason=reason)
         self.retry_after_seconds = retry_after_seconds
+
+
+def least_seconds(error: Exception) -> float:
+    """How long the server wants to be left alone after this error, for `Backoff.next`; 0: it did not say."""
+    return error.retry_after_seconds if isinstance(error, TooManyRequests) else 0.0
 
 
 class StatusCause(ApiStruct, frozen=True, kw_only=True):
@@ -107,11 +114,16 @@ def error_of(code: int, status: Status, what: str, *, retry_after: str = "") -> 
             return Expired(text, reason=status.reason or None)
         case 429:
             return TooManyRequests(text, retry_after_seconds=_seconds(retry_after, details))
+    if code >= 500 and _is_number(retry_after):
+        wait = _seconds(retry_after, details)
+        return TooManyRequests(text, retry_after_seconds=wait, reason=status.reason or "ServiceUnavailable")
     return Unavailable(text, reason=status.reason or None)
 
 
+def _is_number(header: str) -> bool:
+    return header.isascii() and header.isdigit()
+
+
 def _seconds(header: str, details: StatusDetails) -> float:
-    wanted = (
-        float(header) if header.isascii() and header.isdigit() else float(details.retry_after_seconds or 1)
-    )
+    wanted = float(header) if _is_number(header) else float(details.retry_after_seconds or 1)
     return min(wanted, LONGEST_RETRY_SECONDS)

@@ -31,7 +31,7 @@ from kubeletx.api import Clock, KubeletxError, TimedOut, Unavailable
 
 from ..meta import ApiStruct, ListMeta, ObjectMeta
 from .backoff import Backoff
-from .errors import Expired, Status, TooManyRequests, error_of
+from .errors import Expired, Status, error_of, least_seconds
 from .requests import KubeClient, decode
 from .resources import Resource
 
@@ -154,7 +154,7 @@ class Reflector(Generic[T]):
         if not self._problem and not self._client.problem:
             log.warning("Cannot follow", resource=self._what, err=str(error))
         self._problem = str(error)
-        least = error.retry_after_seconds if isinstance(error, TooManyRequests) else 0.0
+        least = least_seconds(error)
         await self._client.pause(self._backoff.next(self._clock.monotonic(), at_least=least))
 
     # --- list ---

@@ -1,11 +1,14 @@
-"""Renewals that nobody answers: connections are made anew as long as that lasts."""
+"""Renewals that nobody answers, or not now: connections are made anew, and no wait is as long as the lease."""
 
 from __future__ import annotations
+
+import asyncio
 
 import pytest
 
 from kubeletx.api import Conflict, KubeletxError, TimedOut
 from kubeletx.apiserver.lease import SILENT_RENEWALS, NodeLease
+from kubeletx.kube.client import TooManyRequests
 from kubeletx.testing import FakeClock
 
 
@@ -14,9 +17,15 @@ class Client:
 
     def __init__(self) -> None:
         self.reconnects = 0
+        self.problem = ""
+        self.pauses: list[float] = []
 
     async def reconnect(self) -> None:
         self.reconnects += 1
+
+    async def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        await asyncio.sleep(0)
 
 
 async def test_connections_are_made_anew_after_every_two_silences_in_a_row(
@@ -46,3 +55,22 @@ async def test_connections_are_made_anew_after_every_two_silences_in_a_row(
     assert client.reconnects == 2, "an answer came between"
     await fail(1)
     assert client.reconnects == 3
+
+
+@pytest.mark.parametrize("error", [Conflict("again"), TooManyRequests("busy", retry_after_seconds=300.0)])
+async def test_no_failure_makes_a_node_wait_for_as_long_as_its_lease(
+    monkeypatch: pytest.MonkeyPatch, error: KubeletxError
+) -> None:
+    client = Client()
+    lease = NodeLease(client, "one", clock=FakeClock(), duration_seconds=8)  # type: ignore[arg-type]
+
+    async def renew() -> None:
+        raise error
+
+    monkeypatch.setattr(lease, "renew", renew)
+    task = asyncio.create_task(lease.run())
+    while len(client.pauses) < 20:
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert max(client.pauses) <= 4.0

@@ -242,6 +242,18 @@ async def test_trouble_on_the_way_is_made_up_for(node: Node) -> None:
         await node.clock.run_for(1.0)
 
 
+async def test_a_server_that_asks_to_wait_is_left_alone_for_as_long(node: Node) -> None:
+    uid = await node.bind("a")
+    busy = node.api.faults.add(Rule(code=429, retry_after_seconds=40, path="/status"))
+    node.say(uid, PodStatus(phase="Running"))
+    await until(lambda: busy.hits)
+    await node.clock.run_for(39.0)
+    assert busy.hits == 1
+    node.api.faults.clear()
+    while node.status("a").get("phase") != "Running":
+        await node.clock.run_for(1.0)
+
+
 async def test_a_server_that_was_set_back_is_told_again_what_it_has_lost(node: Node) -> None:
     uid = await node.bind("a")
     before = node.api.backup()

@@ -119,6 +119,20 @@ def test_who_is_asked_to_wait_waits_but_not_for_ever(
     assert error.retry_after_seconds == seconds
 
 
+@pytest.mark.parametrize(("header", "seconds"), [("30", 30.0), ("", 0.0), ("soon", 0.0)])
+def test_a_server_error_may_ask_to_wait_too(header: str, seconds: float) -> None:
+    status = errors.parse_status(b'{"code": 503, "reason": "ServiceUnavailable", "message": "starting"}')
+    error = errors.error_of(503, status, "GET /", retry_after=header)
+    assert isinstance(error, Unavailable)
+    assert (error.reason, errors.least_seconds(error)) == ("ServiceUnavailable", seconds)
+
+
+def test_those_who_are_asked_for_the_same_do_not_come_back_together() -> None:
+    waits = [Backoff(draw=random.Random(seed)).next(0.0, at_least=30.0) for seed in range(100)]
+    assert len(set(waits)) == 100
+    assert 30.0 <= min(waits) < max(waits) <= 31.0
+
+
 class Body:
     """A body in pieces; notes what the deadline was set to before each of them."""
 
