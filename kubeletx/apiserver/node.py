@@ -94,8 +94,9 @@ class ApiNode:
             self._set(item)
 
     def drop(self, item: Node) -> None:
-        """Somebody deleted it."""
-        self._set(None)
+        """Somebody deleted it; not the one that was registered since, of which the watch has not told yet."""
+        if self._current is None or self._current.metadata.uid == item.metadata.uid:
+            self._set(None)
 
     def spoil(self, meta: ObjectMeta, problem: str) -> None:
         """The reflector has logged it."""

@@ -22,8 +22,11 @@ class Services:
         return tuple(found[name] for name in sorted(found))
 
     def replace(self, items: Sequence[Service], unreadable: Sequence[ObjectMeta]) -> None:
-        """These and no others."""
-        self._services.clear()
+        """These and no others, but what cannot be read stays as it was."""
+        before, self._services = self._services, defaultdict(dict)
+        for meta in unreadable:
+            if (known := before[meta.namespace].get(meta.name)) is not None:
+                self._services[meta.namespace][meta.name] = known
         for item in items:
             self.put(item)
 
@@ -42,7 +45,10 @@ class Services:
 
     def drop(self, item: Service) -> None:
         """It is gone."""
-        self._services[item.metadata.namespace].pop(item.metadata.name, None)
+        there = self._services.get(item.metadata.namespace, {})
+        there.pop(item.metadata.name, None)
+        if not there:
+            self._services.pop(item.metadata.namespace, None)
 
     def spoil(self, meta: ObjectMeta, problem: str) -> None:
         """It stays as it was."""

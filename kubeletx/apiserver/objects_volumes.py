@@ -84,7 +84,8 @@ class ClaimedVolumes:
                 return self._known[key]
             self._wait(key)
             raise Unavailable(str(error)) from error
-        self._known[key] = found
+        if key in self._users:  # else the pod left meanwhile
+            self._known[key] = found
         return found
 
     def leave(self, uid: PodUid) -> None:
@@ -98,6 +99,8 @@ class ClaimedVolumes:
 
     def _wait(self, key: _Key) -> None:
         self._known.pop(key, None)
+        if key not in self._users:  # the pod left meanwhile: nobody waits
+            return
         self._waiting.add(key)
         self._news.set()
 

@@ -7,7 +7,8 @@
 - A pod that the API server forgot (force deletion, a restored backup) is removed too.
 - A pod that has ended, of which nothing is here any more, is not started again.
 - Mirror pods stand for static pods; they are kept apart and never run.
-- A pod that cannot be decoded keeps what it had.
+- A pod that cannot be decoded keeps what it had. One that ran before the agent started is not known to be wanted then:
+  nothing is called complete, so nothing is cleaned up, until it can be read or is gone.
 
 Source: kubelet, pkg/kubelet/config/apiserver.go, config.go.
 """
@@ -46,6 +47,8 @@ class ApiPods:
         self._listeners: list[Listener] = []
         self._ended: set[PodUid] = set()
         """Ended by force on the node: nobody has to say so twice, also while the API server still has them."""
+        self._unread: set[PodUid] = set()
+        """Pods that are here since before the start, of which the API server has only shown that they are there."""
         self.lists = 0
         """How many whole lists came. What was known of versions before the last one says nothing any more: the API server
         may have been set back to an older state."""
@@ -81,10 +84,16 @@ class ApiPods:
             if pod.uid not in there:
                 self.drop(pod)
         self.lists += 1
+        self._ended &= there
         for pod in items:
             self._mirrors.pop((pod.namespace, pod.name), None)
             self.put(pod)
-        self._sink.synced(API)
+        uids = {PodUid(meta.uid) for meta in unreadable}
+        self._unread = {uid for uid in uids - self._pods.keys() if self._is_here(uid)}
+        if self._unread:
+            log.warning("Cleans up nothing while pods that run here cannot be read", pods=len(self._unread))
+        else:
+            self._sink.synced(API)
 
     def put(self, item: Pod) -> None:
         """Wanted like this now."""
@@ -96,6 +105,7 @@ class ApiPods:
         else:
             self._pods[item.uid] = item
             self._hand_over(item)
+            self._was_read(item.uid)
         self._tell(item, True)
 
     def drop(self, item: Pod) -> None:
@@ -108,6 +118,7 @@ class ApiPods:
             self._pods.pop(item.uid, None)
             self._ended.discard(item.uid)
             self._sink.remove(API, item.uid)
+            self._was_read(item.uid)
         self._tell(item, False)
 
     def spoil(self, meta: ObjectMeta, problem: str) -> None:
@@ -123,6 +134,12 @@ class ApiPods:
         self._sink.update(API, prepared(pod))
         if deleted:
             self._sink.remove(API, pod.uid, pod.metadata.deletion_grace_period_seconds)
+
+    def _was_read(self, uid: PodUid) -> None:
+        if uid in self._unread:
+            self._unread.discard(uid)
+            if not self._unread:
+                self._sink.synced(API)
 
     def _tell(self, pod: Pod, is_there: bool) -> None:
         for listener in self._listeners:

@@ -153,6 +153,31 @@ async def test_a_deleted_node_and_one_that_a_controller_gave_up_come_back(
     await until(lambda: around.ready() == "True")
 
 
+async def test_the_end_of_an_earlier_node_that_the_watch_tells_late_is_not_that_of_the_present_one(
+    api: ApiServerDouble,
+) -> None:
+    around = Around(api)
+    told: list[str] = []
+    around.node.subscribe(lambda node: told.append(node.metadata.uid if node else ""))
+    task = asyncio.create_task(around.node.run())
+    async with asyncio.timeout(GUARD_SECONDS):
+        await around.node.registered.wait()
+        first = around.node.current
+        assert first is not None
+        api.admin.delete("nodes", NAME)
+        around.become(wanted(ready="False"))  # told by the answer: there is no such Node
+        await until(lambda: around.ready() == "False")
+        around.node.drop(first)
+        assert around.node.registered.is_set()
+        assert told[-1] == around.seen()["metadata"]["uid"]
+        around.node.drop(around.node.current or first)
+        assert told[-1] == ""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await around.client.close()
+    await until(lambda: not connections(api))
+
+
 async def test_a_node_that_may_not_register_waits_for_somebody_who_does(
     api: ApiServerDouble, run: Begin
 ) -> None:

@@ -13,11 +13,14 @@ from api_connections import connections
 from msgspec.structs import replace
 
 from kubeletx.api import ClusterVolume, ObjectUser, PodUid, TokenWish, Unavailable
-from kubeletx.apiserver import objects_followed
+from kubeletx.apiserver import objects_followed, objects_volumes
 from kubeletx.apiserver.objects import ApiObjects
+from kubeletx.apiserver.objects_services import Services
 from kubeletx.kube.client import KubeClient, load_kubeconfig
+from kubeletx.kube.meta import ObjectMeta
+from kubeletx.kube.objects import Service, ServiceSpec
 from kubeletx.runtimes.clock import SystemClock
-from kubeletx.testing.apiserver import ApiServerDouble
+from kubeletx.testing.apiserver import ApiServerDouble, Rule
 
 GUARD_SECONDS = 60
 SPACE = "default"
@@ -239,6 +242,21 @@ async def test_services_of_a_namespace_are_those_with_an_address(api: ApiServerD
         assert await objects.list_services("elsewhere") == ()
 
 
+def test_a_service_that_cannot_be_read_stays_as_it_was_and_a_namespace_without_any_costs_nothing() -> None:
+    def service(name: str, namespace: str) -> Service:
+        meta = ObjectMeta(name=name, namespace=namespace)
+        return Service(metadata=meta, spec=ServiceSpec(cluster_ip="10.0.0.7"))
+
+    services = Services()
+    services.replace([service("web", SPACE), service("db", SPACE), service("x", "other")], [])
+    services.replace([service("db", SPACE)], [ObjectMeta(name="web", namespace=SPACE)])
+    assert [one.name for one in services.of(SPACE)] == ["db", "web"]
+    for name in ("web", "db"):
+        services.drop(service(name, SPACE))
+    assert services.of(SPACE) == ()
+    assert not services._services
+
+
 def make_claim(api: ApiServerDouble, *, bound: bool = True, name: str = "data", **volume: Any) -> None:
     claim = api.admin.create(
         "persistentvolumeclaims", {"metadata": {"name": name}, "spec": {"volumeName": "disk"}}, SPACE
@@ -289,6 +307,31 @@ async def test_a_claim_that_is_not_bound_yet_is_looked_at_until_it_is(
         found = await objects.find_volume(uid, "data")
         assert found is not None
         assert (found.kind, found.path) == ("local", "/disk")
+
+
+async def test_a_claim_whose_pod_left_while_it_was_looked_up_is_not_looked_at_any_more(
+    api: ApiServerDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects_volumes, "FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(objects_volumes, "CAP_SECONDS", 0.01)
+    uid, other = make_pod(api, **refers_to(claim="data")), make_pod(api, "other", **refers_to(claim="kept"))
+    make_claim(api, bound=False)
+
+    def looks(name: str) -> int:
+        return len(api.requests.all(path=f"/persistentvolumeclaims/{name}", user="system:node:one"))
+
+    slow = api.faults.add(Rule(delay_seconds=0.3, path="/persistentvolumeclaims/data"))
+    async with running(api) as objects:
+        objects.follow(user(uid))
+        objects.follow(user(other, "other"))
+        asked = asyncio.create_task(objects.find_volume(uid, "data"))
+        await until(lambda: slow.hits > 0)
+        objects.leave(uid)
+        with pytest.raises(Unavailable, match="is not bound"):
+            await asked
+        assert await objects.find_volume(other, "kept") is None
+        await until(lambda: looks("kept") >= 5)
+        assert looks("data") == 1
 
 
 @pytest.mark.parametrize(("label", "is_here"), [("a", True), ("b", False)])

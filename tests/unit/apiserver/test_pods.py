@@ -70,6 +70,27 @@ def test_what_a_later_list_misses_is_removed_unless_it_is_there_unreadable(
     assert manager.said == [("remove", "u-c", None), ("update", "a"), ("synced",)]
 
 
+def test_a_pod_that_ran_before_and_cannot_be_read_is_not_taken_for_one_that_nobody_wants(
+    pods: ApiPods, manager: Manager
+) -> None:
+    manager.here = {"u-a", "u-b"}
+    unread = [ObjectMeta(name=name, uid=f"u-{name}") for name in ("a", "b", "elsewhere")]
+    pods.replace([pod("c")], unread)
+    assert manager.said == [("update", "c")]
+    pods.put(pod("a"))
+    assert ("synced",) not in manager.said
+    pods.drop(pod("b"))
+    assert manager.said == [("update", "c"), ("update", "a"), ("remove", "u-b", None), ("synced",)]
+
+
+def test_a_later_list_without_it_is_complete(pods: ApiPods, manager: Manager) -> None:
+    manager.here = {"u-a"}
+    pods.replace([], [ObjectMeta(name="a", uid="u-a")])
+    assert manager.said == []
+    pods.replace([], [])
+    assert manager.said == [("synced",)]
+
+
 def test_a_deleted_pod_is_stopped_with_the_grace_period_of_its_deletion(
     pods: ApiPods, manager: Manager
 ) -> None:
