@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from bench import Bench, container_id
 
+from kubeletx.testing.lab import pod_manifest
+
 MakeBench = Callable[..., Bench]
 
+STATIC_PODS_ARE_CRITICAL = "UnexpectedAdmissionError"
+"""The reason where there is no room for a pod of a manifest, and none can be made."""
 HUGE = {"resources": {"requests": {"cpu": "100000"}}}
 
 
@@ -28,6 +33,19 @@ def cpu_millicores(bench: Bench) -> int:
     """What this node's pods may have."""
     amount = bench.agent.node().status.allocatable["cpu"]
     return int(amount[:-1]) if amount.endswith("m") else int(amount) * 1000
+
+
+def add(bench: Bench, name: str, **parts: Any) -> Callable[[], None]:
+    """Apply a pod, which is not critical as pods of manifests are; returns what removes it."""
+    path = bench.manifests.parent / f"{name}.json"
+    path.write_text(json.dumps(pod_manifest(name, **parts)))
+    bench.agent.cli("apply", "-f", str(path)).check_returncode()
+
+    def remove() -> None:
+        bench.agent.cli("delete", "-f", str(path)).check_returncode()
+        bench.agent.wait_gone(name)
+
+    return remove
 
 
 def affinity(key: str, operator: str, *values: str) -> dict[str, Any]:
@@ -60,14 +78,22 @@ _REJECTED: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("case", sorted(_REJECTED))
 def test_a_pod_that_does_not_fit_is_rejected_with_the_kubelets_reason(bench: Bench, case: str) -> None:
     reason, parts = _REJECTED[case]
-    bench.put(f"no-{case}", **parts)
+    remove = add(bench, f"no-{case}", **parts)
     pod = bench.ended(f"no-{case}")
     assert (pod.status.phase, pod.status.reason) == ("Failed", reason)
     assert (pod.status.message or "").startswith("Pod was rejected: ")
     assert pod.status.container_statuses == ()
     told = bench.event(f"no-{case}", reason)
     assert told["type"] == "Warning"
-    bench.remove(f"no-{case}")
+    remove()
+
+
+def test_a_static_pod_that_no_other_may_end_for_is_rejected_with_the_kubelets_reason(bench: Bench) -> None:
+    bench.put("no-room", container=HUGE)
+    pod = bench.ended("no-room")
+    assert (pod.status.phase, pod.status.reason) == ("Failed", STATIC_PODS_ARE_CRITICAL)
+    assert "Node didn't have enough resource: cpu, requested: 100000000" in (pod.status.message or "")
+    bench.remove("no-room")
 
 
 def test_a_resource_that_no_node_has_is_the_schedulers_business(bench: Bench) -> None:
@@ -111,26 +137,28 @@ def test_pods_count_until_they_end(bench: Bench) -> None:
     half = {"resources": {"requests": {"cpu": f"{most}m"}}}
     bench.put("big-one", container=half)
     bench.ready("big-one")
-    bench.put("big-two", container=half)
+    remove = add(bench, "big-two", container=half)
     pod = bench.ended("big-two")
     assert pod.status.reason == "OutOfcpu"
     assert f"requested: {most}" in (pod.status.message or "")
-    bench.remove("big-two", "big-one")
+    remove()
+    bench.remove("big-one")
     bench.put("big-three", container=half)
     bench.ready("big-three")
     bench.remove("big-three")
 
 
 def test_more_pods_than_max_pods_are_rejected(bench: Bench) -> None:
-    for number in range(13):
-        bench.put(f"crowd-{number}", spec={"hostNetwork": True})
-    seen = [
-        bench.until(f"crowd-{number}", lambda pod: pod.status.phase in {"Running", "Failed"})
-        for number in range(13)
-    ]
-    failed = [pod for pod in seen if pod.status.phase == "Failed"]
-    assert [pod.status.reason for pod in failed] == ["OutOfpods"]
-    bench.remove(*(f"crowd-{number}" for number in range(13)))
+    crowd = [f"crowd-{number}" for number in range(12)]
+    for name in crowd:
+        bench.put(name, spec={"hostNetwork": True})
+    assert [bench.ready(name).status.phase for name in crowd] == ["Running"] * 12
+    remove = add(bench, "crowd-12", spec={"hostNetwork": True})
+    assert bench.ended("crowd-12").status.reason == "OutOfpods"
+    bench.put("crowd-13", spec={"hostNetwork": True})
+    assert bench.ended("crowd-13").status.reason == STATIC_PODS_ARE_CRITICAL
+    remove()
+    bench.remove(*crowd, "crowd-13")
 
 
 def test_a_rejected_pod_frees_nothing_and_stays_rejected_over_a_restart(bench: Bench) -> None:
@@ -141,7 +169,7 @@ def test_a_rejected_pod_frees_nothing_and_stays_rejected_over_a_restart(bench: B
     before = container_id(bench.ready("always"))
     bench.agent.restart()
     assert container_id(bench.ready("always")) == before
-    assert bench.ended("never").status.reason == "OutOfcpu"
+    assert bench.ended("never").status.reason == STATIC_PODS_ARE_CRITICAL
     bench.remove("never", "always")
 
 

@@ -21,7 +21,7 @@ from .chain import admit_beside
 from .door import Door, check_pressure, check_shutdown
 from .node import AdmissionNode, Occupancy, Taken, taken_by
 from .preemption import choose_victims, no_victims, without
-from .resources import check_resources, shortages
+from .resources import check_resources, out_of, shortages
 
 
 class HasTraits(Protocol):
@@ -122,7 +122,7 @@ class NodeAdmission:
         staying = [one for uid, one in self._taken.items() if not leaves(uid) and may_leave(uid)]
         victims = choose_victims(missing, wanted, staying)
         if victims is None:
-            return no_victims(missing, wanted, staying)
+            return no_victims(missing, wanted, staying, out_of(short[0]))
         self._count(wanted)
         self._reserved.add(wanted.uid)
         return Room(

@@ -54,8 +54,8 @@ def choose_victims(missing: Missing, wanted: Taken, pods: Iterable[Taken]) -> tu
     return _needed(missing, victims)
 
 
-def no_victims(missing: Missing, wanted: Taken, pods: Iterable[Taken]) -> Rejection:
-    """Why nobody ends for `wanted`: for want of what."""
+def no_victims(missing: Missing, wanted: Taken, pods: Iterable[Taken], refusal: Rejection) -> Rejection:
+    """Why nobody ends for `wanted`: for want of what. `refusal`: why it was not admitted at first."""
     left = without(missing, [pod for pod in pods if may_preempt(wanted, pod)])
     lacks = ", ".join(
         f"{name}: {amount}{'m' if name == CPU else ''}" for name, amount in sorted(left.items())
@@ -63,8 +63,8 @@ def no_victims(missing: Missing, wanted: Taken, pods: Iterable[Taken]) -> Reject
     return Rejection(
         reason=UNEXPECTED_ADMISSION_ERROR,
         message="Unexpected error while attempting to recover from admission failure: preemption: no set of "
-        f"running pods of less importance would free enough; with all of them gone this is still missing: {lacks}; "
-        "request less, or take other critical pods off this node",
+        f"running pods that may end for this critical one would free enough. {refusal.message}. Without all of "
+        f"them this would still be missing: {lacks}; lower the pod's requests, or end other critical pods",
     )
 
 

@@ -29,7 +29,7 @@ class Shortage(NamedTuple):
 def check_resources(wanted: Taken, node: AdmissionNode, occupancy: Occupancy) -> Rejection | None:
     """The first shortage decides."""
     first = next(shortages(wanted, node, occupancy), None)
-    return _out_of(first) if first is not None else None
+    return out_of(first) if first is not None else None
 
 
 def shortages(wanted: Taken, node: AdmissionNode, occupancy: Occupancy) -> Iterator[Shortage]:
@@ -56,7 +56,8 @@ def _is_extended(name: str) -> bool:
     return "/" in name and _NATIVE_DOMAIN not in name and not name.startswith("requests.")
 
 
-def _out_of(short: Shortage) -> Rejection:
+def out_of(short: Shortage) -> Rejection:
+    """The kubelet's words for it."""
     return Rejection(
         reason=f"OutOf{short.name}",
         message=f"Node didn't have enough resource: {short.name}, requested: {short.requested}, "

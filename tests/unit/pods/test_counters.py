@@ -84,7 +84,7 @@ async def test_a_life_of_pods_is_counted_where_it_happens(tmp_path: Path) -> Non
         assert sum(counters.pod_start.counts) == 1
         assert sum(counters.pod_worker_start.counts) == 1
         assert sum(counters.pod_worker.counts) > 3
-        manager.update("file", a_pod("more"))
+        manager.update("applied", a_pod("more"))
         await node.until(lambda: counters.admission_rejections == {"OutOfpods": 1})
         manager.update("file", a_pod(uid="uid-changed"))
         manager.remove("file", PodUid("uid-web"))

@@ -160,7 +160,7 @@ async def test_static_and_critical_pods_and_those_out_of_reach_are_never_ended(n
         manager.update(API, asking("critical", "500m", is_critical=True))
         await node.until(lambda: status(node, "critical").reason == "UnexpectedAdmissionError")
         assert status(node, "critical").phase == "Failed"
-        assert "still missing: cpu: 400m;" in (status(node, "critical").message or "")
+        assert "still be missing: cpu: 400m;" in (status(node, "critical").message or "")
         assert "Preempting" not in node.sink.reasons()
 
 

@@ -9,6 +9,7 @@ from kubeletx.api import PodUid
 from kubeletx.kube.qos import BEST_EFFORT, BURSTABLE, GUARANTEED
 from kubeletx.pods.admission.node import Taken
 from kubeletx.pods.admission.preemption import choose_victims, may_preempt, no_victims, without
+from kubeletx.pods.facts import Rejection
 from kubeletx.pods.priority import CRITICAL_PRIORITY
 
 CLASSES = (BEST_EFFORT, BURSTABLE, GUARANTEED)
@@ -72,15 +73,12 @@ def test_a_static_pod_without_a_priority_neither_ends_critical_pods_nor_ends_for
 
 def test_it_is_said_what_would_be_missing_even_without_all_of_them() -> None:
     equal = taken("equal", critical=True, priority=CRITICAL_PRIORITY, cpu=900, memory=900)
-    refusal = no_victims({"memory": 300, "cpu": 500}, WANTED, [equal, taken("lower", cpu=400, memory=50)])
+    others = [equal, taken("lower", cpu=400, memory=50)]
+    first = Rejection(reason="OutOfcpu", message="Node didn't have enough resource: cpu")
+    refusal = no_victims({"memory": 300, "cpu": 500}, WANTED, others, first)
     assert refusal.reason == "UnexpectedAdmissionError"
-    assert "still missing: cpu: 100m, memory: 250;" in refusal.message
-
-
-def test_who_was_chosen_first_is_spared_when_the_next_one_is_enough_alone() -> None:
-    first = taken("first", cpu=90, memory=60)  # nearest, but without enough memory
-    second = taken("second", GUARANTEED, cpu=100, memory=100)
-    assert names({"cpu": 100, "memory": 100}, first, second) == ["second"]
+    assert first.message in refusal.message
+    assert "still be missing: cpu: 100m, memory: 250;" in refusal.message
 
 
 PRIORITIES = st.sampled_from([None, 0, 100, CRITICAL_PRIORITY, CRITICAL_PRIORITY + 1000])
