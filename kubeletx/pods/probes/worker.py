@@ -103,7 +103,9 @@ class ProbeSet:
             is_wanted = probe is not None and (not watch.target.is_stopping or kind is ProbeKind.READINESS)
             task = watch.tasks.get(kind)
             if task is not None and not is_wanted:
-                self._end(task)
+                self._end(
+                    watch.tasks.pop(kind)
+                )  # the stop may fail, or only a command hold the unit: it goes on then
             elif task is None and is_wanted and probe is not None:
                 watch.tasks[kind] = asyncio.create_task(
                     self._run(watch, kind, probe),
@@ -112,6 +114,8 @@ class ProbeSet:
 
     async def _run(self, watch: _Watch, kind: ProbeKind, probe: Probe) -> None:
         timing = Timing.of(probe)
+        if is_on_hold(kind, watch.tallies[kind]):
+            return
         if kind is ProbeKind.STARTUP and watch.target.was_started:
             self._take(watch, kind, Tally(value=True, is_decided=True))
             return

@@ -271,3 +271,27 @@ async def test_an_idle_probe_costs_one_sleeper(bench: Bench) -> None:
     await bench.clock.run_for(1)
     assert bench.clock.sleepers == 10
     assert len(asyncio.all_tasks()) == 11
+
+
+async def test_probes_that_rested_while_a_command_held_the_unit_go_on_after_it(bench: Bench) -> None:
+    container = Container(
+        name="web",
+        liveness_probe=probe("live", period_seconds=5, failure_threshold=2),
+        startup_probe=probe("start", period_seconds=1),
+    )
+    bench.set.sync([bench.target(container)])
+    await bench.clock.run_for(6)
+    assert bench.times("live") == [0, 5]
+    bench.set.sync([bench.target(container, is_stopping=True)])
+    await bench.clock.run_for(10)
+    assert bench.times("live") == [0, 5]
+    bench.gives["live"] = Result.FAILURE
+    bench.set.sync([bench.target(container)])
+    await bench.clock.run_for(30)
+    assert bench.times("live") == [0, 5, 16, 21]
+    assert bench.last.liveness is False
+    assert bench.times("start") == [0]
+    bench.set.sync([bench.target(container, is_stopping=True, known=bench.last)])
+    bench.set.sync([bench.target(container, known=bench.last)])
+    await bench.clock.run_for(30)
+    assert bench.times("live")[-1] == 21, "one that has failed its unit rests until another unit"
