@@ -407,6 +407,14 @@ class PodManager:
         worker.delete(Deletion(requested_at=now, grace_seconds=grace_seconds, reason=reason, message=message))
         return True
 
+    def hasten(self, uid: PodUid, *, grace_seconds: int) -> None:
+        """Leave a pod that is ending already no more than this; others are ignored."""
+        worker = self._workers.get(uid)
+        if worker is None or worker.desired.deletion is None or has_ended(worker.desired, worker.facts):
+            return
+        now = self._services.now().mono
+        worker.delete(replace(worker.desired.deletion, requested_at=now, grace_seconds=grace_seconds))
+
     def pod_of(self, uid: PodUid) -> Pod | None:
         """See `Tenants.pod_of`."""
         worker = self._workers.get(uid)

@@ -81,6 +81,8 @@ class HostShutdown:
         self._on_change = on_change
         self._has_told = has_told
         self._problem = ""
+        self._is_closed = False
+        """The node refuses pods for a shutdown, perhaps one that was called off while the bus was away."""
 
     async def run(self) -> None:
         """Watch until cancelled; a bus or logind that is away is tried again."""
@@ -105,9 +107,11 @@ class HostShutdown:
         try:
             while True:
                 if is_going and ending is None:
+                    self._is_closed = True
                     ending = asyncio.create_task(self._go_down(), name="host-shutdown")
-                elif not is_going and ending is not None:
-                    await _cancel(ending)
+                elif not is_going and self._is_closed:
+                    if ending is not None:
+                        await _cancel(ending)
                     ending = None
                     await self._come_back()
                 is_going = await self._lock.next()
@@ -142,7 +146,8 @@ class HostShutdown:
             worker = self._manager.workers.get(uid)
             if worker is not None:
                 grace = max(1, min(seconds, grace_seconds(worker.desired.pod)))
-                self._manager.end(uid, grace_seconds=grace, reason=TERMINATED, message=MESSAGE)
+                if not self._manager.end(uid, grace_seconds=grace, reason=TERMINATED, message=MESSAGE):
+                    self._manager.hasten(uid, grace_seconds=grace)
         await self._wait(lambda: all(self._manager.has_stopped(uid) for uid in uids), seconds)
         late = [self._manager.workers[uid].desired.ref for uid in uids if not self._manager.has_stopped(uid)]
         if late:
@@ -155,8 +160,9 @@ class HostShutdown:
 
     async def _come_back(self) -> None:
         log.warning("The shutdown of the host was called off")
-        await self._lock.hold()
+        self._is_closed = False
         self._on_change(False)
+        await self._lock.hold()
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

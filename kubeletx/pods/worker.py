@@ -111,10 +111,8 @@ class PodWorker:
         """The newest spec; a deletion that was asked for stays, and its grace only shrinks (T4)."""
         before = self.desired.deletion
         after = desired.deletion
-        if before is not None and not before.reason:
-            after = before if after is None or after.reason else _shorter(before, after)
-        elif before is not None and after is None:
-            after = before
+        if before is not None:
+            after = before if after is None else _after(before, after)
         if before is None and after is not None:
             self._cancel_cancellable()
             self.ending.set()
@@ -319,6 +317,14 @@ def _earlier(one: float | None, other: float | None) -> float | None:
     if one is None or other is None:
         return other if one is None else one
     return min(one, other)
+
+
+def _after(before: Deletion, after: Deletion) -> Deletion:
+    """What is in force once `after` was asked for as well: a source's deletion stays, and the earlier end counts."""
+    if not before.reason or after.reason:
+        return _shorter(before, after)
+    left = round(before.requested_at + before.grace_seconds - after.requested_at)
+    return replace(after, grace_seconds=max(0, min(left, after.grace_seconds)))
 
 
 def _shorter(before: Deletion, after: Deletion) -> Deletion:

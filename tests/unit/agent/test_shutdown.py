@@ -33,9 +33,10 @@ class Lock:
         self.is_held = False
         self.delay_seconds = 0
         self.failures = 0
-        self._told: asyncio.Queue[bool] = asyncio.Queue()
+        self._told: asyncio.Queue[bool | None] = asyncio.Queue()
 
-    def tell(self, is_going: bool) -> None:
+    def tell(self, is_going: bool | None) -> None:
+        """None: the bus goes away."""
         self._told.put_nowait(is_going)
 
     async def open(self, delay_seconds: int) -> bool:
@@ -52,7 +53,10 @@ class Lock:
         self.is_held = False
 
     async def next(self) -> bool:
-        return await self._told.get()
+        told = await self._told.get()
+        if told is None:
+            raise Unavailable("lost the bus")
+        return told
 
     def close(self) -> None:
         self.is_held = False
@@ -155,6 +159,37 @@ async def test_a_shutdown_that_is_called_off_opens_the_node_again(watched: Agent
         await agent.until(lambda: Lock.one.is_held)
         assert (await ready(backend))[0] == "True"
         await agent.apply(a_pod("next"))
+
+
+async def test_a_shutdown_that_is_called_off_while_the_bus_is_away_opens_the_node_again(
+    watched: AgentModel,
+) -> None:
+    agent = watched
+    async with agent.running() as backend:
+        await agent.until(lambda: Lock.one.is_held)
+        Lock.one.tell(True)
+        await agent.until(lambda: not Lock.one.is_held)
+        assert (await ready(backend))[0] == "False"
+        Lock.one.tell(None)
+        await agent.until(lambda: Lock.one.is_held)
+        await agent.apply(a_pod("next"))
+        assert (await ready(backend))[0] == "True"
+
+
+async def test_a_pod_that_is_being_deleted_has_no_more_time_than_its_group(watched: AgentModel) -> None:
+    agent = watched
+    async with agent.running():
+        await agent.apply(a_pod("slow", termination_grace_period_seconds=600))
+        for unit in agent.runtimes["one"].backend.units.values():
+            unit.behaviour = dataclasses.replace(unit.behaviour, ignores_stop=True)
+        slow = agent.parts.manager.find("default", "slow")
+        assert slow is not None
+        agent.parts.manager.remove("applied", slow.uid)
+        await agent.until(lambda: Lock.one.is_held and agent.runtimes["one"].counts["stop_unit"] == 1)
+        began = agent.clock.monotonic()
+        Lock.one.tell(True)
+        await agent.until(lambda: agent.alive() == [])
+        assert agent.clock.monotonic() - began < 40
 
 
 async def test_a_bus_that_is_away_is_tried_again(watched: AgentModel) -> None:

@@ -165,6 +165,43 @@ async def test_a_pod_that_ends_for_a_reason_of_the_node_still_goes_when_its_sour
         await gone(node)
 
 
+async def test_a_deletion_gives_a_pod_that_is_being_evicted_no_more_time(node: Node) -> None:
+    async with node.running() as manager:
+        runtime = node.runtimes["one"]
+        worker = await node.start(a_pod(termination_grace_period_seconds=600))
+        slow = runtime.script("stop_unit", hang=True, times=1)
+        now = node.clock.monotonic()
+        worker.delete(Deletion(requested_at=now, grace_seconds=20, reason="Evicted", message="no room"))
+        await node.until(lambda: runtime.counts["stop_unit"] == 1)
+        await node.clock.run_for(5)
+        manager.remove("file", UID)
+        deletion = worker.desired.deletion
+        assert deletion is not None
+        assert not deletion.reason
+        assert deletion.requested_at + deletion.grace_seconds == pytest.approx(now + 20, abs=1)
+        slow.release()
+        await gone(node)
+
+
+async def test_an_end_that_the_node_hastens_keeps_its_reason_and_only_shrinks(node: Node) -> None:
+    async with node.running() as manager:
+        runtime = node.runtimes["one"]
+        worker = await node.start(a_pod(termination_grace_period_seconds=600))
+        manager.hasten(UID, grace_seconds=1)
+        assert worker.desired.deletion is None, "it is not ending"
+        slow = runtime.script("stop_unit", hang=True, times=1)
+        assert manager.end(UID, grace_seconds=300, reason="DeadlineExceeded", message="too long")
+        await node.until(lambda: runtime.counts["stop_unit"] == 1)
+        manager.hasten(UID, grace_seconds=400)
+        await node.clock.run_for(5)
+        assert runtime.counts["stop_unit"] == 1
+        manager.hasten(UID, grace_seconds=10)
+        await node.until(lambda: runtime.counts["stop_unit"] == 2)
+        slow.release()
+        await node.until(lambda: node.phase(UID) == "Failed")
+        assert node.services.board.statuses[UID].reason == "DeadlineExceeded"
+
+
 async def test_a_binding_that_cannot_be_written_is_told_once_and_tried_until_it_can(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
