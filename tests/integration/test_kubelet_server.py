@@ -26,6 +26,7 @@ from kubeletx.api import Channel, Internal, Session, StreamRequest
 from kubeletx.streaming import open_port_forward, open_session
 from kubeletx.streaming.websocket import connect_session
 from kubeletx.testing.apiserver import CertificateAuthority
+from kubeletx.testing.contract.streams import saying
 from kubeletx.testing.https_session import https_session
 from kubeletx.testing.lab.registry import free_port
 
@@ -65,10 +66,12 @@ def kubelet(bench: Bench, authority: CertificateAuthority, port: int) -> Kubelet
 async def collect(session: Session) -> tuple[bytes, bytes, int]:
     """What it wrote, and its exit code."""
     output = {Channel.STDOUT: b"", Channel.STDERR: b""}
-    async for channel, data in session.output():
-        output[channel] += data
-    code = await session.wait()
-    await session.close()
+    try:
+        async for channel, data in session.output():
+            output[channel] += data
+        code = await session.wait()
+    finally:
+        await session.close()
     return output[Channel.STDOUT], output[Channel.STDERR], code
 
 
@@ -160,12 +163,12 @@ async def test_attach_joins_the_main_process(kubelet: KubeletClient) -> None:
     path = command("attach", "streams-lab", "main", input=True, output=True)
     async with asyncio.timeout(60):
         session = await open_session(kubelet.url + path, request, tls=kubelet.tls)
-        await session.write(b"hello\n")
         got = b""
-        async for _, data in session.output():
-            got += data
-            if b"got hello" in got:
-                break
+        async with saying(session, b"hello\n"):
+            async for _, data in session.output():
+                got += data
+                if b"got hello" in got:
+                    break
         await session.close()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -103,12 +105,11 @@ class StreamContract(ContractBase):
         unit_id = await pod.start(interactive_spec)
         request = StreamRequest(stdin=True)
         session = await connect(await attaches.attach(unit_id, request), request)
-        async with asyncio.timeout(30):
-            await session.write(b"hello\n")
+        async with asyncio.timeout(30), saying(session, b"hello\n"):
             async for channel, data in session.output():
-                assert (channel, data) == (Channel.STDOUT, b"hello\n")
+                assert (channel, data[:6]) == (Channel.STDOUT, b"hello\n")
                 break
-            await session.close()
+        await session.close()
 
     async def test_a_forwarded_connection_carries_bytes_both_ways(
         self, runtime: Runtime, pod: Pod, echo_server: tuple[UnitSpec, int]
@@ -125,6 +126,23 @@ class StreamContract(ContractBase):
                 assert (channel, data) == (Channel.STDOUT, b"ping\n")
                 break
             await session.close()
+
+
+@asynccontextmanager
+async def saying(session: Session, data: bytes) -> AsyncIterator[None]:
+    """Write `data` again and again: what a process answers while its output is being attached may be lost."""
+
+    async def say() -> None:
+        while True:
+            await session.write(data)
+            await asyncio.sleep(1)
+
+    task = asyncio.create_task(say())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def connect(answer: StreamUrl | Session, request: StreamRequest | None, port: int = 0) -> Session:
