@@ -124,7 +124,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     sources: Sources
     cluster: Cluster | None
     cgroups: PodCgroupManager | None
-    allocatable: NodeResources
+    pods_limit: NodeResources
     servers: tuple[Server, ...]
     background: dict[str, Callable[[], Coroutine[Any, Any, None]]]
     """Tasks beside runtimes, pods and sources, by name."""
@@ -457,7 +457,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             sources=sources,
             cluster=cluster,
             cgroups=cgroups,
-            allocatable=reporter.allocatable,
+            pods_limit=reporter.pods_limit,
             servers=(*_servers(config, backend), *([kubelet_api] if kubelet_api is not None else [])),
             background={
                 "clean-up": clean_up.run,

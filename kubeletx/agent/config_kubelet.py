@@ -69,7 +69,7 @@ REFUSED_FLAGS: Final[dict[str, str]] = {
         "only the cgroup of pods is managed; set --cgroup-root if it must move",
     ),
     "contention-profiling": "Python has no such profile; use py-spy",
-    "enforce-node-allocatable": "the cgroup of all pods has no limit of its own",
+    "enforce-node-allocatable": "always pods: their cgroup is limited to what kubeReserved and systemReserved leave",
     "cloud-provider": "kubeletx knows no clouds; give --node-ip and --provider-id",
     "config-file": "the flag is --config",
     "feature-gates": "kubeletx has no feature gates",

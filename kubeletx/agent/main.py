@@ -73,7 +73,7 @@ async def _run(parts: Assembly, began: float) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(parts.registry.run(), name="runtimes")
         if parts.cgroups is not None:
-            await parts.cgroups.prepare(parts.allocatable)
+            await parts.cgroups.prepare(parts.pods_limit)
         await _wait_listed(parts)
         found = await parts.manager.recover()
         await _resume_cgroups(parts)

@@ -15,6 +15,7 @@ import msgspec
 
 from ..api import InvalidConfig
 from ..kube import quantity
+from .thresholds import amount_of, is_off
 
 
 class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,8 +71,8 @@ def allocatable(
                 case "ephemeral-storage":
                     disk -= amount.value
     thresholds = hard_eviction or {}
-    memory -= _threshold(thresholds.get("memory.available"), capacity.memory_bytes)
-    disk -= _threshold(thresholds.get("nodefs.available"), capacity.ephemeral_storage_bytes)
+    memory -= _threshold(thresholds, "memory.available", capacity.memory_bytes)
+    disk -= _threshold(thresholds, "nodefs.available", capacity.ephemeral_storage_bytes)
     memory -= sum(capacity.hugepages_bytes.values())
     return NodeResources(
         cpu_millicores=max(0, cpu),
@@ -137,9 +138,11 @@ def _amount(field: str, name: str, text: str) -> quantity.Quantity:
         ) from None
 
 
-def _threshold(text: str | None, capacity: int) -> int:
-    if not text:
-        return 0
-    if text.endswith("%"):
-        return int(float(text[:-1]) / 100 * capacity)
-    return _amount("evictionHard", "threshold", text).value
+def _threshold(thresholds: Mapping[str, str], signal: str, capacity: int) -> int:
+    text = thresholds.get(signal, "")
+    try:
+        return 0 if is_off(text) else amount_of(text, capacity)
+    except ValueError as error:
+        raise InvalidConfig(
+            field=f"evictionHard.{signal}", problem=f"{text!r} {error}", fix="write 100Mi or 10%"
+        ) from None

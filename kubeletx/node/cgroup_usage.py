@@ -157,7 +157,10 @@ def parse_io_stat(text: str) -> tuple[DiskUsage, ...]:
     found = []
     for line in text.splitlines():
         device, *words = line.split()
-        values = {key: int(value) for key, _, value in (word.partition("=") for word in words)}
+        pairs = (word.partition("=") for word in words)
+        values = {
+            key: int(value) for key, _, value in pairs if value.isdigit()
+        }  # not: depth=max, cost.vrate=99.80
         if values:
             found.append(
                 DiskUsage(

@@ -1,6 +1,6 @@
 """The cgroups pods stand in: ``kubepods[/burstable|/besteffort]/pod<uid>`` below ``--cgroup-root``.
 
-    kubepods                what all pods may use together (enforceNodeAllocatable: pods)
+    kubepods                what all pods may use together: the capacity less kubeReserved and systemReserved
     ├── pod<uid>            Guaranteed
     ├── burstable           CPU shares: the sum of its pods' requests
     │   └── pod<uid>
@@ -80,10 +80,10 @@ class PodCgroupManager:
     def _driver(self) -> CgroupDriver:
         return self._choose_driver()
 
-    async def prepare(self, allocatable: NodeResources | None = None) -> None:
-        """Make the shared cgroups; `allocatable` limits all pods together (None: no limit)."""
+    async def prepare(self, limit: NodeResources | None = None) -> None:
+        """Make the shared cgroups; `limit`: of all pods together (None: no limit)."""
         async with self._lock:
-            await self._blocking(self._prepare, allocatable)
+            await self._blocking(self._prepare, limit)
             self._prepared = True
 
     async def resume(self, pods: Iterable[Pod]) -> None:
@@ -137,23 +137,30 @@ class PodCgroupManager:
         top = KUBEPODS if self._per_qos else ""
         return "/".join(part for part in (self._root, top, *parts) if part)
 
-    def _prepare(self, allocatable: NodeResources | None) -> None:
+    def _prepare(self, limit: NodeResources | None) -> None:
         top = self._join()
         if not top:
             return
         self._driver.create(top)
-        if allocatable is not None:
-            self._driver.limit(
-                top,
-                Resources(
-                    cpu_shares=_shares(allocatable.cpu_millicores * 1024 // 1000),
-                    memory_limit_bytes=allocatable.memory_bytes,
-                ),
-            )
+        if limit is not None:
+            self._limit_all(top, limit)
         if self._per_qos:
             for qos in (BURSTABLE, BEST_EFFORT):
                 self._driver.create(self._join(_DIRECTORY[qos]))
             self._driver.limit(self._join(_DIRECTORY[BEST_EFFORT]), Resources(cpu_shares=MIN_SHARES))
+
+    def _limit_all(self, top: str, limit: NodeResources) -> None:
+        """Pods that run and take more than this already are no reason not to start: v1 refuses such a limit."""
+        limits = Resources(
+            cpu_shares=_shares(limit.cpu_millicores * 1024 // 1000), memory_limit_bytes=limit.memory_bytes
+        )
+        try:
+            self._driver.limit(top, limits)
+        except Internal as error:
+            log.warning(
+                "Failed to limit all pods together; lower kubeReserved and systemReserved, or end pods and start again",
+                err=str(error),
+            )
 
     def _create(self, path: str, limits: Resources) -> None:
         self._driver.create(path)

@@ -81,6 +81,8 @@ class NodeReporter:
         self.ips: tuple[str, ...] = ()
         self.capacity = NodeResources()
         self.allocatable = NodeResources()
+        self.pods_limit = NodeResources()
+        """What all pods together may use before the kernel stops them: what eviction keeps free is theirs until it acts."""
         self._created_at = clock.now()
         self._conditions: tuple[NodeCondition, ...] = ()
 
@@ -89,12 +91,9 @@ class NodeReporter:
         plan = self.plan
         self.ips = detect_node_ips(plan.node_ips)
         self.capacity = read_capacity(plan.root_dir, max_pods=plan.max_pods, pods_per_core=plan.pods_per_core)
-        self.allocatable = allocatable(
-            self.capacity,
-            kube_reserved=plan.kube_reserved,
-            system_reserved=plan.system_reserved,
-            hard_eviction=plan.hard_eviction,
-        )
+        reserved = {"kube_reserved": plan.kube_reserved, "system_reserved": plan.system_reserved}
+        self.pods_limit = allocatable(self.capacity, **reserved)
+        self.allocatable = allocatable(self.capacity, **reserved, hard_eviction=plan.hard_eviction)
 
     @property
     def conditions(self) -> tuple[NodeCondition, ...]:

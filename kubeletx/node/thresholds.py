@@ -32,6 +32,7 @@ PIDS: Final = "pid.available"
 _DISK: Final = frozenset(
     f"{fs}.{what}" for fs in ("nodefs", "imagefs", "containerfs") for what in ("available", "inodesFree")
 )
+_WHOLE: Final = 1 << 40
 SIGNALS: Final = frozenset({MEMORY, PIDS}) | _DISK
 
 
@@ -164,7 +165,12 @@ def parse_thresholds(
                 minimum_reclaim=reclaims.get(name, ""),
             )
         )
-    return tuple(one for one in made if amount_of(one.amount, 1 << 40) > 0)
+    return tuple(one for one in made if not is_off(one.amount))
+
+
+def is_off(text: str) -> bool:
+    """Whether a threshold is switched off: nothing, or all there is, which could never be kept free."""
+    return amount_of(text, _WHOLE) in (0, _WHOLE) if text.endswith("%") else amount_of(text, _WHOLE) <= 0
 
 
 def amount_of(text: str, capacity: int) -> int:
@@ -188,11 +194,13 @@ def _check(field: str, amounts: Mapping[str, str]) -> None:
                 fix=f"use one of {', '.join(sorted(SIGNALS))}",
             )
         try:
-            amount_of(text, 1)
+            is_valid = amount_of(text, 1) >= 0
         except ValueError:
+            is_valid = False
+        if not is_valid:
             raise InvalidConfig(
                 field=f"{field}.{name}", problem=f"{text!r} is no amount", fix="write 100Mi or 10%"
-            ) from None
+            )
 
 
 def _met(

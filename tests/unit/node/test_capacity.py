@@ -58,6 +58,14 @@ def test_a_quantity_that_makes_no_sense_is_refused_by_name() -> None:
         allocatable(NodeResources(), kube_reserved={"cpu": "many"})
 
 
+def test_a_threshold_that_makes_no_sense_is_refused_by_name_and_one_of_all_there_is_keeps_nothing() -> None:
+    capacity = NodeResources(memory_bytes=1000 * MI, ephemeral_storage_bytes=1000 * MI)
+    with pytest.raises(InvalidConfig, match=r"evictionHard\.memory\.available"):
+        allocatable(capacity, hard_eviction={"memory.available": "much%"})
+    off = {"memory.available": "100%", "nodefs.available": "0%"}
+    assert allocatable(capacity, hard_eviction=off) == capacity
+
+
 def test_amounts_are_written_as_the_kubelet_does() -> None:
     resources = NodeResources(
         cpu_millicores=1500,

@@ -152,6 +152,21 @@ async def test_all_pods_together_get_the_allocatable() -> None:
     assert driver.limits["kubepods"] == Resources(cpu_shares=1536, memory_limit_bytes=1 << 30)
 
 
+async def test_a_limit_that_running_pods_exceed_does_not_keep_the_agent_from_starting() -> None:
+    driver = RecordingDriver()
+    own = driver.limit
+
+    def refuse(path: str, limits: Resources) -> None:
+        if path == "kubepods":
+            raise Internal("cannot write memory.limit_in_bytes: Device or resource busy")
+        own(path, limits)
+
+    driver.limit = refuse  # type: ignore[method-assign]
+    pods = manager(driver)
+    await pods.prepare(NodeResources(cpu_millicores=1500, memory_bytes=1 << 30))
+    assert await pods.create(make_pod()) == "/kubepods/besteffort/podu-1"
+
+
 @pytest.mark.parametrize("uid", ["", "a/b", "..", "../x"])
 async def test_a_uid_that_is_no_file_name_makes_no_cgroup(uid: str) -> None:
     driver = RecordingDriver()

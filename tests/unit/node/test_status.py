@@ -49,6 +49,21 @@ def reporter(root: Path) -> NodeReporter:
     return made
 
 
+def test_what_eviction_keeps_free_is_taken_from_what_is_offered_and_not_from_the_limit_of_all_pods(
+    tmp_path: Path,
+) -> None:
+    plan = NodePlan(
+        root_dir=tmp_path,
+        version="v0.1.0",
+        kube_reserved={"memory": "50Mi"},
+        hard_eviction={"memory.available": "100Mi"},
+    )
+    made = NodeReporter(plan, clock=FakeClock())
+    made.load()
+    assert made.pods_limit.memory_bytes == made.capacity.memory_bytes - (50 << 20)
+    assert made.allocatable.memory_bytes == made.pods_limit.memory_bytes - (100 << 20)
+
+
 def test_the_node_has_name_labels_addresses_capacity_and_conditions(tmp_path: Path) -> None:
     node_reporter = reporter(tmp_path)
     runtimes = [report("libvirt", "vm"), report("containerd")]

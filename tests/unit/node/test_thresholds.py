@@ -128,7 +128,13 @@ def test_what_acts_is_low_now_and_what_is_low_now_is_reported(
 
 
 @pytest.mark.parametrize(
-    "bad", [{"cpu.available": "1"}, {"memory.available": "much"}, {"nodefs.available": "x%"}]
+    "bad",
+    [
+        {"cpu.available": "1"},
+        {"memory.available": "much"},
+        {"nodefs.available": "x%"},
+        {"memory.available": "-1Mi"},
+    ],
 )
 def test_thresholds_that_make_no_sense_are_refused(bad: dict[str, str]) -> None:
     with pytest.raises(InvalidConfig, match="evictionHard"):
@@ -140,6 +146,11 @@ def test_thresholds_that_make_no_sense_are_refused(bad: dict[str, str]) -> None:
 def test_a_soft_threshold_without_a_grace_period_is_refused() -> None:
     with pytest.raises(InvalidConfig, match=r"evictionSoftGracePeriod\.memory\.available"):
         parse_thresholds({}, {"memory.available": "1Gi"})
+
+
+@pytest.mark.parametrize("amount", ["0%", "100%", "0"])
+def test_a_threshold_of_nothing_or_of_all_there_is_is_switched_off(amount: str) -> None:
+    assert parse_thresholds({"nodefs.available": amount}) == ()
 
 
 def test_a_threshold_of_nothing_is_none() -> None:
