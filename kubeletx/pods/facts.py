@@ -147,7 +147,7 @@ class UnitFacts(Fact, frozen=True, kw_only=True):
     nics_stale: bool = False
     """One came or went since."""
     killed: str = ""
-    """Why we stop the newest unit: "liveness", "startup", "hook", "spec", or empty."""
+    """Why we stopped the newest unit to have it restarted: the reason of its `StopUnit`, or empty."""
     termination_messages: dict[UnitId, str] = {}
     """What ended units left in their termination message file, or the end of their log (ST9)."""
     restarts_before: int = 0

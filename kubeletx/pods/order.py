@@ -1,8 +1,8 @@
 """Whether an ended container runs again (B4, L7).
 
 In this order: the container's own rules on exit codes, its own restart policy, the pod's. A container that
-the node stopped because it was unhealthy or outdated runs again unless the policy is Never, whatever its
-exit code was. Init containers under Always restart on failure only; sidecars carry Always themselves.
+the node stopped because it was unhealthy runs again unless the policy is Never, one whose image changed
+whatever the policy is. Init containers under Always restart on failure only; sidecars carry Always themselves.
 Source: kubelet, component-helpers and kuberuntime's computePodActions; KEP-5307.
 """
 
@@ -15,6 +15,8 @@ LOST_EXIT_CODE = 137
 """Exit code of a container that ran and cannot be found any more."""
 
 RESTART, RESTART_ALL = "Restart", "RestartAllContainers"
+SPEC_CHANGED = "SpecChanged"
+"""Why a container was stopped whose image is not the one of its spec any more."""
 
 
 def restart_policy_of(container: Container, pod_policy: str | None) -> str:
@@ -27,21 +29,21 @@ def should_restart(
     pod_policy: str | None,
     exit_code: int,
     *,
-    killed: bool = False,
+    killed: str = "",
     is_init: bool = False,
 ) -> bool:
     """Whether the container that ended with `exit_code` is to run again.
 
-    `killed`: the node stopped it to have it restarted (liveness, start-up, hook, changed image).
+    `killed`: why the node stopped it to have it restarted (its health, a hook, a changed image); empty: it did not.
     `is_init`: an ordinary init container, which is done once it exited with 0.
     """
     if is_init and exit_code == 0 and not killed:
         return False
-    if rule_for(container, exit_code) is not None:
+    if killed == SPEC_CHANGED or rule_for(container, exit_code) is not None:
         return True
     policy = restart_policy_of(container, pod_policy)
     if policy == ON_FAILURE:
-        return killed or exit_code != 0
+        return bool(killed) or exit_code != 0
     return policy != NEVER
 
 

@@ -13,7 +13,7 @@ from .actions import RemoveSandbox, RemoveUnit, ResizePod, RunPostStart, StartUn
 from .devices import NO_EPHEMERAL, plan_devices
 from .facts import DesiredPod, HookState, Now, PodFacts
 from .gc import dead_objects
-from .order import RESTART_ALL
+from .order import RESTART_ALL, SPEC_CHANGED
 from .plan_sandbox import current_sandbox
 from .power import plan_power
 from .progress import due_units, newest, was_cut_off
@@ -122,7 +122,7 @@ def _tend(container: Container, unit: UnitSummary, facts: PodFacts, draft: Draft
         return
     written = unit.annotations.get(CONTAINER_HASH)
     if written is not None and written != container_hash(container):
-        _kill(container, unit, facts, draft, "SpecChanged", "definition changed, will be restarted")
+        _kill(container, unit, facts, draft, SPEC_CHANGED, "definition changed, will be restarted")
         return
     known = facts.unit(container.name)
     if known.hook_unit == unit.id:

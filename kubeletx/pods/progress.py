@@ -136,7 +136,7 @@ def _runs_again(desired: DesiredPod, facts: PodFacts, container: Container, code
         container,
         desired.pod.spec.restart_policy,
         code,
-        killed=bool(facts.unit(container.name).killed),
+        killed=facts.unit(container.name).killed,
         is_init=_is_init(desired, container.name) and not is_sidecar(container),
     )
 

@@ -34,7 +34,7 @@ def runs_again(frame: Frame, container: Container, unit: UnitSummary, is_init: b
     code = exit_code_of(frame.facts, unit)
     if code is None:
         return False
-    killed = bool(frame.facts.unit(container.name).killed)
+    killed = frame.facts.unit(container.name).killed
     return should_restart(
         container, frame.desired.pod.spec.restart_policy, code, killed=killed, is_init=is_init
     )

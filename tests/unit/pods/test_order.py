@@ -51,11 +51,16 @@ def test_rules_on_exit_codes_win_over_the_policy() -> None:
     assert not should_restart(others, "Never", 1)
 
 
+def test_a_container_whose_image_changed_runs_again_whatever_the_policy() -> None:
+    assert should_restart(Container(name="a"), "Never", 0, killed="SpecChanged")
+    assert should_restart(Container(name="a", restart_policy="Never"), "OnFailure", 1, killed="SpecChanged")
+
+
 def test_an_unhealthy_container_runs_again_even_if_it_exited_with_0_unless_policy_is_never() -> None:
     container = Container(name="a")
-    assert should_restart(container, "OnFailure", 0, killed=True)
-    assert should_restart(container, "Always", 0, killed=True)
-    assert not should_restart(container, "Never", 0, killed=True)
+    assert should_restart(container, "OnFailure", 0, killed="Unhealthy")
+    assert should_restart(container, "Always", 0, killed="Unhealthy")
+    assert not should_restart(container, "Never", 0, killed="Unhealthy")
 
 
 def test_an_init_container_that_exited_with_0_is_done() -> None:

@@ -83,6 +83,24 @@ async def test_any_call_may_fail_twice_and_the_pod_still_comes_and_goes(
         await gone(node)
 
 
+async def test_a_changed_image_restarts_the_only_container_of_a_pod_that_restarts_nothing(node: Node) -> None:
+    async with node.running() as manager:
+        runtime = node.runtimes["one"]
+        runtime.backend.add_image("other")
+        pod = with_container()
+        pod = replace(pod, spec=replace(pod.spec, restart_policy="Never"))
+        await node.start(pod)
+        phases = []
+        node.services.board.subscribe(lambda _pod, _facts, status: phases.append(status and status.phase))
+        container = replace(pod.spec.containers[0], image="other")
+        manager.update("file", replace(pod, spec=replace(pod.spec, containers=(container,))))
+        await node.until(lambda: runtime.counts["start_unit"] == 2)
+        await node.until(lambda: node.alive() == ["web/c0"])
+        await passes(node, 5)
+        assert node.phase(UID) == "Running"
+        assert {"Failed", "Succeeded"}.isdisjoint(phases)
+
+
 # --- deletion ------------------------------------------------------------------------------------------
 
 
