@@ -2,7 +2,6 @@
 
 from .cluster_objects import ObjectSet
 from .container_mounts import ContainerMounts
-from .empty_dir import Usage, usage
 from .mounting import LinuxMounter, Mounter, ensure_shared
 from .pod_fields import FieldContext
 from .prepared import PreparedVolume, PreparedVolumes, SetUp, SetUpVolume, VolumeError
@@ -20,9 +19,7 @@ __all__ = [
     "PreparedVolumes",
     "SetUp",
     "SetUpVolume",
-    "Usage",
     "VolumeError",
     "VolumePreparer",
     "ensure_shared",
-    "usage",
 ]

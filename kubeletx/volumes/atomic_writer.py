@@ -52,6 +52,7 @@ def write_files(target: Path, files: Mapping[str, FileContent], *, group: int | 
     current = _current(target)
     changed = current is None or _read(target / current) != _expected(files, group)
     if changed:
+        _remove_unused(target, current)
         current = _write_generation(target, files, group)
         _swap(target, current)
     assert current is not None
@@ -104,6 +105,15 @@ def _walk(directory: Path) -> Iterator[Path]:
 def _write_generation(target: Path, files: Mapping[str, FileContent], group: int | None) -> str:
     stamp = time.strftime("..%Y_%m_%d_%H_%M_%S.", time.gmtime())
     directory = Path(tempfile.mkdtemp(prefix=stamp, dir=target))
+    try:
+        _fill(directory, files, group)
+    except BaseException:  # a full disk; the next try needs the space
+        remove_tree(directory)
+        raise
+    return directory.name
+
+
+def _fill(directory: Path, files: Mapping[str, FileContent], group: int | None) -> None:
     for relative, content in files.items():
         path = directory / relative
         for parent in reversed(path.relative_to(directory).parents[:-1]):
@@ -116,7 +126,6 @@ def _write_generation(target: Path, files: Mapping[str, FileContent], group: int
             os.chown(path, content.user, -1)
     directory.chmod(DIRECTORY_MODE)
     set_group(directory, group, read_only=True)
-    return directory.name
 
 
 def _swap(target: Path, generation: str) -> None:
@@ -133,6 +142,13 @@ def _link_names(target: Path, files: Mapping[str, FileContent]) -> None:
             continue
         remove_tree(link)
         link.symlink_to(wanted)
+
+
+def _remove_unused(target: Path, current: str | None) -> None:
+    """Generations that nobody points to, of writers that were interrupted."""
+    for path in list(target.glob("..*")):
+        if path.name not in (DATA, current):
+            remove_tree(path)
 
 
 def _remove_strays(target: Path, files: Mapping[str, FileContent], current: str) -> None:

@@ -1,7 +1,7 @@
 """emptyDir: a directory that lives as long as the pod, on disk, in memory or in huge pages (kubelet V3).
 
 Everyone may write to it (0777). In memory its size is the least of what the node can allocate, the pod's
-memory limit and sizeLimit. On disk sizeLimit is not enforced by the file system; `usage` measures it.
+memory limit and sizeLimit. On disk sizeLimit is not enforced by the file system; `disk_usage` measures it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Final
-
-import msgspec
 
 from kubeletx.kube.core import EmptyDirVolumeSource, Pod
 from kubeletx.kube.quantity import to_bytes
@@ -72,36 +70,6 @@ def make_volume_dir(path: Path, mode: int, group: int | None = None) -> None:
         os.chown(fresh, -1, group)
     fresh.chmod(group_mode(mode, group))
     fresh.rename(path)
-
-
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Space and inodes in use."""
-
-    used_bytes: int
-    inodes: int
-
-
-def usage(path: Path) -> Usage:
-    """What a volume directory uses now: blocks on disk, hard links counted once, other mounts left out.
-
-    Files that vanish meanwhile do not count. Blocking, and slow for many files.
-    """
-    device = os.lstat(path).st_dev
-    used, seen, waiting = 0, set[int](), [str(path)]
-    while waiting:
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    found = entry.stat(follow_symlinks=False)
-                    if found.st_dev != device or found.st_ino in seen:
-                        continue
-                    seen.add(found.st_ino)
-                    used += found.st_blocks * 512
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-        except FileNotFoundError:
-            continue
-    return Usage(used_bytes=used, inodes=len(seen) + 1)
 
 
 def _mount_memory(request: SetUp, path: Path, size: int) -> None:

@@ -23,6 +23,7 @@ PROJECTED: Final = "projected"
 CONFIG_MAP: Final = "configmap"
 SECRET: Final = "secret"
 NFS: Final = "nfs"
+LOCAL: Final = "local-volume"
 
 DIRECTORY_MODE: Final = 0o750
 """Of everything between root_dir and the volumes themselves."""

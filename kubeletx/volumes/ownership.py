@@ -1,11 +1,13 @@
 """fsGroup: the group that may use a pod's volumes (kubelet V8).
 
 Every file gets the group and what the owner may do, the group may do too; directories also hand the group
-on (setgid). Links are never followed. Source: kubelet, pkg/volume/volume_linux.go.
+on (setgid). Links are never followed, even those that come while this goes on; what vanishes meanwhile is left out:
+other pods may be at work in the volume. Source: kubelet, pkg/volume/volume_linux.go.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -40,10 +42,21 @@ def group_mode(mode: int, group: int | None) -> int:
 
 
 def _change(name: str, dir_fd: int | None, group: int, read_only: bool) -> None:
-    found = os.lstat(name, dir_fd=dir_fd)
-    os.chown(name, -1, group, dir_fd=dir_fd, follow_symlinks=False)
-    if not stat.S_ISLNK(found.st_mode):
-        os.chmod(name, stat.S_IMODE(found.st_mode) | _mask(found.st_mode, read_only), dir_fd=dir_fd)
+    try:
+        fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
+    except FileNotFoundError:
+        return
+    try:
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISLNK(mode):
+            with contextlib.suppress(FileNotFoundError):
+                os.chown(name, -1, group, dir_fd=dir_fd, follow_symlinks=False)
+            return
+        held = f"/proc/self/fd/{fd}"  # the name may be a link by now, this is not
+        os.chown(held, -1, group)
+        os.chmod(held, stat.S_IMODE(mode) | _mask(mode, read_only))
+    finally:
+        os.close(fd)
 
 
 def _is_right(found: os.stat_result, group: int, read_only: bool) -> bool:

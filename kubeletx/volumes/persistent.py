@@ -16,8 +16,9 @@ from kubeletx.api import ClusterVolume, SourceKind, Unavailable
 from kubeletx.api.names import Event
 from kubeletx.kube.core import HostPathVolumeSource, NFSVolumeSource, Volume
 
-from . import host_path, nfs
+from . import host_path, layout, nfs
 from .cluster_objects import read
+from .empty_dir import make_volume_dir
 from .ownership import set_group
 from .prepared import PreparedVolume, SetUp, VolumeError
 from .references import claim_of
@@ -96,13 +97,21 @@ def _local(request: SetUp, volume: ClusterVolume, field: str) -> PreparedVolume:
 
 
 def _share(request: SetUp, volume: ClusterVolume) -> None:
-    """Files of a volume that may be written to belong to the pod's group, as far as its policy says."""
+    """Files of a volume that may be written to belong to the pod's group, as far as its policy says.
+
+    Once for each pod, as by a kubelet: what its containers change later is theirs. An empty directory of the pod
+    remembers it.
+    """
     security = request.pod.spec.security_context
     source = request.volume.persistent_volume_claim
     if request.fs_group is None or (source is not None and source.read_only):
         return
+    done = layout.volume_dir(request.root_dir, request.pod.uid, layout.LOCAL, request.volume.name)
+    if done.is_dir():
+        return
     policy = security.fs_group_change_policy if security is not None else None
     set_group(Path(volume.path), request.fs_group, only_on_mismatch=policy == "OnRootMismatch")
+    make_volume_dir(done, layout.DIRECTORY_MODE)
 
 
 def _with(

@@ -177,22 +177,23 @@ class VolumePreparer:
         """
         running: asyncio.Future[T] | None = None
         try:
-            async with asyncio.timeout(deadline_seconds):
+            async with asyncio.timeout(deadline_seconds) as limit:
                 await self._wait_turn(uid)
                 running = self._begin(uid, function, *args)
                 return await asyncio.shield(running)
-        except TimeoutError as err:
+        except OSError as err:
+            if (
+                not limit.expired()
+            ):  # a file server's time-out (ETIMEDOUT) is one of its errors, not of this wait
+                raise mount_error("cannot prepare or release volumes", err) from err
             if running is None:
                 raise _still_busy() from err
-            self._overdue.add(uid)
+            if not running.done():
+                self._overdue.add(uid)
             raise TimedOut(
                 f"the pod's volumes took longer than {deadline_seconds:.0f} s; a file system may hang",
                 reason=Event.FAILED_MOUNT,
             ) from err
-        except KubeletxError:
-            raise
-        except OSError as err:
-            raise mount_error("cannot prepare or release volumes", err) from err
 
     async def _wait_turn(self, uid: PodUid) -> None:
         while (earlier := self._running.get(uid)) is not None and not earlier.done():

@@ -17,7 +17,7 @@ from kubeletx.api import InvalidPod, PermissionDenied
 from . import layout
 from .beneath import make_directories_beneath, make_private, open_beneath, remove_tree
 from .mountinfo import find_mount
-from .mounting import MS_BIND, Mounter
+from .mounting import MS_BIND, Mounter, mount_error
 from .prepared import PreparedVolume
 
 REASON: Final = "CreateContainerConfigError"
@@ -65,7 +65,14 @@ def prepare_sub_path(
             raise PermissionDenied(
                 f"{field}.subPath: {sub_path!r} leads out of volume {volume.name!r}", reason=REASON
             ) from err
-        raise
+        if err.errno in {errno.ENOTDIR, errno.ENAMETOOLONG}:
+            raise InvalidPod(
+                field=f"{field}.subPath",
+                problem=f"{sub_path!r} cannot be in volume {volume.name!r}: {err.strerror}",
+                fix="correct the path",
+                reason=REASON,
+            ) from err
+        raise mount_error(f"{field}.subPath: {sub_path!r} of volume {volume.name!r}", err) from err
 
 
 def _make_missing(base: Path, sub_path: str) -> None:

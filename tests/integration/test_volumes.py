@@ -23,9 +23,9 @@ from kubeletx.volumes import (
     PreparedVolumes,
     VolumePreparer,
     ensure_shared,
-    usage,
 )
 from kubeletx.volumes.beneath import remove_tree
+from kubeletx.volumes.disk_usage import measure
 from kubeletx.volumes.mountinfo import find_mount, mounts_below, read_mountinfo
 from kubeletx.volumes.mounting import MS_BIND, MS_PRIVATE, MS_REC, mount_tmpfs
 
@@ -71,7 +71,7 @@ async def test_memory_is_limited_and_shared_by_all_preparations(preparer):
     assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o3777, 4242)
     with pytest.raises(OSError, match="No space left"):
         (source / "big").write_bytes(b"x" * 2_000_000)
-    assert usage(source).used_bytes <= 1 << 20
+    assert measure(source).bytes <= 1 << 20
     mount = find_mount(read_mountinfo(), source)
     assert mount is not None
     assert mount.fstype == "tmpfs"

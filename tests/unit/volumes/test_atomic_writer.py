@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -119,3 +120,37 @@ def test_a_hidden_file_is_allowed():
 
 def test_content_is_never_printed():
     assert "secret" not in repr(FileContent(data=b"secret"))
+
+
+def test_what_does_not_fit_leaves_nothing_behind_and_the_old_files_as_they_are(tmp_path, monkeypatch):
+    old = {"a": FileContent(data=b"old")}
+    write_files(tmp_path, old)
+    before = os.listdir(tmp_path)
+
+    def write(self: Path, data: bytes) -> int:
+        self.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self))
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_bytes", write)
+        for _ in range(3):
+            with pytest.raises(OSError, match="No space"):
+                write_files(tmp_path, {"a": FileContent(data=b"too much")})
+    assert sorted(os.listdir(tmp_path)) == sorted(before)
+    assert shown(tmp_path) == old
+
+
+def test_space_that_an_interrupted_writer_took_is_free_before_the_next_one_writes(tmp_path, monkeypatch):
+    write_files(tmp_path, {"a": FileContent(data=b"1")})
+    (tmp_path / "..2026_01_01.abandoned").mkdir()
+    seen: list[list[str]] = []
+    write = Path.write_bytes
+
+    def look(self: Path, data: bytes) -> int:
+        seen.append(generations(tmp_path))
+        return write(self, data)
+
+    monkeypatch.setattr(Path, "write_bytes", look)
+    write_files(tmp_path, {"a": FileContent(data=b"2")})
+    assert [len(one) for one in seen] == [2]
+    assert "..2026_01_01.abandoned" not in seen[0]

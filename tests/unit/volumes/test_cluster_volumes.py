@@ -133,6 +133,20 @@ async def test_a_local_volume_is_its_directory_with_the_pods_group(tmp_path: Pat
     assert disk.stat().st_mode & 0o2770 == 0o2770
 
 
+async def test_what_containers_do_to_a_local_volume_stays_when_it_is_prepared_again(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir(mode=0o700)
+    (disk / "key").touch(mode=0o600)
+    security = {"securityContext": {"fsGroup": os.getgid()}}
+    volume = ClusterVolume(name="pv", kind="local", path=str(disk))
+    await prepare_claim(tmp_path, volume, **security)
+    assert mode(disk / "key") == 0o660
+    (disk / "key").chmod(0o600)
+    disk.chmod(0o700)
+    await prepare_claim(tmp_path, volume, **security)  # by an agent that was started anew
+    assert (mode(disk), mode(disk / "key")) == (0o700, 0o600)
+
+
 async def test_a_claim_that_the_pod_takes_read_only_is_left_as_it_is(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir(mode=0o700)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import socket
 
 import pytest
 from hypothesis import given
@@ -76,3 +77,12 @@ def test_only_a_small_regular_text_file_of_the_volume_is_read(tmp_path, volume):
     for name in ("link", "pipe", "big", "bytes"):
         with pytest.raises((ValueError, OSError), match=r"regular|cross-device|more than|UTF-8"):
             read_env_file(tmp_path, UID, "e", name)
+
+
+def test_what_is_no_regular_file_is_not_even_opened(tmp_path, volume, monkeypatch):
+    """A container may have made a device there, and opening one can do harm; a socket stands for it here."""
+    monkeypatch.chdir(volume)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket")
+        with pytest.raises(ValueError, match="is not a regular file"):
+            read_env_file(tmp_path, UID, "e", "socket")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import stat
 import threading
@@ -11,7 +12,6 @@ from volume_doubles import FakeCluster, FakeMounter, inline, make_pod, make_prep
 
 from kubeletx.api import InvalidPod, ObjectData, PodUid, SourceKind, TimedOut, Unavailable
 from kubeletx.volumes import PreparedVolume, SetUp, VolumeError
-from kubeletx.volumes.empty_dir import usage
 
 U1 = PodUid("u1")
 
@@ -414,14 +414,18 @@ async def test_an_error_of_the_file_system_names_the_volume(tmp_path):
     assert caught.value.reason == "FailedMount"
 
 
-def test_usage_counts_blocks_and_inodes_once(tmp_path):
-    (tmp_path / "dir").mkdir()
-    (tmp_path / "file").write_bytes(b"x" * 10_000)
-    os.link(tmp_path / "file", tmp_path / "dir" / "again")
-    (tmp_path / "link").symlink_to("/")
-    found = usage(tmp_path)
-    assert found.inodes == 4
-    assert 10_000 <= found.used_bytes < 100_000
+async def test_a_time_out_of_a_file_server_is_its_error_and_not_the_end_of_our_patience(tmp_path):
+    class SlowServer(FakeMounter):
+        def mount(self, *_: object, **__: object) -> None:
+            raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), "/x")
+
+    preparer = make_preparer(tmp_path, blocking=asyncio.to_thread, mounter=SlowServer())
+    mounts = [{"name": "e", "mountPath": "/e", "mountPropagation": "HostToContainer"}]
+    containers = [{"name": "c", "volumeMounts": mounts}]
+    pod = make_pod({"volumes": [{"name": "e", "emptyDir": {}}], "containers": containers})
+    prepared = await preparer.prepare(pod)
+    with pytest.raises(Unavailable, match="volumes: Connection timed out"):
+        await preparer.mounts_for(pod, pod.spec.containers[0], prepared, attempt=0)
 
 
 async def test_work_on_one_pods_volumes_waits_for_its_turn(tmp_path):

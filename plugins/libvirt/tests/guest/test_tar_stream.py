@@ -86,3 +86,20 @@ def test_contents_that_nobody_reads_are_passed_over() -> None:
 def test_records_without_a_length_are_refused(records: bytes) -> None:
     with pytest.raises(Conflict, match="pax record"):
         pax_records(records)
+
+
+@pytest.mark.parametrize("size", ["-1", "many", "9" * 5000])
+async def test_a_member_of_no_possible_size_is_no_archive(size: str) -> None:
+    info = tarfile.TarInfo("file")
+    info.pax_headers = {"size": size}
+    with pytest.raises(Conflict, match="what came is no tar archive"):
+        await read(header_of(info) + END, [512])
+
+
+async def test_a_header_with_a_negative_size_is_no_archive() -> None:
+    block = bytearray(tarfile.TarInfo("file").tobuf(tarfile.GNU_FORMAT))
+    block[124:136] = b"\xff" * 12  # -1, as GNU writes numbers that do not fit
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block[:512])
+    with pytest.raises(Conflict, match="a member of '-1' bytes"):
+        await read(bytes(block) + END, [512])

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -40,7 +41,7 @@ class TarReader:
                 info = tarfile.TarInfo.frombuf(block, _ENCODING, _ERRORS)
             except tarfile.HeaderError as error:
                 raise Conflict(f"what came is no tar archive: {error}") from error
-            self._left, self._padding = info.size, -info.size % BLOCK
+            self._left, self._padding = _size(info.size), -info.size % BLOCK
             match info.type:
                 case tarfile.XHDTYPE | tarfile.SOLARIS_XHDTYPE:
                     changes |= pax_records(await self._whole())
@@ -53,7 +54,7 @@ class TarReader:
                 case _:
                     info.name = changes.get("path", info.name)
                     info.linkname = changes.get("linkpath", info.linkname)
-                    info.size = int(changes.get("size", info.size))
+                    info.size = _size(changes.get("size", info.size))
                     changes = {}
                     self._left = info.size if info.isreg() else 0  # others have none, whatever they say
                     self._padding = -self._left % BLOCK
@@ -102,6 +103,13 @@ class TarReader:
     async def _fill(self) -> bool:
         self._rest = self._rest or await self._read()
         return bool(self._rest)
+
+
+def _size(said: str | int) -> int:
+    with contextlib.suppress(ValueError):
+        if (size := int(said)) >= 0:
+            return size
+    raise Conflict(f"what came is no tar archive: a member of {str(said)[:20]!r} bytes")
 
 
 def pax_records(data: bytes) -> dict[str, str]:
