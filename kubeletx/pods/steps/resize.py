@@ -6,7 +6,15 @@ from __future__ import annotations
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import Conflict, KubeletxError, SupportsResize, SupportsStats, UnitId, Unsupported
+from kubeletx.api import (
+    Conflict,
+    InvalidPod,
+    KubeletxError,
+    SupportsResize,
+    SupportsStats,
+    UnitId,
+    Unsupported,
+)
 from kubeletx.api.names import POD_UID, Event
 from kubeletx.kube.core import Pod, ResourceRequirements
 from kubeletx.kube.quantity import to_bytes
@@ -63,6 +71,7 @@ async def resize_pod(step: StepContext, action: ResizePod) -> Change:
         await specs.limit_pod(largest_pod(step.pod, replace(step.facts, orders=after)))
         await amend(step.services, step.worker, lambda orders: _given(orders, action))
     except KubeletxError as error:
+        uncount(step, error)
         reason = _tell(step, "the pod", error, step.facts.resize_failure)
         return after_error(error, step.now(), changes.pod_resize_failed(reason, str(error)))
     step.normal(Event.RESIZE_COMPLETED, "Resized the pod in place")
@@ -77,6 +86,12 @@ def count(step: StepContext, pod: Pod) -> None:
     if refusal is not None:
         fits = admission.would_ever_fit(pod, step.handle, source)
         raise Conflict(refusal.message, reason=DEFERRED if fits else INFEASIBLE)
+
+
+def uncount(step: StepContext, error: KubeletxError) -> None:
+    """What its runtime will never give, the pod does not take: it counts with what it has again."""
+    if isinstance(error, Unsupported | InvalidPod):
+        step.services.claimed(step.facts, step.desired)
 
 
 async def _update(step: StepContext, pod: Pod, name: str, unit_id: UnitId) -> None:
@@ -116,6 +131,7 @@ def _with(orders: Orders, action: ResizeContainer) -> Orders:
 
 def failed(step: StepContext, name: str, what: str, error: KubeletxError, otherwise: str) -> Change:
     """`what`: container or machine. `otherwise`: the reason, if the error has none of its own."""
+    uncount(step, error)
     before = step.facts.unit(name).resize_failure
     reason = _tell(step, f"{what} {name}", error, before, container=name, otherwise=otherwise)
     return after_error(error, step.now(), changes.resize_failed(name, reason, str(error)))

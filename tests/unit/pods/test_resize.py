@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from manager_model import Node, a_pod
 from msgspec.structs import replace
 
-from kubeletx.api import PodUid, Unavailable
+from kubeletx.api import PodUid, Unavailable, Unsupported
 from kubeletx.kube.core import (
     Container,
     ContainerResizePolicy,
@@ -175,6 +175,19 @@ async def test_a_runtime_that_refuses_is_asked_again_and_the_pod_says_why(node: 
         await node.until(lambda: condition(node, "PodResizeInProgress") is not None)
         await node.until(lambda: memory_of(node) == [32 << 20])
         await node.until(lambda: condition(node, "PodResizeInProgress") is None)
+
+
+async def test_what_a_runtime_will_never_give_is_not_taken_from_others(node: Node) -> None:
+    async with node.running(allocatable={"cpu": 1000}) as manager:
+        await node.start(sized("100m", "64Mi"), "api")
+        node.runtimes["one"].script("update_resources", error=Unsupported("its cgroup is not ours"))
+        manager.update("api", sized("900m", "64Mi"))
+        await node.until(lambda: condition(node, "PodResizeInProgress") is not None)
+        other = a_pod("other")
+        container = replace(
+            other.spec.containers[0], resources=ResourceRequirements(requests={"cpu": "800m"})
+        )
+        await node.start(replace(other, spec=replace(other.spec, containers=(container,))), "api")
 
 
 async def test_memory_in_use_is_not_asked_about_unless_its_limit_sinks(node: Node) -> None:
