@@ -38,6 +38,7 @@ from kubeletx.pods.sources import API
 
 from .mirror_form import Key, stands_for
 from .pods import ApiPods, is_mirror
+from .status_allowed import allowed
 from .status_haste import is_way_to_start
 from .status_patch import status_patch
 
@@ -226,7 +227,7 @@ class StatusReporter:
             pod = told.answer  # the watch has not caught up with what we wrote
         if told is not None and told.wanted == wanted.status and told.answer.status == pod.status:
             return  # what still differs is what this API server does not keep
-        status = status_patch(pod.status, wanted.status)
+        status = status_patch(pod.status, allowed(pod, wanted.status))
         metadata: dict[str, object] = {"uid": pod.uid}
         if wanted.runtime and pod.metadata.annotations.get(BOUND_RUNTIME) != wanted.runtime:
             metadata["annotations"] = {BOUND_RUNTIME: wanted.runtime}

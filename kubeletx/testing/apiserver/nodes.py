@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from .errors import Json
+from .errors import Json, invalid
+from .resources import resource
+from .status_rules import node_status_causes
 from .typed_fields import node_status
 
 NOT_READY: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
@@ -27,7 +29,10 @@ def change_node(old: Json, new: Json) -> Json:
 
 def change_node_status(old: Json, new: Json) -> Json:
     """A node after a change of its status: its spec stays; labels and annotations change too."""
-    return {**new, "spec": old.get("spec", {}), "status": _defaulted(new.get("status") or {})}
+    status = _defaulted(new.get("status") or {})
+    if causes := node_status_causes(status):
+        raise invalid(resource("nodes"), old["metadata"]["name"], causes)
+    return {**new, "spec": old.get("spec", {}), "status": status}
 
 
 def _defaulted(status: Json) -> Json:

@@ -22,8 +22,44 @@ _RULE: Final = (
     "start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
+_PART: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_MEANS: Final = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
+    "(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+_VALUE: Final = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end "
+    "with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
 _KEPT: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _NEEDS_VERSION: Final = ("leases", "runtimeclasses", "csinodes", "csidrivers", "volumeattachments")
+
+
+def label_key_problem(text: str) -> str:
+    """Why this is no qualified name (of a label, an annotation, a condition); empty: it is one.
+
+    Source: apimachinery, pkg/util/validation IsQualifiedName.
+    """
+    name = text.rpartition("/")[2]
+    return "" if re.fullmatch(_PART, name) else f"name part {_MEANS}"
+
+
+def check_labels(resource: Resource, value: Json) -> None:
+    """Raises StatusError 422 for labels and keys of annotations that are none. Source: ValidateObjectMeta."""
+    metadata, causes = value["metadata"], []
+    for field in ("labels", "annotations"):
+        for key, text in (metadata.get(field) or {}).items():
+            if problem := label_key_problem(key if field == "labels" else key.lower()):
+                causes.append(
+                    (f"metadata.{field}", "FieldValueInvalid", f'Invalid value: "{key}": {problem}')
+                )
+            if field == "labels" and text and not re.fullmatch(_PART, text):
+                causes.append(
+                    (f"metadata.{field}", "FieldValueInvalid", f'Invalid value: "{text}": {_VALUE}')
+                )
+    if causes:
+        raise invalid(resource, metadata["name"], causes)
 
 
 def suffix() -> str:
@@ -47,7 +83,10 @@ def new_object(resource: Resource, value: Json, namespace: str, settings: Settin
         problem = "Required value: name or generateName is required"
         raise invalid(resource, "", [("metadata.name", "FieldValueRequired", problem)])
     name = metadata["name"]
-    if not isinstance(name, str) or not _NAME.match(name) or len(name) > 253:
+    is_plain = resource.plural == "events" or _NAME.match(
+        str(name)
+    )  # those of events are only parts of a path
+    if not isinstance(name, str) or not is_plain or len(name) > 253:
         raise invalid(
             resource, str(name), [("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {_RULE}')]
         )
@@ -57,8 +96,10 @@ def new_object(resource: Resource, value: Json, namespace: str, settings: Settin
     metadata["creationTimestamp"] = timestamp(settings.now())
     if resource.counts_generations:
         metadata["generation"] = 1
-    made = {"kind": resource.kind, "apiVersion": resource.api_version}
-    return {**made, **value, **made, "metadata": metadata}
+    kind = {"kind": resource.kind, "apiVersion": resource.api_version}
+    made = {**kind, **value, **kind, "metadata": metadata}
+    check_labels(resource, made)
+    return made
 
 
 def changed_object(resource: Resource, old: Json, new: Json, is_patch: bool) -> Json:
@@ -93,7 +134,9 @@ def changed_object(resource: Resource, old: Json, new: Json, is_patch: bool) -> 
         if field in before:
             metadata[field] = before[field]
     metadata["resourceVersion"] = before["resourceVersion"]
-    return {**new, "kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
+    changed = {**new, "kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
+    check_labels(resource, changed)
+    return changed
 
 
 def _check_names(resource: Resource, before: Json, metadata: Json) -> None:

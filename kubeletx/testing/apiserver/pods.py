@@ -23,6 +23,7 @@ from .objects import suffix
 from .pod_references import pod_references
 from .resources import resource
 from .settings import Settings, timestamp
+from .status_rules import pod_status_causes
 from .store import Store
 from .typed_fields import pod_status
 
@@ -76,10 +77,13 @@ def change_pod_status(old: Json, new: Json) -> Json:
     """A pod after a change of its status: spec, owners and finalizers stay. Raises StatusError 400 or 422."""
     metadata = dict(new["metadata"])
     _keep(metadata, old["metadata"], "ownerReferences")
-    status = {"qosClass": old.get("status", {}).get("qosClass"), **(new.get("status") or {})}
+    status = dict(new.get("status") or {})
+    status["qosClass"] = status.get("qosClass") or old.get("status", {}).get("qosClass")
     made = {**new, "metadata": metadata, "spec": old["spec"], "status": status}
     _set_primary_ip(status)
     _typed(made)
+    if causes := pod_status_causes(old["spec"], old.get("status", {}), status):
+        raise invalid(PODS, old["metadata"]["name"], causes)
     return {**made, "status": pod_status(status)}
 
 
@@ -205,6 +209,9 @@ def _typed(pod: Json) -> Pod:
 
 
 def _validate(pod: Json) -> None:
+    if pod["spec"].get("ephemeralContainers"):
+        cause = ("spec.ephemeralContainers", "FieldValueForbidden", "Forbidden: cannot be set on create")
+        raise invalid(PODS, pod["metadata"]["name"], [cause])
     plain = {**pod, "metadata": {**pod["metadata"], "annotations": {}}}
     problems = validate_pod(_typed(plain), "")
     if problems:
@@ -310,7 +317,7 @@ def _admit_runtime_class(metadata: Json, spec: Json, store: Store) -> None:
 
 
 def _admit_priority(metadata: Json, spec: Json, store: Store) -> None:
-    name = spec.get("priorityClassName")
+    name, asked = spec.get("priorityClassName"), spec.get("priority")
     found = store.find(resource("priorityclasses"), ("", name)) if name else None
     if name in _SYSTEM_PRIORITIES:
         spec["priority"] = _SYSTEM_PRIORITIES[name]
@@ -322,6 +329,13 @@ def _admit_priority(metadata: Json, spec: Json, store: Store) -> None:
     else:
         spec["priority"] = 0
     spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
+    if asked is not None and asked != spec["priority"]:
+        raise forbidden(
+            PODS,
+            metadata["name"],
+            f"the integer value of priority ({asked}) must not be provided in pod spec; priority admission controller "
+            f"computed {spec['priority']} from the given PriorityClass name",
+        )
 
 
 def _tolerate(spec: Json) -> None:
@@ -355,8 +369,9 @@ def _same_but_for(old: Json, new: Json) -> bool:
 
 
 def _set_primary_ip(status: Json) -> None:
-    """podIP is the first of podIPs. Source: pkg/apis/core/v1/conversion.go Convert_v1_PodStatus."""
-    if status.get("podIPs"):
-        status["podIP"] = status["podIPs"][0].get("ip")
-    elif status.get("podIP"):
+    """podIP is the first of podIPs, and counts where they differ. Source: pkg/apis/core/v1/conversion.go."""
+    first = (status.get("podIPs") or [{}])[0].get("ip")
+    if status.get("podIP") and status["podIP"] != first:
         status["podIPs"] = [{"ip": status["podIP"]}]
+    elif first:
+        status["podIP"] = first

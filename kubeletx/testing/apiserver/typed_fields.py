@@ -40,6 +40,8 @@ def node_status(status: Json) -> Json:
     made = _with_conditions(status, "lastHeartbeatTime")
     made["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 0}, **(made.get("daemonEndpoints") or {})}
     made["nodeInfo"] = {**dict.fromkeys(_NODE_INFO, ""), **(made.get("nodeInfo") or {})}
+    if "images" in made:
+        made["images"] = [{"names": None, **one} for one in made["images"]]
     return made
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from api_connections import connections
+from msgspec.structs import replace
 
 from kubeletx.api import InvalidPod, PodUid, RuntimeName
 from kubeletx.apiserver.pods import ApiPods
@@ -17,6 +18,7 @@ from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
 from kubeletx.kube.client.resources import PODS
 from kubeletx.kube.core import (
     ContainerState,
+    ContainerStateTerminated,
     ContainerStateWaiting,
     ContainerStatus,
     Pod,
@@ -87,11 +89,11 @@ class Node:
             self.client, PODS, Pod, self.pods, clock=clock, field_selector=f"spec.nodeName={NODE}"
         )
 
-    async def bind(self, name: str) -> PodUid:
+    async def bind(self, name: str, **spec: Any) -> PodUid:
         """Make a pod and wait until the manager has it."""
         pod = {
             "metadata": {"name": name},
-            "spec": {"nodeName": NODE, "containers": [{"name": "c", "image": "i"}]},
+            "spec": {"nodeName": NODE, "containers": [{"name": "c", "image": "i"}], **spec},
         }
         uid = PodUid(self.api.admin.create("pods", pod, namespace="default")["metadata"]["uid"])
         await until(lambda: uid in self.manager.pods)
@@ -240,6 +242,20 @@ async def test_trouble_on_the_way_is_made_up_for(node: Node) -> None:
     node.say(uid, PodStatus(phase="Running"))
     while node.status("a").get("phase") != "Running":
         await node.clock.run_for(1.0)
+
+
+async def test_a_container_that_runs_against_its_policy_does_not_hold_up_the_rest(node: Node) -> None:
+    ended = ContainerState(terminated=ContainerStateTerminated(exit_code=0))
+    again = ContainerState(waiting=ContainerStateWaiting(reason="CrashLoopBackOff"))
+    one = ContainerStatus(name="c", image="i", image_id="", ready=False, restart_count=0, state=ended)
+    uid = await node.bind("a", restartPolicy="OnFailure")
+    node.say(uid, PodStatus(phase="Running", container_statuses=(one,)))
+    await until(lambda: node.status("a").get("phase") == "Running")
+    later = replace(one, state=again, restart_count=1)
+    node.say(uid, PodStatus(phase="Running", message="news", container_statuses=(later,)))
+    await until(lambda: node.status("a").get("message") == "news")
+    assert "terminated" in node.status("a")["containerStatuses"][0]["state"]
+    await until(lambda: node.reporter.is_idle)
 
 
 async def test_a_server_that_asks_to_wait_is_left_alone_for_as_long(node: Node) -> None:
