@@ -9,6 +9,7 @@ mounted.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -22,10 +23,12 @@ log = structlog.get_logger(__name__)
 
 SETTLE_SECONDS = 5.0
 """How long after the last source: queued pods have their workers by then."""
+RETRY_SECONDS = 60.0
+"""Between tries of what could not be removed: a mount that is in use, say."""
 
 
 class CleanUp:
-    """Runs once after the start."""
+    """Runs after the start, until everything is removed."""
 
     def __init__(
         self,
@@ -46,6 +49,7 @@ class CleanUp:
         self._blocking = blocking
         self._clock = clock
         self._sources = sources
+        self._problems: dict[PodUid, str] = {}
 
     async def run(self) -> None:
         """Wait for the sources, clean up, end."""
@@ -53,9 +57,13 @@ class CleanUp:
             await self._manager.wait_synced()
         await self._clock.sleep(SETTLE_SECONDS)
         await self._registry_listed()
-        for orphan in await self._volumes.find_orphans(self._known()):
-            if orphan.uid not in self._known():  # static pods have the same UID in their next life
-                await self._remove(orphan.uid)
+        while not await self._clean():
+            await self._clock.sleep(RETRY_SECONDS)
+
+    async def _clean(self) -> bool:
+        """Whether nothing is left."""
+        orphans = await self._volumes.find_orphans(self._known())
+        return all([await self._remove(orphan.uid) for orphan in orphans])
 
     async def _registry_listed(self) -> None:
         await asyncio.gather(*(handle.wait_listed() for handle in self._registry.handles()))
@@ -64,12 +72,26 @@ class CleanUp:
         queued = (desired.uid for desired in self._manager.queued())
         return frozenset((*self._manager.workers, *queued, *self._registry.bindings()))
 
-    async def _remove(self, uid: PodUid) -> None:
+    async def _remove(self, uid: PodUid) -> bool:
+        """Whether nothing is left of it, or it is none of ours to remove."""
+        steps: tuple[Callable[[], Awaitable[object]], ...] = (
+            lambda: self._volumes.release(uid),
+            lambda: self._blocking(self._directories.remove_logs, uid),
+            lambda: self._volumes.remove_directory(uid),
+        )
         try:
-            await self._volumes.release(uid)
-            await self._blocking(self._directories.remove_logs, uid)
-            await self._volumes.remove_directory(uid)
-        except KubeletxError as error:
-            log.warning("Failed to remove a directory of a pod that is gone", pod_uid=uid, err=str(error))
-            return
+            for step in steps:
+                if uid in self._known():  # static pods have the same UID in their next life
+                    return True
+                await step()
+        except (KubeletxError, OSError) as error:
+            if self._problems.get(uid) != str(error):
+                log.warning(
+                    "Failed to remove a directory of a pod that is gone; it is tried again",
+                    pod_uid=uid,
+                    err=str(error),
+                )
+            self._problems[uid] = str(error)
+            return False
         log.info("Removed a directory of a pod that is gone", pod_uid=uid)
+        return True

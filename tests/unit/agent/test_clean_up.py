@@ -8,8 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
-from kubeletx.agent.clean_up import SETTLE_SECONDS, CleanUp
-from kubeletx.api import PodUid
+import pytest
+
+from kubeletx.agent.clean_up import RETRY_SECONDS, SETTLE_SECONDS, CleanUp
+from kubeletx.api import PodUid, Unavailable
 from kubeletx.pods.environment import NodeContext
 from kubeletx.pods.environment.directories import PodDirectories
 from kubeletx.pods.manager import PodManager
@@ -80,3 +82,50 @@ async def test_a_pod_that_comes_while_others_are_removed_keeps_its_directory(tmp
     await task
     assert {one.name for one in (tmp_path / "pods").iterdir()} == {"second"}
     assert {one.name for one in (tmp_path / "logs").iterdir()} == {"default_web_second"}
+
+
+async def test_what_cannot_be_removed_holds_up_nothing_and_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for uid in ("busy", "free"):
+        leave(tmp_path, uid, ours=True)
+    clock = FakeClock()
+    clean_up = make_clean_up(tmp_path, clock, set(), {"file"})
+    release, tries = clean_up._volumes.release, []
+
+    async def busy(uid: PodUid) -> None:
+        if uid == "busy" and len(tries) < 2:
+            tries.append(uid)
+            raise Unavailable("a mount is in use")
+        await release(uid)
+
+    monkeypatch.setattr(clean_up._volumes, "release", busy)
+    task = asyncio.create_task(clean_up.run())
+    await clock.run_for(SETTLE_SECONDS)
+    while {one.name for one in (tmp_path / "pods").iterdir()} != {"busy"}:
+        await asyncio.sleep(0.01)
+    while not task.done():
+        await clock.run_for(RETRY_SECONDS)
+        await asyncio.sleep(0.01)
+    assert list((tmp_path / "pods").iterdir()) == []
+    assert capsys.readouterr().out.count("Failed to remove") == 1
+
+
+async def test_a_pod_that_comes_back_while_it_is_removed_keeps_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(tmp_path, "again", ours=True)
+    clock, known = FakeClock(), set[str]()
+    clean_up = make_clean_up(tmp_path, clock, known, {"file"})
+    release = clean_up._volumes.release
+
+    async def release_and_come(uid: PodUid) -> None:
+        await release(uid)
+        known.add(uid)
+
+    monkeypatch.setattr(clean_up._volumes, "release", release_and_come)
+    task = asyncio.create_task(clean_up.run())
+    await clock.run_for(SETTLE_SECONDS)
+    await task
+    assert {one.name for one in (tmp_path / "pods").iterdir()} == {"again"}
+    assert {one.name for one in (tmp_path / "logs").iterdir()} == {"default_web_again"}
