@@ -25,7 +25,7 @@ from kubeletx.cri.url import LONGEST_SOCKET_PATH
 
 from . import routes_agent, routes_images, routes_machines, routes_pods, routes_runtimes, routes_streams
 from .backend import AdminBackend
-from .http import errors_as_status
+from .http import errors_as_status, note_start
 from .tasks import Tasks
 
 log = structlog.get_logger(__name__)
@@ -36,6 +36,7 @@ _MAX_BODY = 32 * 1024 * 1024
 def make_app(backend: AdminBackend, tasks: Tasks) -> web.Application:
     """The application without its socket."""
     app = web.Application(middlewares=[errors_as_status], client_max_size=_MAX_BODY)
+    app.on_response_prepare.append(note_start)
     app.add_routes(routes_agent.routes(backend))
     app.add_routes(routes_pods.routes(backend, tasks))
     app.add_routes(routes_runtimes.routes(backend, tasks))

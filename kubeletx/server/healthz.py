@@ -15,9 +15,12 @@ from aiohttp import web
 from kubeletx.api import InvalidConfig
 
 from .backend import AdminBackend
-from .http import errors_as_status
+from .http import errors_as_status, note_start
 
 log = structlog.get_logger(__name__)
+
+IDLE_SECONDS = 90.0
+"""Without a request; the kubelet's. Then the connection is closed."""
 
 
 def health_routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
@@ -63,6 +66,7 @@ class HttpServer:
         self._address = address
         self._port = port
         self._app = web.Application(middlewares=[errors_as_status])
+        self._app.on_response_prepare.append(note_start)
         self._app.add_routes(routes)
         self._runner: web.AppRunner | None = None
 
@@ -73,7 +77,13 @@ class HttpServer:
 
     async def start(self) -> None:
         """Listen. Raises InvalidConfig, naming the flag, when the address cannot be had."""
-        runner = web.AppRunner(self._app, handle_signals=False, access_log=None, shutdown_timeout=0.5)
+        runner = web.AppRunner(
+            self._app,
+            handle_signals=False,
+            access_log=None,
+            shutdown_timeout=0.5,
+            keepalive_timeout=IDLE_SECONDS,
+        )
         await runner.setup()
         try:
             await web.TCPSite(runner, self._address, self._port).start()

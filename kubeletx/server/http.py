@@ -15,6 +15,7 @@ import structlog
 from aiohttp import web
 
 from kubeletx.api import Internal, InvalidConfig, KubeletxError
+from kubeletx.streaming.unsent import wait_sent
 
 from .status import Status, to_status
 
@@ -23,6 +24,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 LINES = "application/json;stream=watch"
+_STARTED = web.RequestKey("started", bool)
 
 
 def json_response(value: Any, code: int = 200) -> web.Response:
@@ -44,12 +46,28 @@ def failure_of(error: BaseException) -> Status:
     return to_status(Internal(f"internal error: {type(error).__name__}: {error}"))
 
 
+async def note_start(request: web.Request, response: web.StreamResponse) -> None:
+    """A signal of the application: from here on, no other answer can be given (see `cut_if_started`)."""
+    request[_STARTED] = True
+
+
+def cut_if_started(request: web.Request, error: BaseException) -> None:
+    """A failure in the middle of an answer cuts the connection: another answer would be read as part of this one."""
+    if request.get(_STARTED, False):
+        status = failure_of(error)
+        log.debug("Cut an answer", path=request.path, err=status.message)
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError(status.message) from error
+
+
 @web.middleware
 async def errors_as_status(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Turn errors of handlers into Status objects. Disconnects and aiohttp's own answers pass."""
     try:
         return await handler(request)
     except KubeletxError as error:
+        cut_if_started(request, error)
         return error_response(error)
     except web.HTTPNotFound:
         return json_response(
@@ -60,6 +78,7 @@ async def errors_as_status(request: web.Request, handler: Handler) -> web.Stream
     except ConnectionResetError:
         raise
     except Exception as error:  # noqa: BLE001 - root of a request's task
+        cut_if_started(request, error)
         status = failure_of(error)
         return json_response(status, status.code)
 
@@ -103,6 +122,13 @@ def _line(item: Any, kind: Callable[[Any], str] | str | None) -> Any:
     if kind is None:
         return item
     return {"type": kind if isinstance(kind, str) else kind(item), "object": item}
+
+
+async def finish(request: web.Request, response: web.StreamResponse) -> None:
+    """End a long body. A client may read slowly: its connection only counts as idle once it was sent everything."""
+    await response.write_eof()
+    if request.transport is not None:
+        await wait_sent(request.transport)
 
 
 async def closable(items: AsyncIterator[T]) -> AsyncGenerator[T, None]:

@@ -8,11 +8,11 @@ from contextlib import aclosing
 from aiohttp import web
 from msgspec.structs import replace
 
-from kubeletx.api import InvalidConfig, NotFound
+from kubeletx.api import InvalidConfig, KubeletxError, NotFound
 from kubeletx.kube.core import Pod
 
 from .backend import AdminBackend
-from .http import closable
+from .http import closable, finish
 from .kubelet_route import KubeletRoute, find_pod, plain, target_of
 from .routes_pods import log_options
 from .views import LogOptions
@@ -77,14 +77,18 @@ def _reason(pod: Pod, container: str, error: NotFound) -> str:
 
 
 async def _send(request: web.Request, lines: AsyncIterator[bytes], *, is_endless: bool) -> web.StreamResponse:
-    """A chunked body. What fails before the first piece is still an answer of its own, but for endless ones."""
+    """A chunked body. What fails before the first piece is an answer of its own, but for endless ones; later it is the
+    last line, as with a kubelet."""
     async with aclosing(closable(lines)) as source:
         first = b"" if is_endless else await anext(source, b"")
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
         if first:
             await response.write(first)
-        async for piece in source:
-            await response.write(piece)
-        await response.write_eof()
+        try:
+            async for piece in source:
+                await response.write(piece)
+        except KubeletxError as error:
+            await response.write(f"{error}\n".encode())
+    await finish(request, response)
     return response

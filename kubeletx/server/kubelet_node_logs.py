@@ -22,6 +22,7 @@ from aiohttp import web
 from kubeletx.api import Blocking, NotFound
 from kubeletx.runtimes.programs import ProgramFailed, run_program
 
+from .http import finish
 from .kubelet_route import KubeletRoute, plain
 from .node_log_files import CHUNK_BYTES, LogFile, open_log
 from .node_log_query import (
@@ -103,7 +104,7 @@ async def _services(request: web.Request, query: LogQuery, logs: NodeLogs) -> we
     await response.prepare(request)
     for service in others:
         await _copy(response, service, logs)
-    await response.write_eof()
+    await finish(request, response)
     return response
 
 
@@ -144,7 +145,7 @@ async def _journal(request: web.Request, query: LogQuery) -> web.StreamResponse:
             async with asyncio.timeout(JOURNAL_SECONDS):
                 while piece := await process.stdout.read(CHUNK_BYTES):
                     await response.write(piece)
-        await response.write_eof()
+        await finish(request, response)
         return response
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -165,7 +166,7 @@ async def _send(request: web.Request, file: LogFile, blocking: Blocking) -> web.
         await response.prepare(request)
         await response.write(piece)
         await _write(response, file, blocking)
-        await response.write_eof()
+        await finish(request, response)
         return response
     finally:
         file.close()

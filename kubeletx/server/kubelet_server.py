@@ -19,10 +19,11 @@ import msgspec
 import structlog
 from aiohttp import HttpVersion10, web
 
-from kubeletx.api import InvalidConfig, Unavailable
+from kubeletx.api import InvalidConfig, TimedOut, Unavailable
 
 from .authentication import Authenticator
 from .authorization import PROXY, VERBS, Authorizer, first_allowed
+from .http import cut_if_started, note_start
 from .kubelet_route import Handler, KubeletRoute, failure, plain
 from .tls import ServerTls
 
@@ -133,18 +134,23 @@ def make_app(
         )
         if refusal is not None:
             return refusal
+        is_upgrade = "Upgrade" in request.headers
         try:
             return await handler(request)
         except web.HTTPException as error:
+            cut_if_started(request, error)
             return web.Response(status=error.status, text=error.text, headers=_kept(error))
         except (ConnectionResetError, asyncio.CancelledError):
             raise
-        except TimeoutError:
-            return plain("the runtime did not answer in time", 504)
+        except TimeoutError as error:
+            cut_if_started(request, error)
+            return failure(TimedOut("the runtime did not answer in time"), is_upgrade=is_upgrade)
         except Exception as error:  # noqa: BLE001 - root of a request's task
-            return failure(error, is_upgrade="Upgrade" in request.headers)
+            cut_if_started(request, error)
+            return failure(error, is_upgrade=is_upgrade)
 
     app = web.Application(middlewares=[guard], client_max_size=MAX_BODY_BYTES)
+    app.on_response_prepare.append(note_start)
     for route in routes:
         handler = route.handler if debugging_handlers or not route.is_debugging else _disabled
         resource = app.router.add_resource(route.path)

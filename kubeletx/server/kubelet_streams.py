@@ -11,7 +11,6 @@ backend refuses is the answer to the upgrade: API servers pass its words on. Sou
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -38,9 +37,8 @@ from kubeletx.streaming.upgrade import PROTOCOL_HEADER
 
 from .backend import AdminBackend
 from .kubelet_route import Handler, KubeletRoute, find_pod, target_of
+from .routes_streams import in_time
 
-OPEN_SECONDS = 30.0
-"""For connecting to a runtime's streaming URL and opening its streams."""
 MAX_OUTPUT_BYTES = 16 << 20
 """Of ``/run``, whose answer is sent when the command has ended."""
 
@@ -107,8 +105,7 @@ def routes(
             idle.touch()
             found = await backend.port_forward(target, port)
             if isinstance(found, StreamUrl):
-                async with asyncio.timeout(OPEN_SECONDS):
-                    found = await open_port_forward(found.url, port)
+                found = await in_time(open_port_forward(found.url, port))
             return idle.watch(found)
 
         if offer.is_spdy:
@@ -119,7 +116,7 @@ def routes(
         if offer.is_tunnel:
             ws = tunnel_response()
             await ws.prepare(request)
-            async with Tunnel(ws) as tunnel:
+            async with Tunnel(ws) as tunnel, websocket.kept_awake(ws):
                 await idle.guard(serve_port_forward(tunnel, tunnel, connect))
             return ws
         ws = websocket.websocket_response()
@@ -227,8 +224,7 @@ async def serve_command(
         if offer.can_pass:
             await pass_through(request, found.url, idle_seconds=idle_seconds)
             return TakenOver()
-        async with asyncio.timeout(OPEN_SECONDS):
-            found = await open_session(found.url, wanted)
+        found = await in_time(open_session(found.url, wanted))
     idle = Idle(idle_seconds)
     session = idle.watch(found)
     try:
@@ -252,8 +248,7 @@ async def serve_command(
 async def _output(found: Session | StreamUrl, wanted: StreamRequest) -> bytes:
     """Both streams of a command that ended, as far as they are kept; a failure's words stand at the end."""
     if isinstance(found, StreamUrl):
-        async with asyncio.timeout(OPEN_SECONDS):
-            found = await open_session(found.url, wanted)
+        found = await in_time(open_session(found.url, wanted))
     kept = bytearray()
     try:
         async for channel, data in found.output():

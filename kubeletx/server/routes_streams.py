@@ -49,7 +49,7 @@ def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
             port = _port(request)
             found = await backend.port_forward(target_of(request), port)
             if isinstance(found, StreamUrl):
-                return await _in_time(open_port_forward(found.url, port))
+                return await in_time(open_port_forward(found.url, port))
             return found
 
         return await _serve(request, connect)
@@ -86,10 +86,11 @@ async def _serve(request: web.Request, connect: Callable[[], Awaitable[Session]]
 
 
 async def _session(found: Session | StreamUrl, wanted: StreamRequest) -> Session:
-    return await _in_time(open_session(found.url, wanted)) if isinstance(found, StreamUrl) else found
+    return await in_time(open_session(found.url, wanted)) if isinstance(found, StreamUrl) else found
 
 
-async def _in_time(opening: Awaitable[Session]) -> Session:
+async def in_time(opening: Awaitable[Session]) -> Session:
+    """Raises TimedOut when the runtime's server takes too long."""
     try:
         async with asyncio.timeout(OPEN_TIMEOUT_SECONDS):
             return await opening

@@ -2,16 +2,21 @@
 
 What one end receives is written to the other at once, without a task or a buffer between them: an end whose own
 connection takes no more stops the other from reading. An end of file is passed on as a half-close, or as the end of the
-connection where TLS knows no half-close, and the other direction goes on. A connection that breaks ends both.
+connection where TLS knows no half-close, and the other direction goes on. A connection that breaks ends both, the other one
+once it was sent all that came: its reader may be slow.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from .idle import Idle
+from .unsent import wait_sent
+
+LEAVE_SECONDS: Final = 10.0
+"""For an end to take what it was sent when nobody waits for it any more; then its connection is cut."""
 
 
 class Copied(NamedTuple):
@@ -33,45 +38,50 @@ class Relay:
         """`idle_seconds`: both are closed when nothing came from either for so long; None: never.
         `on_left_lost`: told as a protocol's `connection_lost` is."""
         self._idle = Idle(idle_seconds)
-        self._lost = asyncio.Event()
-        self.left = End(self._idle, self._lost, on_left_lost)
-        self.right = End(self._idle, self._lost)
+        self._changed = asyncio.Event()
+        self.left = End(self._idle, self._changed, on_left_lost)
+        self.right = End(self._idle, self._changed)
         self.left.peer, self.right.peer = self.right, self.left
 
     async def run(self) -> Copied:
         """Until both connections have ended; closes them."""
         try:
-            await self._idle.guard(self._both_lost())
+            await self._idle.guard(self._serve())
         finally:
             self.close()
         return Copied(self.left.count, self.right.count)
 
     def close(self) -> None:
-        """Close both; what was received is still sent."""
+        """Close both; what was received is still sent, to ends that take it soon."""
         for end in (self.left, self.right):
-            if end.transport is not None:
+            if end.transport is not None and not end.is_lost:
                 end.transport.close()
+                asyncio.get_running_loop().call_later(LEAVE_SECONDS, end.transport.abort)
 
-    async def _both_lost(self) -> None:
+    async def _serve(self) -> None:
         while not (self.left.is_lost and self.right.is_lost):
-            self._lost.clear()
-            await self._lost.wait()
+            self._changed.clear()
+            for end in (self.left, self.right):
+                if end.is_finished and end.transport is not None:
+                    await wait_sent(end.transport)
+                    end.transport.close()
+            await self._changed.wait()
 
 
 class End(asyncio.Protocol):
-    """One of the two. Made by `Relay`. `count`: bytes that came from here."""
+    """One of the two. Made by `Relay`. `count`: bytes that came from here. `is_finished`: no more come for it."""
 
     peer: End
 
     def __init__(
-        self, idle: Idle, lost: asyncio.Event, on_lost: Callable[[Exception | None], None] | None = None
+        self, idle: Idle, changed: asyncio.Event, on_lost: Callable[[Exception | None], None] | None = None
     ) -> None:
         self._idle = idle
-        self._lost = lost
+        self._changed = changed
         self._on_lost = on_lost
         self.transport: asyncio.Transport | None = None
         self.count = 0
-        self.is_lost = False
+        self.is_lost = self.is_finished = False
         self._has_ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -93,7 +103,7 @@ class End(asyncio.Protocol):
         there = self.peer.transport
         if there is not None and not there.is_closing():
             if self.peer._has_ended or not there.can_write_eof():
-                there.close()
+                self._finish_peer()
             else:
                 there.write_eof()
         is_tls = self.transport.get_extra_info("sslcontext") is not None
@@ -112,8 +122,10 @@ class End(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended; the other one follows when it has sent what it got."""
         self.is_lost = True
-        self._lost.set()
-        if self.peer.transport is not None:
-            self.peer.transport.close()
+        self._finish_peer()
         if self._on_lost is not None:
             self._on_lost(exc)
+
+    def _finish_peer(self) -> None:
+        self.peer.is_finished = True
+        self._changed.set()

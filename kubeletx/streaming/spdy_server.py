@@ -66,6 +66,7 @@ async def serve_remote_command(
         streams = await _streams_of(connection, arrived, request, protocol, running)
         if streams is not None:
             await _serve(connection, streams, protocol, connect, running)
+            await connection.flush()
     finally:
         await connection.close()
         running.cancel()
@@ -203,10 +204,13 @@ async def _input(session: Session, streams: dict[str, SpdyStream]) -> None:
     stream = streams.get("stdin")
     if stream is None:
         return
-    with contextlib.suppress(KubeletxError):
-        while data := await stream.read():
-            await session.write(data)
-        await session.close_stdin()
+    try:
+        with contextlib.suppress(KubeletxError):
+            while data := await stream.read():
+                await session.write(data)
+            await session.close_stdin()
+    finally:
+        stream.discard()
 
 
 async def _resize(session: Session, stream: SpdyStream) -> None:
@@ -217,9 +221,10 @@ async def _resize(session: Session, stream: SpdyStream) -> None:
 
 
 async def _forward(error: SpdyStream, data: SpdyStream, connect: ConnectPort) -> None:
+    error.discard()  # it goes the other way
     try:
-        session = await connect(int(data.header("port")))
-    except (KubeletxError, ValueError) as failure:
+        session = await connect(_port(data.header("port")))
+    except KubeletxError as failure:
         with contextlib.suppress(Unavailable):
             await error.write(str(failure).encode())
             await error.close_write()
@@ -238,11 +243,18 @@ async def _forward(error: SpdyStream, data: SpdyStream, connect: ConnectPort) ->
         sending.cancel()
         try:
             await asyncio.gather(sending, return_exceptions=True)
+            data.discard()  # the task may not even have begun
             with contextlib.suppress(Unavailable):
                 await error.close_write()
                 await data.close_write()
         finally:  # a server that stops cancels a second time
             await session.close()
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 6 and 0 < int(text) < 65536):
+        raise KubeletxError(f"header port: {text[:20]!r} is not a port: 1 to 65535")
+    return int(text)
 
 
 async def _run(connection: SpdyConnection) -> None:

@@ -94,6 +94,7 @@ async def pass_through(
     secure = parts.scheme == "https"
     context = (tls or ssl.create_default_context()) if secure else None
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    head = _head(request.method, target, request.headers, default_host=parts.netloc)
     relay = Relay(idle_seconds=idle_seconds, on_left_lost=request.protocol.connection_lost)
     try:
         async with asyncio.timeout(seconds):
@@ -107,7 +108,7 @@ async def pass_through(
     except Unavailable:
         transport.close()
         raise
-    transport.write(_head(request.method, target, request.headers, default_host=parts.netloc))
+    transport.write(head)
     return await relay.run()
 
 
@@ -132,4 +133,4 @@ def _head(method: str, target: str, headers: Mapping[str, Any], *, default_host:
     lines += [f"{name}: {value}" for name, value in headers.items() if name.lower() not in HOP_HEADERS]
     if method == "POST":
         lines.append("Content-Length: 0")
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode(errors="surrogateescape")  # as aiohttp decoded it

@@ -16,7 +16,7 @@ import aiohttp
 from aiohttp import web
 
 from .spdy_server import PORT_FORWARD_PROTOCOLS
-from .websocket import HEARTBEAT_SECONDS, MAX_MESSAGE_BYTES, AnyWebSocket
+from .websocket import AnyWebSocket, make_response
 
 TUNNEL_PREFIX: Final = "SPDY/3.1+"
 TUNNEL_PROTOCOLS: Final = tuple(TUNNEL_PREFIX + protocol for protocol in PORT_FORWARD_PROTOCOLS)
@@ -27,12 +27,7 @@ MAX_WAITING_BYTES: Final = 1 << 17
 
 def tunnel_response() -> web.WebSocketResponse:
     """A response to `prepare`; it offers the tunnel alone."""
-    return web.WebSocketResponse(
-        protocols=TUNNEL_PROTOCOLS,
-        max_msg_size=MAX_MESSAGE_BYTES,
-        heartbeat=HEARTBEAT_SECONDS,
-        compress=False,
-    )
+    return make_response(TUNNEL_PROTOCOLS)
 
 
 class Tunnel:

@@ -32,16 +32,37 @@ log = structlog.get_logger(__name__)
 
 CHUNK_BYTES = 1 << 15
 MAX_MESSAGE_BYTES = 4 << 20
-HEARTBEAT_SECONDS = 30.0
+PING_SECONDS = 30.0
+CLOSE_SECONDS = 60.0
+"""For a client to read what was sent before the good-bye, and to answer that."""
 
 AnyWebSocket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
 
 
 def websocket_response() -> web.WebSocketResponse:
     """A response to `prepare` and hand to `serve_remote_command`; it offers every subprotocol."""
+    return make_response(PROTOCOLS)
+
+
+def make_response(protocols: Sequence[str]) -> web.WebSocketResponse:
+    """A response that offers these subprotocols, in this room's limits."""
     return web.WebSocketResponse(
-        protocols=PROTOCOLS, max_msg_size=MAX_MESSAGE_BYTES, heartbeat=HEARTBEAT_SECONDS, compress=False
+        protocols=protocols, max_msg_size=MAX_MESSAGE_BYTES, timeout=CLOSE_SECONDS, compress=False
     )
+
+
+@contextlib.asynccontextmanager
+async def kept_awake(ws: AnyWebSocket) -> AsyncIterator[None]:
+    """Pings now and then, for proxies that cut what is silent.
+
+    No answer is demanded: it can only be read after what came before it, and a command may take its time with that.
+    """
+    pinging = asyncio.create_task(_ping(ws), name="websocket-ping")
+    try:
+        yield
+    finally:
+        pinging.cancel()
+        await asyncio.gather(pinging, return_exceptions=True)
 
 
 async def serve_remote_command(
@@ -62,7 +83,8 @@ async def serve_remote_command(
     receiving = asyncio.create_task(_receive(ws, session, picked), name="websocket-receive")
     sending = asyncio.create_task(_send(ws, session, picked), name="websocket-send")
     try:
-        await asyncio.wait([receiving, sending], return_when=asyncio.FIRST_COMPLETED)
+        async with kept_awake(ws):
+            await asyncio.wait([receiving, sending], return_when=asyncio.FIRST_COMPLETED)
         if not sending.done():
             await session.close()
             with contextlib.suppress(TimeoutError):
@@ -105,11 +127,13 @@ async def serve_port_forward(
             pumps.append(
                 asyncio.create_task(_pump(ws, picked, session, 2 * index), name=f"port-forward-{port}")
             )
-        async for channel, data in _messages(ws, picked):
-            if channel % 2 == 0 and channel // 2 < len(sessions):
-                await sessions[channel // 2].write(data)
+        async with kept_awake(ws):
+            async for channel, data in _messages(ws, picked):
+                if channel % 2 == 0 and channel // 2 < len(sessions):
+                    await sessions[channel // 2].write(data)
     except KubeletxError as error:
-        await _send_message(ws, picked, 2 * len(sessions) + 1, str(error).encode())
+        with contextlib.suppress(Unavailable):  # the client has left
+            await _send_message(ws, picked, 2 * len(sessions) + 1, str(error).encode())
     finally:
         for pump in pumps:
             pump.cancel()
@@ -137,7 +161,6 @@ async def connect_session(
             headers=headers,
             protocols=(WsProtocol.V5.value,),
             max_msg_size=MAX_MESSAGE_BYTES,
-            heartbeat=HEARTBEAT_SECONDS,
         )
     except aiohttp.WSServerHandshakeError as error:
         raise _refusal(error) from error
@@ -191,6 +214,13 @@ class WebSocketSession:
         """Close the connection."""
         await self._ws.close()
         self._ended.set()
+
+
+async def _ping(ws: AnyWebSocket) -> None:
+    with contextlib.suppress(ConnectionError, RuntimeError, aiohttp.ClientError):  # the client has left
+        while True:
+            await asyncio.sleep(PING_SECONDS)
+            await ws.ping()
 
 
 async def _receive(ws: web.WebSocketResponse, session: Session, protocol: WsProtocol) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ...api import Unavailable
+from ..unsent import wait_sent
 from .codec import Decoder, Encoder, SpdyError
 from .frames import (
     Data,
@@ -119,14 +120,18 @@ class SpdyStream:
             await self._connection.send(Data(stream_id=self.id, fin=True))
             self._connection._forget_if_done(self)
 
-    async def reset(self, status: ResetStatus = ResetStatus.CANCEL) -> None:
-        """End both directions at once."""
-        self._write_closed = True
+    def discard(self) -> None:
+        """Whoever read has stopped: what came, and what still comes, is dropped and holds up no other stream."""
         self._end()
         while self._chunks:
             self._connection._consumed(len(self._chunks.popleft()))
-        await self._connection.send(RstStream(stream_id=self.id, status=status))
         self._connection._forget_if_done(self)
+
+    async def reset(self, status: ResetStatus = ResetStatus.CANCEL) -> None:
+        """End both directions at once."""
+        self._write_closed = True
+        self.discard()
+        await self._connection.send(RstStream(stream_id=self.id, status=status))
 
     def _feed(self, data: bytes) -> bool:
         if self._ended:
@@ -213,6 +218,11 @@ class SpdyConnection:
             await self._writer.drain()
         except OSError as error:
             raise Unavailable(f"the connection was lost: {error}") from error
+
+    async def flush(self) -> None:
+        """Until everything is on its way, however slowly it is read. A tunnel does that in its own `close`."""
+        if isinstance(self._writer, asyncio.StreamWriter):
+            await wait_sent(self._writer.transport)
 
     async def close(self) -> None:
         """Say good-bye and close; what was sent before still arrives."""

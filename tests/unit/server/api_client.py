@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -95,6 +96,30 @@ class Api:
     async def get(self, path: str, **more: Any) -> tuple[int, str]:
         """As the admin."""
         return await self.ask("GET", path, certificate=self.admin, **more)
+
+
+async def read_slowly(api: Api, head: bytes, pause_seconds: float, upgraded: bytes = b"") -> bytes:
+    """The whole answer, of which nothing is read for a while. Kernel buffers are small on both sides.
+
+    `upgraded`: to be sent once the head of the answer was read."""
+    assert api.server._server is not None
+    for listener in api.server._server.sockets:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 15)
+    connection.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", api.server.port))
+    reader, writer = await asyncio.open_connection(
+        sock=connection, ssl=api.tls(api.admin), server_hostname="node-1", limit=1 << 12
+    )
+    writer.write(head)
+    answer = await reader.readuntil(b"\r\n\r\n")
+    writer.write(upgraded)
+    await asyncio.sleep(pause_seconds)
+    try:
+        return answer + await reader.read()
+    finally:
+        writer.close()
 
 
 def pod(name: str = "web", *containers: str) -> Pod:

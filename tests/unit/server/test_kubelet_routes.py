@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import re
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from api_client import pod, serving
+from api_client import pod, read_slowly, serving
 from msgspec.structs import replace
 from yarl import URL
 
+from kubeletx.api import Unavailable
 from kubeletx.kube.status import (
     ContainerState,
     ContainerStateRunning,
@@ -17,6 +22,7 @@ from kubeletx.kube.status import (
     ContainerStatus,
     PodStatus,
 )
+from kubeletx.server import kubelet_server
 from kubeletx.server.views import ConfigValue, LogOptions, PodTarget
 
 
@@ -78,6 +84,61 @@ async def test_logs_come_with_their_options(tmp_path: Path) -> None:
         )
         assert options.previous
         assert options.since_at is not None
+
+
+LOG_HEAD = b"GET /containerLogs/default/web/main HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n"
+
+
+async def test_a_log_reaches_a_client_that_reads_slowly_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubelet_server, "IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(kubelet_server, "HANDSHAKE_SECONDS", 0.2)
+    async with serving(tmp_path) as api, asyncio.timeout(60):
+        api.backend.logs["main"] = [bytes([65 + number % 26]) * 999 + b"\n" for number in range(700)]
+        answer = await read_slowly(api, LOG_HEAD.replace(b"close", b"keep-alive"), 1.5)
+        assert len(re.findall(rb"[A-Z]{999}\n", answer)) == 700
+        assert answer.endswith(b"\r\n0\r\n\r\n")
+
+
+@pytest.mark.parametrize("query", ["", "?follow=true"])
+async def test_a_log_that_fails_in_the_middle_says_so_in_its_last_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    async def open_logs(*_: object) -> AsyncIterator[bytes]:
+        async def lines() -> AsyncIterator[bytes]:
+            yield b"one\n"
+            raise Unavailable("cannot read log: Input/output error")
+
+        return lines()
+
+    async with serving(tmp_path) as api:
+        monkeypatch.setattr(api.backend, "open_logs", open_logs)
+        code, text = await api.get("/containerLogs/default/web/main" + query)
+        assert (code, text) == (200, "one\ncannot read log: Input/output error\n")
+
+
+async def test_a_bug_in_the_middle_of_an_answer_cuts_it_and_gives_no_second_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def open_logs(*_: object) -> AsyncIterator[bytes]:
+        async def lines() -> AsyncIterator[bytes]:
+            yield b"one\n"
+            raise ZeroDivisionError
+
+        return lines()
+
+    async with serving(tmp_path) as api, asyncio.timeout(60):
+        monkeypatch.setattr(api.backend, "open_logs", open_logs)
+        reader, writer = await asyncio.open_connection("127.0.0.1", api.server.port, ssl=api.tls(api.admin))
+        writer.write(LOG_HEAD)
+        answer = b""
+        with contextlib.suppress(ConnectionError):
+            while piece := await reader.read(1 << 16):
+                answer += piece
+        writer.close()
+        assert answer.count(b"HTTP/1.1") <= 1
+        assert not answer.endswith(b"0\r\n\r\n")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
-from api_client import Api, serving
+from api_client import Api, read_slowly, serving
 
 from kubeletx.api import (
     Channel,
@@ -25,12 +26,14 @@ from kubeletx.api import (
     Unavailable,
     Unsupported,
 )
-from kubeletx.streaming import encode_exit, open_port_forward, open_session
+from kubeletx.server import kubelet_server, routes_streams
+from kubeletx.streaming import encode_exit, open_port_forward, open_session, websocket
 from kubeletx.streaming.remote_client import forward_over
-from kubeletx.streaming.spdy import SpdyConnection
+from kubeletx.streaming.spdy import Data, Decoder, Encoder, SpdyConnection, SynStream
 from kubeletx.streaming.spdy_server import accept_upgrade, serve_port_forward, serve_remote_command
 from kubeletx.streaming.takeover import TakenOver, take_over
 from kubeletx.streaming.tunnel import Tunnel
+from kubeletx.streaming.upgrade import connect_spdy
 from kubeletx.testing import FakeSession
 from kubeletx.testing.fake_admin import FakeAdminBackend
 
@@ -135,6 +138,70 @@ async def test_a_url_is_handed_through_without_the_clients_credentials(tmp_path:
         await writer.wait_closed()
         assert "s3cret" not in repr(dict(asked[-1].headers))
         assert "Upgrade" in asked[-1].headers
+
+
+SPDY_HEAD = (
+    f"GET {CAT_PATH} HTTP/1.1\r\nHost: node\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n"
+    + "".join(f"{name}: {value}\r\n" for name, value in SPDY.items())
+)
+
+
+@asynccontextmanager
+async def plain_runtime(answer: bytes) -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A runtime's server that answers with these bytes and ends; and the heads that it got."""
+    heads: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/exec/t0ken", heads
+
+
+async def test_what_is_handed_through_reaches_a_client_that_reads_slowly_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubelet_server, "HANDSHAKE_SECONDS", 0.2)
+    output = b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + bytes(700_000)
+    async with serving(tmp_path) as api, plain_runtime(output) as (url, _), asyncio.timeout(60):
+        api.backend.sessions = [StreamUrl(url)]
+        assert await read_slowly(api, SPDY_HEAD.encode() + b"\r\n", 1.5) == output
+
+
+async def test_output_of_a_session_reaches_a_client_that_reads_slowly_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubelet_server, "HANDSHAKE_SECONDS", 0.2)
+    async with serving(tmp_path) as api, asyncio.timeout(60):
+        session = FakeSession()
+        session.send(Channel.STDOUT, bytes(600_000))
+        session.finish(0)
+        api.backend.sessions = [session]
+        encoder, decoder = Encoder(), Decoder()
+        opened = [
+            encoder.encode(SynStream(stream_id=number, headers=(("streamtype", kind),)))
+            for number, kind in ((1, "error"), (3, "stdout"))
+        ]
+        head = SPDY_HEAD.replace("&input=1", "") + "\r\n"
+        answer = await read_slowly(api, head.encode(), 1.5, b"".join(opened))
+        frames = decoder.feed(answer.partition(b"\r\n\r\n")[2])
+        assert sum(len(one.data) for one in frames if isinstance(one, Data) and one.stream_id == 3) == 600_000
+        assert any(isinstance(one, Data) and b"Success" in one.data for one in frames)
+
+
+async def test_headers_in_any_letters_are_handed_through_as_they_came(tmp_path: Path) -> None:
+    refused = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+    async with serving(tmp_path) as api, plain_runtime(refused) as (url, heads), asyncio.timeout(60):
+        api.backend.sessions = [StreamUrl(url)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", api.server.port, ssl=api.tls(api.admin))
+        agent = "User-Agent: ключ ".encode() + b"\xff"
+        writer.write(SPDY_HEAD.encode() + agent + b"\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 404")
+        assert agent in heads[0]
+        writer.close()
 
 
 async def test_a_refusal_of_the_runtime_reaches_the_client(tmp_path: Path) -> None:
@@ -324,6 +391,92 @@ async def test_a_tunnel_is_for_ports_alone_and_for_pods_that_are_there(tmp_path:
                 await client.ws_connect(path, protocols=(TUNNEL,))
             assert caught.value.status == code
         assert api.backend.calls == []
+
+
+async def test_a_forwarded_connection_that_ended_holds_up_no_other(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, asyncio.timeout(60):
+        api.backend.sessions = [ended := FakeSession(), FakeSession(echo=True)]
+        ended.finish(0)
+        reader, writer, _ = await connect_spdy(
+            api.url + FORWARD_PATH, ["portforward.k8s.io"], tls=api.tls(api.admin)
+        )
+        connection = SpdyConnection(reader, writer)
+        running = asyncio.create_task(connection.run())
+        for number in range(2):
+            headers = (("port", "80"), ("requestid", str(number)))
+            await connection.open_stream((("streamtype", "error"), *headers), fin=True)
+            data = await connection.open_stream((("streamtype", "data"), *headers))
+            if number == 0:
+                assert await data.read() == b""
+                for _ in range(64):  # twice what may wait to be read on a connection
+                    await data.write(bytes(1 << 15))
+                await data.reset()
+            else:
+                await data.write(b"hello")
+                assert await data.read() == b"hello"
+        await connection.close()
+        await running
+
+
+async def test_a_port_that_is_none_is_refused_in_words(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, asyncio.timeout(60):
+        reader, writer, _ = await connect_spdy(
+            api.url + FORWARD_PATH, ["portforward.k8s.io"], tls=api.tls(api.admin)
+        )
+        connection = SpdyConnection(reader, writer)
+        running = asyncio.create_task(connection.run())
+        headers = (("port", "99999"), ("requestid", "0"))
+        error = await connection.open_stream((("streamtype", "error"), *headers), fin=True)
+        await connection.open_stream((("streamtype", "data"), *headers))
+        assert await error.read_all() == b"header port: '99999' is not a port: 1 to 65535"
+        assert not [call for call in api.backend.calls if call[0] == "port_forward"]
+        await connection.close()
+        await running
+
+
+async def test_a_runtime_that_opens_no_connection_in_time_is_told_to_the_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes_streams, "OPEN_TIMEOUT_SECONDS", 0.05)
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}/forward"
+    async with silent, serving(tmp_path) as api, asyncio.timeout(60):
+        api.backend.sessions = [StreamUrl(url), StreamUrl(url)]
+        session = await open_port_forward(api.url + FORWARD_PATH, 8080, tls=api.tls(api.admin))
+        with pytest.raises(Internal, match=r"opened no streams within 0\.05s"):
+            await session.wait()
+        await session.close()
+        async with api.client(api.admin) as client:
+            with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+                await client.ws_connect(CAT_PATH, protocols=("v5.channel.k8s.io",))
+        assert caught.value.status == 504
+
+
+async def test_a_command_that_takes_its_time_with_its_input_is_not_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(websocket, "PING_SECONDS", 0.05)
+
+    class Slow(FakeSession):
+        async def write(self, data: bytes) -> None:
+            await asyncio.sleep(0.02)
+            await super().write(data[:1])
+
+    async with serving(tmp_path) as api, asyncio.timeout(60), api.client(api.admin) as client:
+        api.backend.sessions = [Slow(echo=True)]
+        async with client.ws_connect(CAT_PATH, protocols=("v5.channel.k8s.io",)) as ws:
+            for _ in range(40):
+                await ws.send_bytes(b"\0" + bytes(50_000))
+            await ws.send_bytes(b"\xff\0")
+            output = [message.data async for message in ws]
+        assert b"".join(one[1:] for one in output if one[0] == 1) == bytes(40)
+        assert b"Success" in output[-1]
 
 
 async def test_streams_of_ours_that_carry_nothing_are_closed(tmp_path: Path) -> None:
