@@ -26,6 +26,8 @@ HOSTS_TARGET: Final = "/etc/hosts"
 HOSTS_MODE: Final = 0o644
 MESSAGE_MODE: Final = 0o666
 DEFAULT_MESSAGE_TARGET: Final = "/dev/termination-log"
+_USE_DEVICE: Final = "rwm"
+_READ_DEVICE: Final = "r"
 
 _PROPAGATION: Final = {
     None: MountPropagation.PRIVATE,
@@ -185,10 +187,19 @@ def _block_volumes(request: MountRequest) -> tuple[tuple[Device, ...], list[Moun
             )
         if isinstance(request.container, VirtualMachine):
             disks.append(
-                Mount(source=volume.source, target=wanted.device_path, kind=volume.kind, name=volume.name)
+                Mount(
+                    source=volume.source,
+                    target=wanted.device_path,
+                    kind=volume.kind,
+                    name=volume.name,
+                    read_only=volume.read_only,
+                )
             )
         else:
-            devices.append(Device(container_path=wanted.device_path, host_path=volume.source))
+            allowed = _READ_DEVICE if volume.read_only else _USE_DEVICE
+            devices.append(
+                Device(container_path=wanted.device_path, host_path=volume.source, permissions=allowed)
+            )
     return tuple(devices), disks
 
 

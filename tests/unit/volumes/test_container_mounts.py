@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from volume_doubles import FakeMounter, make_pod, make_preparer
 
-from kubeletx.api import Device, InvalidPod, Mount, MountPropagation, PermissionDenied
-from kubeletx.volumes import ContainerMounts
+from kubeletx.api import Device, InvalidPod, Mount, MountPropagation, PermissionDenied, SourceKind
+from kubeletx.volumes import ContainerMounts, PreparedVolume, PreparedVolumes
 
 VOLUMES = [
     {"name": "e", "emptyDir": {}},
@@ -199,3 +199,17 @@ async def test_a_block_volume_becomes_a_device(tmp_path, monkeypatch):
         volumes=[{"name": "b", "hostPath": {"path": "/dev/null", "type": "BlockDevice"}}],
     )
     assert found.devices == (Device(container_path="/dev/xvda", host_path="/dev/null"),)
+
+
+@pytest.mark.parametrize("is_machine", [False, True])
+async def test_a_block_volume_that_is_read_only_cannot_be_written_to(tmp_path, is_machine):
+    spec = {"name": "c", "volumeDevices": [{"name": "b", "devicePath": "/dev/xvda"}]}
+    pod = make_pod({"virtualMachine": spec} if is_machine else {"containers": [spec]})
+    volume = PreparedVolume(name="b", kind=SourceKind.BLOCK_DEVICE, source="/dev/sdz", read_only=True)
+    unit = pod.spec.virtual_machine or pod.spec.containers[0]
+    prepared = PreparedVolumes(uid=pod.uid, volumes={"b": volume})
+    found = await make_preparer(tmp_path).mounts_for(pod, unit, prepared, attempt=0)
+    if is_machine:
+        assert [(one.source, one.read_only) for one in found.mounts] == [("/dev/sdz", True)]
+    else:
+        assert [(one.host_path, one.permissions) for one in found.devices] == [("/dev/sdz", "r")]
