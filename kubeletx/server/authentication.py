@@ -26,6 +26,7 @@ from .remembered import Remembered
 log = structlog.get_logger(__name__)
 
 REVIEW_SECONDS = 10.0
+"""With the wait for a free slot, so that nobody waits behind many strangers."""
 PARALLEL_REVIEWS = 16
 """However many strangers knock, the API server gets no more questions at once."""
 _AUTHENTICATED = "system:authenticated"
@@ -84,7 +85,7 @@ class TokenReviews:
             "spec": {"token": token},
         }
         try:
-            async with self._slots, asyncio.timeout(REVIEW_SECONDS):
+            async with asyncio.timeout(REVIEW_SECONDS), self._slots:
                 answer = await self._client.create(TOKEN_REVIEWS.path(), review, _TokenReview)
         except (KubeletxError, TimeoutError) as error:
             log.warning("Failed to have a token reviewed", err=str(error) or "no answer in time")

@@ -77,7 +77,7 @@ class AccessReviews:
         if known is not None:
             return known
         try:
-            async with self._slots, asyncio.timeout(REVIEW_SECONDS):
+            async with asyncio.timeout(REVIEW_SECONDS), self._slots:
                 review = await self._client.create(
                     ACCESS_REVIEWS.path(), self._review(user, verb, subresource), _AccessReview
                 )

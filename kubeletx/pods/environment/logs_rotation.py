@@ -5,7 +5,7 @@
     web/0.log.20261120-110000.gz      older ones
 
 The file is renamed and the runtime told to open its path anew; if that fails the name is given back, so
-that not a line is lost. What is to be removed or packed is decided purely, by names alone.
+that not a line is lost. An agent that ended between the two is made up for at the next look. What is to be removed or packed is decided purely, by names alone.
 """
 
 from __future__ import annotations
@@ -113,11 +113,11 @@ class LogRotator:
     async def rotate_all(self, logs: Sequence[OpenLog]) -> None:
         """Rotate every log that is too large. A failure is logged and concerns that log alone."""
         try:
-            large = await self._blocking(_find_large, logs, self._limits.max_size_bytes)
+            due = await self._blocking(_find_due, logs, self._limits.max_size_bytes)
         except KubeletxError as err:
             log.warning("Skipped log rotation", err=str(err))
             return
-        for one in large:
+        for one in due:
             try:
                 await self._rotate(one)
             except (KubeletxError, OSError) as err:
@@ -130,6 +130,10 @@ class LogRotator:
                 )
 
     async def _rotate(self, one: OpenLog) -> None:
+        if not await self._blocking(one.path.exists):
+            await one.reopen()  # only that was left to do
+            log.info("Finished log rotation", pod=one.pod, container=one.container, path=str(one.path))
+            return
         await self._blocking(tidy, one.path, self._limits)
         rotated = one.path.with_name(rotated_name(one.path.name, self._clock.now()))
         if not await self._blocking(_rename_to_free_name, one.path, rotated):
@@ -142,15 +146,16 @@ class LogRotator:
         log.debug("Rotated log", pod=one.pod, container=one.container, path=str(one.path))
 
 
-def _find_large(logs: Sequence[OpenLog], max_size: int) -> list[OpenLog]:
-    return [one for one in logs if _size(one.path) > max_size]
+def _find_due(logs: Sequence[OpenLog], max_size: int) -> list[OpenLog]:
+    return [one for one in logs if _is_due(one.path, max_size)]
 
 
-def _size(path: Path) -> int:
+def _is_due(path: Path, max_size: int) -> bool:
+    """Too large, or renamed and not begun anew: then the runtime still writes to the file by its other name."""
     try:
-        return path.stat().st_size
-    except OSError:  # not written yet, or gone with its pod
-        return 0
+        return path.stat().st_size > max_size
+    except OSError:  # without a renamed file it is not written yet, or gone with its pod
+        return any(path.parent.glob(f"{path.name}.*"))
 
 
 def _rename_to_free_name(source: Path, target: Path) -> bool:

@@ -12,6 +12,7 @@ from api_client import ReviewServer, serving
 from structlog.testing import capture_logs
 
 from kubeletx.api import Unavailable
+from kubeletx.server import authentication, authorization
 from kubeletx.server.authentication import ANONYMOUS, Authenticator, TokenReviews, User, user_of_certificate
 from kubeletx.server.authorization import AccessReviews, Authorizer
 from kubeletx.testing import FakeClock
@@ -156,6 +157,25 @@ async def test_a_token_is_reviewed_once_in_its_time_and_is_never_logged(tmp_path
     kept = repr(vars(tokens)) + repr(tokens._answers._answers) + repr(logs)
     assert "s3cret" not in kept
     assert "0ther" not in kept
+
+
+async def test_nobody_waits_behind_many_strangers_for_longer_than_a_review_may_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for room in (authentication, authorization):
+        monkeypatch.setattr(room, "REVIEW_SECONDS", 0.1)
+    clock, reviews = FakeClock(), ReviewServer()
+    jane = User(name="jane")
+    async with reviews.client(clock) as client, asyncio.timeout(60):
+        tokens = TokenReviews(client, clock=clock, keep_seconds=120)
+        rights = AccessReviews(client, node_name="node-1", clock=clock, allow_seconds=300, deny_seconds=30)
+        for _ in range(authentication.PARALLEL_REVIEWS):
+            await tokens._slots.acquire()
+            await rights._slots.acquire()
+        assert await tokens.user_of("t0ken") is None
+        with pytest.raises(Unavailable, match="no answer in time"):
+            await rights.allows(jane, "get", "proxy")
+        assert reviews.asked == []
 
 
 async def test_a_decision_is_asked_for_and_remembered_for_its_time() -> None:

@@ -112,6 +112,19 @@ async def test_a_small_or_missing_log_is_left_alone(runtime, tmp_path):
     assert runtime.reopened == 0
 
 
+async def test_a_rotation_that_an_agent_left_half_done_is_finished(runtime):
+    rotated = runtime.path.with_name("0.log.20260101-000001")
+    rotated.write_bytes(b"the runtime goes on writing here")
+    runtime.down = True
+    await rotator(FakeClock()).rotate_all([runtime.open_log])
+    assert not runtime.path.exists()
+    runtime.down = False
+    await rotator(FakeClock()).rotate_all([runtime.open_log])
+    assert (runtime.reopened, runtime.path.exists(), rotated.exists()) == (1, True, True)
+    await rotator(FakeClock()).rotate_all([runtime.open_log])
+    assert runtime.reopened == 1
+
+
 async def test_a_runtime_that_cannot_reopen_gets_its_name_back(runtime):
     runtime.path.write_bytes(b"x" * 101)
     runtime.down = True
