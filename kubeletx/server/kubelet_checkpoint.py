@@ -11,6 +11,9 @@ from .http import json_response
 from .kubelet_route import KubeletRoute, find_pod, target_of
 from .views import PodTarget
 
+MAX_DIGITS = 9
+"""More seconds than any runtime can be told."""
+
 
 class CheckpointSource(Protocol):
     """Whoever can write checkpoints."""
@@ -38,6 +41,8 @@ def _timeout(request: web.Request) -> float | None:
     text = request.query.get("timeout")
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit()):
-        raise web.HTTPBadRequest(text="cannot parse value of timeout parameter")
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
+        raise web.HTTPBadRequest(
+            text=f"cannot parse value of timeout parameter: {text[:20]!r} is no number of seconds such as 30"
+        )
     return float(text)

@@ -205,12 +205,13 @@ def offer_of(request: web.Request, spdy_protocols: tuple[str, ...], subprotocols
         return Offer(True, picked)
     if upgrade == "websocket":
         offered = request.headers.getall("Sec-WebSocket-Protocol", [])
-        if not offered:
-            return Offer(False, "")
-        picked = pick_protocol(offered, subprotocols)
+        picked = pick_protocol(offered, subprotocols) if offered else ""
         if picked is None:
             text = f"none of the subprotocols {', '.join(offered)} is spoken here"
             raise web.HTTPForbidden(text=text)
+        if not websocket.make_response(subprotocols).can_prepare(request).ok:
+            text = "unable to upgrade: this is no WebSocket handshake of version 13 with a key"
+            raise web.HTTPBadRequest(text=text)
         return Offer(False, picked)
     raise web.HTTPBadRequest(text="Upgrade request required")
 

@@ -94,7 +94,7 @@ def make_context(plan: TlsPlan, pair: Pair) -> ssl.SSLContext:
     if ciphers:
         context.set_ciphers(ciphers)
     try:
-        context.load_cert_chain(pair.certificate, pair.key)
+        context.load_cert_chain(pair.certificate, pair.key, password=_no_passphrase)
     except (OSError, ssl.SSLError) as error:
         raise _bad("--tls-cert-file", f"{pair.certificate} and {pair.key}", error) from error
     if plan.client_ca is not None:
@@ -104,6 +104,11 @@ def make_context(plan: TlsPlan, pair: Pair) -> ssl.SSLContext:
         except (OSError, ssl.SSLError) as error:
             raise _bad("--client-ca-file", str(plan.client_ca), error) from error
     return context
+
+
+def _no_passphrase() -> str:
+    """OpenSSL would ask at the terminal, and hold up the whole agent."""
+    raise OSError("the key is encrypted; give one without a passphrase")
 
 
 def _bad(field: str, what: str, error: OSError) -> InvalidConfig:

@@ -113,32 +113,36 @@ async def serve_port_forward(
 ) -> None:
     """Serve the older port-forward form: channel 2i carries data of the i-th port, 2i+1 its error.
 
-    The server first sends each port number on both of its channels, in two bytes, low one first.
+    The server first sends each port number on both of its channels, in two bytes, low one first. A port that fails says so
+    on its error channel, and the others go on. Ends with the last of them, or when the client leaves.
     """
     picked = WsProtocol(protocol or ws.ws_protocol or WsProtocol.V4.value)
-    sessions: list[Session] = []
-    pumps: list[asyncio.Task[None]] = []
+    sessions: dict[int, Session] = {}
+    tasks: list[asyncio.Task[None]] = []
     try:
         for index, port in enumerate(ports):
             for channel in (2 * index, 2 * index + 1):
                 await _send_message(ws, picked, channel, port.to_bytes(2, "little"))
-            session = await connect(port)
-            sessions.append(session)
-            pumps.append(
-                asyncio.create_task(_pump(ws, picked, session, 2 * index), name=f"port-forward-{port}")
-            )
+            try:
+                sessions[2 * index] = session = await connect(port)
+            except KubeletxError as error:
+                await _send_message(ws, picked, 2 * index + 1, str(error).encode())
+                continue
+            pump = _pump(ws, picked, session, 2 * index)
+            tasks.append(asyncio.create_task(pump, name=f"port-forward-{port}"))
+        feeding = asyncio.create_task(_feed(ws, picked, sessions), name="port-forward-input")
+        tasks.append(feeding)
         async with kept_awake(ws):
-            async for channel, data in _messages(ws, picked):
-                if channel % 2 == 0 and channel // 2 < len(sessions):
-                    await sessions[channel // 2].write(data)
-    except KubeletxError as error:
-        with contextlib.suppress(Unavailable):  # the client has left
-            await _send_message(ws, picked, 2 * len(sessions) + 1, str(error).encode())
+            while len(tasks) > 1 and not feeding.done():
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                tasks = [task for task in tasks if task not in done]
+    except Unavailable as error:
+        log.debug("Lost a client of forwarded ports", err=str(error))
     finally:
-        for pump in pumps:
-            pump.cancel()
-        await asyncio.gather(*pumps, return_exceptions=True)
-        for session in sessions:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for session in sessions.values():
             await session.close()
         await ws.close()
 
@@ -253,6 +257,19 @@ async def _send(ws: web.WebSocketResponse, session: Session, protocol: WsProtoco
     if report and not ws.closed:
         with contextlib.suppress(Unavailable):
             await _send_message(ws, protocol, Channel.ERROR, report)
+
+
+async def _feed(ws: web.WebSocketResponse, protocol: WsProtocol, sessions: Mapping[int, Session]) -> None:
+    """What the client sends, to the session of its channel."""
+    try:
+        async for channel, data in _messages(ws, protocol):
+            if channel in sessions:
+                try:
+                    await sessions[channel].write(data)
+                except KubeletxError as error:
+                    await _send_message(ws, protocol, channel + 1, str(error).encode())
+    except KubeletxError as error:
+        log.debug("Stopped reading from a client", err=str(error))
 
 
 async def _pump(ws: web.WebSocketResponse, protocol: WsProtocol, session: Session, channel: int) -> None:

@@ -40,5 +40,7 @@ async def test_a_checkpoint_answers_with_its_path(tmp_path: Path) -> None:
         assert source.asked == [("default/web", "main", 5.0)]
         assert await post("web/old") == (405, "runtime containerd cannot write checkpoints")
         assert (await post("none/main"))[0] == 404
-        assert (await post("web/main?timeout=soon"))[0] == 400
+        for text in ("soon", "9" * 400):
+            code, words = await post(f"web/main?timeout={text}")
+            assert (code, "no number of seconds" in words) == (400, True)
         assert (await api.get("/checkpoint/default/web/main"))[0] == 405

@@ -253,6 +253,11 @@ async def test_clients_that_offer_too_new_protocols_get_the_best_that_is_spoken(
         ({**SPDY, "X-Stream-Protocol-Version": "v9.channel.k8s.io"}, 403),
         ({"Upgrade": "SPDY/3.1", "X-Stream-Protocol-Version": "v4.channel.k8s.io"}, 400),
         ({"Connection": "Upgrade", "Upgrade": "h2c"}, 400),
+        ({"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}, 400),
+        (
+            {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Protocol": "v4.channel.k8s.io"},
+            400,
+        ),
     ],
 )
 async def test_an_upgrade_that_nobody_understands_runs_no_command(
@@ -527,6 +532,36 @@ async def test_ports_are_forwarded_over_the_older_websocket_form(tmp_path: Path)
             assert heads == [b"\x00P\x00", b"\x01P\x00", b"\x02\x90\x1f", b"\x03\x90\x1f"]
             await ws.send_bytes(b"\x02hello")
             assert (await ws.receive()).data == b"\x02hello"
+
+
+async def test_a_port_of_the_older_form_that_fails_leaves_the_others_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Closed(FakeSession):
+        async def write(self, data: bytes) -> None:
+            raise Unavailable("the far end has closed")
+
+    other = FakeSession(echo=True)
+    sessions: dict[int, FakeSession] = {81: Closed(), 82: other}
+
+    async def port_forward(self: FakeAdminBackend, target: object, port: int) -> FakeSession:
+        if port not in sessions:
+            raise Unavailable("connection refused")
+        return sessions[port]
+
+    monkeypatch.setattr(FakeAdminBackend, "port_forward", port_forward)
+    async with serving(tmp_path) as api, asyncio.timeout(60), api.client(api.admin) as client:
+        async with client.ws_connect(FORWARD_PATH + "?port=80,81,82", protocols=("v4.channel.k8s.io",)) as ws:
+            heads = [await ws.receive_bytes() for _ in range(7)]
+            assert b"\x01connection refused" in heads
+            await ws.send_bytes(b"\x02x")
+            assert await ws.receive_bytes() == b"\x03the far end has closed"
+            await ws.send_bytes(b"\x04hello")
+            assert await ws.receive_bytes() == b"\x04hello"
+            for session in sessions.values():
+                session.finish(0)
+            assert (await ws.receive()).type is aiohttp.WSMsgType.CLOSE
+        assert all(session.closed for session in sessions.values())
 
 
 @pytest.mark.parametrize("query", ["", "?port=", "?port=0", "?port=x", "?port=80,65536"])

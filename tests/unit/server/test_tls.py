@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from api_client import serving
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from structlog.testing import capture_logs
 
 from kubeletx.api import InvalidConfig
@@ -53,6 +54,19 @@ def test_files_that_are_no_certificates_name_their_flags(tmp_path: Path) -> None
         make_context(TlsPlan(), Pair(tmp_path / "nothing", pair.key))
     with pytest.raises(InvalidConfig, match="--client-ca-file"):
         make_context(TlsPlan(client_ca=tmp_path / "nothing"), pair)
+
+
+def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked(tmp_path: Path) -> None:
+    pair = ensure_pair(tmp_path, "node-1", (), NOW)
+    key = serialization.load_pem_private_key(pair.key.read_bytes(), None)
+    locked = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"s3cret"),
+    )
+    pair.key.write_bytes(locked)
+    with pytest.raises(InvalidConfig, match=r"--tls-cert-file: .*the key is encrypted; give one without"):
+        make_context(TlsPlan(), pair)
 
 
 def test_versions_and_ciphers_are_as_configured(tmp_path: Path) -> None:
