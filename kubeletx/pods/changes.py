@@ -253,8 +253,8 @@ def unit_failed(name: str, reason: str, message: str, *, created: bool) -> Chang
 
     def apply(facts: PodFacts, now: Now) -> PodFacts:
         failure = _next(facts.unit(name).failure, SYNC, reason, message, now)
-        if created:
-            facts = _count_restart(facts, name, now)
+        if created:  # the unit that we stopped has its successor
+            facts = _unit(_count_restart(facts, name, now), name, killed="")
         return _unit(replace(facts, changed_at=now.mono), name, failure=failure, image=None)
 
     return apply

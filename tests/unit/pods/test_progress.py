@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from status_model import at, container, exited, facts, pod, status_of, unit
 
 from kubeletx.kube.core import Container
+from kubeletx.pods import changes
 from kubeletx.pods.exits import restarts_of
-from kubeletx.pods.facts import DesiredPod, PodFacts
+from kubeletx.pods.facts import DesiredPod, PodFacts, UnitFacts
 from kubeletx.pods.progress import due_units, has_ended, wants_any_unit
 
 
@@ -61,3 +62,13 @@ def test_the_next_unit_is_one_restart_more_than_was_shown_with_the_reboots_of_th
     (due_unit,) = due_units(desired, known, at(100), fresh=False)
     assert due_unit.attempt == shown + 1
     assert restarts_of(replace(known, snapshot=None), ended.summary) == shown
+
+
+def test_a_start_that_failed_ends_what_its_predecessors_stop_had_promised() -> None:
+    desired = pod("a", policy="Never")
+    known = facts(exited("a", 128), units={"a": UnitFacts(killed="SpecChanged")})
+    assert not has_ended(desired, known)
+    refused = changes.unit_failed("a", "CreateContainerError", "no image", created=False)(known, at(100))
+    assert not has_ended(desired, refused)
+    stands_there_ended = changes.unit_failed("a", "RunContainerError", "no such program", created=True)
+    assert has_ended(desired, stands_there_ended(known, at(100)))
