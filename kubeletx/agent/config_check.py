@@ -21,6 +21,21 @@ _RESERVABLE: Final = ("cpu", "memory", "ephemeral-storage", "pid")
 _SIGNALS_FIX: Final = f"use one of {', '.join(sorted(SIGNALS))}"
 _LABEL_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _LABEL_PREFIX: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_OWN_DOMAINS: Final = ("kubelet.kubernetes.io", "node.kubernetes.io")
+_OWN_LABELS: Final = frozenset(
+    {
+        "kubernetes.io/hostname",
+        "kubernetes.io/arch",
+        "kubernetes.io/os",
+        "beta.kubernetes.io/arch",
+        "beta.kubernetes.io/os",
+        "beta.kubernetes.io/instance-type",
+        "failure-domain.beta.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+        "topology.kubernetes.io/region",
+        "topology.kubernetes.io/zone",
+    }
+)
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
 
 
@@ -76,6 +91,12 @@ def _node(config: AgentConfig) -> Iterator[InvalidConfig]:
     for key, value in node.labels.items():
         if not is_label(key, value):
             yield _error(config, "node.labels", f"{key}={value} is not a label", "see the syntax of labels")
+        elif config.cluster.kubeconfig is not None and not _may_label(key):
+            problem = f"{key} is not a label that a node may give itself"
+            fix = (
+                f"leave it to 'kubectl label node', or use {', '.join(_OWN_DOMAINS)} or a domain of your own"
+            )
+            yield _error(config, "node.labels", problem, fix)
     for path, reserved in (
         ("node.system_reserved", node.system_reserved),
         ("node.kube_reserved", node.kube_reserved),
@@ -89,6 +110,21 @@ def is_label(key: str, value: str) -> bool:
     if slash and not _LABEL_PREFIX.fullmatch(prefix):
         return False
     return bool(_LABEL_NAME.fullmatch(name)) and (not value or bool(_LABEL_NAME.fullmatch(value)))
+
+
+def _may_label(key: str) -> bool:
+    """Whether NodeRestriction lets a node set it; with others it could not even register.
+
+    Source: kubelet, cmd/kubelet/app/options ValidateKubeletFlags; k8s.io/kubelet, pkg/apis/well_known_labels.go.
+    """
+    domain = key.rpartition("/")[0]
+    if key in _OWN_LABELS or not _is_below(domain, ("kubernetes.io", "k8s.io")):
+        return True
+    return _is_below(domain, _OWN_DOMAINS)
+
+
+def _is_below(domain: str, others: tuple[str, ...]) -> bool:
+    return any(domain == one or domain.endswith(f".{one}") for one in others)
 
 
 def _reserved(config: AgentConfig, path: str, reserved: dict[str, str]) -> Iterator[InvalidConfig]:

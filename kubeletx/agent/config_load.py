@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from kubeletx.api import InvalidConfig
+from kubeletx.kube.yaml import YamlError, parse_documents
 from kubeletx.runtimes.problems import raise_all
 
 from .config import DEFAULT_EVICTION_HARD, AgentConfig, EndpointText, IgnoredField
@@ -105,32 +106,31 @@ def _read_file(path: Path, values: _Values) -> None:
 
 
 def _parse(path: Path, values: _Values) -> dict[str, Any] | None:
-    """The file's document; None and a remembered mistake when there is none."""
-    import yaml
-
+    """The file's document; None and a remembered mistake when there is none. YAML as manifests have it: no key twice."""
+    file = str(path)
     try:
         if path.stat().st_size > _MAX_BYTES:
-            values.refuse(str(path), "", "is larger than 10 MB", "is this the right file?")
+            values.refuse(file, "", "is larger than 10 MB", "is this the right file?")
             return None
-        document = yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        documents = parse_documents(path.read_text(encoding="utf-8-sig"))
     except OSError as err:
-        values.refuse(
-            str(path), "", f"cannot be read: {err.strerror}", "correct --config or the file's rights"
-        )
+        values.refuse(file, "", f"cannot be read: {err.strerror}", "correct --config or the file's rights")
         return None
-    except yaml.YAMLError as err:
-        mark = getattr(err, "problem_mark", None)
-        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        values.refuse(
-            str(path), where, f"is not YAML: {getattr(err, 'problem', None) or err}", "correct the syntax"
-        )
+    except UnicodeDecodeError:
+        values.refuse(file, "", "is not UTF-8", "save it as UTF-8")
         return None
-    if document is None:
+    except YamlError as err:
+        values.refuse(file, f"line {err.line}" if err.line else "", err.problem, err.fix)
+        return None
+    if not documents:
         return {}
-    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
-        values.refuse(str(path), "", "is not a map of fields", f"start it with 'kind: {_HEADER['kind']}'")
+    if len(documents) > 1:
+        values.refuse(file, "", f"holds {len(documents)} documents", "keep one of them")
         return None
-    return document
+    if not isinstance(documents[0], dict):
+        values.refuse(file, "", "is not a map of fields", f"start it with 'kind: {_HEADER['kind']}'")
+        return None
+    return documents[0]
 
 
 _BRANCHES: Final = frozenset(

@@ -129,6 +129,53 @@ def test_what_is_no_map_is_refused(tmp_path: Path, text: str) -> None:
         load_config(config_file=write(tmp_path / "config.yaml", text))
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("maxPods: 5\nmaxPods: 7\n", "line 2: has the key 'maxPods' twice"),
+        ("maxPods: 1:30\n", "maxPods: '1:30' is a string"),
+        ("kubeletx: {nodeLabels: {day: 2024-13-45, day: x}}\n", "twice"),
+        ("maxPods: 5\n---\nmaxPods: 6\n", "holds 2 documents"),
+        ("maxPods: !!python/name:os.system x\n", "has the tag"),
+    ],
+)
+def test_yaml_is_read_as_that_of_manifests(tmp_path: Path, text: str, words: str) -> None:
+    file = write(tmp_path / "config.yaml", text)
+    with pytest.raises(InvalidConfig) as caught:
+        load_config(config_file=file)
+    assert f"{file}: " in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_what_looks_like_a_day_is_a_text(tmp_path: Path) -> None:
+    file = write(tmp_path / "config.yaml", "kubeletx: {nodeLabels: {day: 2024-13-45}}\n")
+    assert load_config(config_file=file).node.labels == {"day": "2024-13-45"}
+
+
+@pytest.mark.parametrize(
+    ("label", "may"),
+    [
+        ("example.com/role", True),
+        ("plain", True),
+        ("node.kubernetes.io/instance-type", True),
+        ("kubelet.kubernetes.io/pool", True),
+        ("topology.kubernetes.io/zone", True),
+        ("node-role.kubernetes.io/worker", False),
+        ("node-restriction.kubernetes.io/pool", False),
+        ("kubernetes.io/role", False),
+        ("x.k8s.io/y", False),
+    ],
+)
+def test_a_node_of_a_cluster_may_not_give_itself_every_label(label: str, may: bool) -> None:
+    flags = {"node-labels": [f"{label}=x"]}
+    load_config(flags=flags)  # by itself it may
+    if may:
+        load_config(flags={**flags, "kubeconfig": ["/etc/kubeconfig"]})
+        return
+    with pytest.raises(InvalidConfig, match=f"--node-labels: {label} is not a label that a node may give"):
+        load_config(flags={**flags, "kubeconfig": ["/etc/kubeconfig"]})
+
+
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="cannot be read"):
         load_config(config_file=tmp_path / "none.yaml")
