@@ -6,8 +6,9 @@ A stream is a chunked body of lines ``{"type": ..., "object": ...}``. An error a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,6 +24,8 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+SLOWEST_SECONDS = 4 * 3600.0
+"""For a client to read the end of a long body; the kubelet's limit for writing."""
 LINES = "application/json;stream=watch"
 _STARTED = web.RequestKey("started", bool)
 
@@ -128,7 +131,9 @@ async def finish(request: web.Request, response: web.StreamResponse) -> None:
     """End a long body. A client may read slowly: its connection only counts as idle once it was sent everything."""
     await response.write_eof()
     if request.transport is not None:
-        await wait_sent(request.transport)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SLOWEST_SECONDS):
+                await wait_sent(request.transport)
 
 
 async def closable(items: AsyncIterator[T]) -> AsyncGenerator[T, None]:

@@ -111,6 +111,7 @@ class ImageBackend:
             yield PullUpdate(runtime=handle.name, message="pulled", ref=status.ref or status.id)
         finally:
             task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def remove_image(self, image: str, runtime: str | None) -> Sequence[str]:
         """Remove from one store or from all that have it."""

@@ -41,6 +41,9 @@ from .watching import Latest
 
 T = TypeVar("T")
 
+TELL_SECONDS = 30.0
+"""For a runtime to say itself that a checkpoint took too long."""
+
 
 class PodBackend:
     """The pod part of `AdminBackend`."""
@@ -159,7 +162,11 @@ class PodBackend:
         """Write the state of a running container to an archive; it goes on. Raises Unsupported."""
         worker, unit_id = self._running(target, container)
         handle, supports = self._capable(worker, SupportsCheckpoint, "write checkpoints")
-        await handle.ask("checkpoint", lambda: supports.checkpoint(unit_id, str(path), timeout_seconds))
+        await handle.ask(
+            "checkpoint",
+            lambda: supports.checkpoint(unit_id, str(path), timeout_seconds),
+            seconds=timeout_seconds + TELL_SECONDS,
+        )
 
     # --- private ------------------------------------------------------------------------------------
 

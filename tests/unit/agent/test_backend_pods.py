@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
+import msgspec
 import pytest
 from agent_model import AgentModel, a_pod
 
@@ -135,6 +139,22 @@ async def test_a_runtime_without_exec_says_so(agent: AgentModel) -> None:
         await agent.apply(a_pod())
         with pytest.raises(Unsupported, match="runtime one cannot run commands"):
             await backend.exec(WEB, "", StreamRequest(command=("true",)))
+
+
+async def test_a_checkpoint_may_take_the_time_that_was_given_for_it(
+    agent: AgentModel, tmp_path: Path
+) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod())
+        handle = agent.parts.registry.get("one")
+        handle._limits = msgspec.structs.replace(handle._limits, query_seconds=0.05)
+        slow = agent.runtimes["one"].script("checkpoint", hang=True)
+        path = tmp_path / "one.tar"
+        writing = asyncio.create_task(backend._pods.checkpoint(WEB, "main", path, 60.0))
+        await asyncio.sleep(0.2)
+        slow.release()
+        await writing
+        assert path.exists()
 
 
 async def test_a_container_that_does_not_run_takes_no_command(agent: AgentModel) -> None:

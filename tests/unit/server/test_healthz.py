@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import aiohttp
 import pytest
 
 from kubeletx.api import InvalidConfig
 from kubeletx.kube.core import ObjectMeta, Pod
+from kubeletx.server import healthz
 from kubeletx.server.healthz import health_server
 from kubeletx.server.readonly import readonly_server
 from kubeletx.server.views import HealthView, HistogramView, MetricsView, OperationView, PartHealth
@@ -38,6 +41,21 @@ async def test_health_names_the_part_that_failed() -> None:
         assert await get(server.port, "/healthz/syncloop") == (500, "stuck for 6m")
         assert await get(server.port, "/healthz/ping") == (200, "ok")
         assert (await get(server.port, "/healthz/other"))[0] == 404
+    finally:
+        await server.stop()
+
+
+async def test_a_connection_without_requests_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(healthz, "IDLE_SECONDS", 0.1)
+    server = health_server(FakeAdminBackend(), "127.0.0.1", 0)
+    await server.start()
+    try:
+        async with asyncio.timeout(60):
+            for request in (b"", b"GET /healthz HTTP/1.1\r\nHost: node\r\n\r\n"):
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+                writer.write(request)
+                assert (await reader.read()).endswith(b"ok" if request else b"")
+                writer.close()
     finally:
         await server.stop()
 
