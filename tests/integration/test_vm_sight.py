@@ -55,7 +55,7 @@ def test_a_machine_whose_volume_libvirtd_does_not_see_starts_when_it_does(
     )
     told = until(lambda: refusal(agent), "the refusal", seconds=150)
     assert "volume scratch at /scratch: in the place of " in told
-    assert "has something else, since mounts of the agent do not reach it" in told
+    assert "has something else, since it does not see the same mounts as the agent" in told
     assert "start libvirtd anew" in told
     assert libvirtd.emulators() == []
     libvirtd.stop()
