@@ -110,7 +110,12 @@ def _rotated(access: ClusterAccess, files: CertificateFiles, subject: Subject, c
 
 
 def _is_good(held: KeyPair, subject: Subject, other: KeyPair, clock: Clock) -> bool:
-    return held.is_for(subject) and (held.not_after > clock.now() or held.not_after >= other.not_after)
+    if not held.is_for(subject):
+        return False
+    now = clock.now()
+    if other.is_for(subject) and other.not_before > held.not_before and other.not_after > now:
+        return False  # somebody gave the node a new one, perhaps of another cluster
+    return held.not_after > now or held.not_after >= other.not_after
 
 
 def _pair_of(access: ClusterAccess) -> KeyPair | None:

@@ -65,3 +65,21 @@ def test_one_that_is_over_gives_way_to_one_that_is_not(tmp_path: Path) -> None:
 def test_by_a_clock_that_is_ahead_the_one_that_ends_last_is_taken(tmp_path: Path) -> None:
     machine = Machine(tmp_path, own_life=HOUR, rotated_life=DAY)
     assert machine.start(30 * DAY) == machine.rotated
+
+
+def test_a_kubeconfig_that_was_made_after_the_last_rotation_counts(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, own_life=DAY, rotated_life=365 * DAY)
+    user, groups = f"system:node:{NODE}", ["system:nodes"]
+    since = timedelta(seconds=1)
+    fresh = machine.authority.client(user, groups, life=DAY, file_name="fresh", since=since)
+    write_kubeconfig(machine.kubeconfig, "https://127.0.0.1:1", machine.authority.ca_file, fresh)
+    machine.own = parse_pair(fresh.cert_file.read_bytes() + b"\n" + fresh.key_file.read_bytes(), "fresh")
+    assert machine.start() == machine.own
+    assert machine.start() == machine.own, "and stays until it is rotated"
+
+
+def test_a_kubeconfig_of_somebody_else_leaves_a_rotated_certificate(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, own_life=DAY, rotated_life=365 * DAY)
+    other = machine.authority.client("admin", file_name="admin", since=timedelta(seconds=1))
+    write_kubeconfig(machine.kubeconfig, "https://127.0.0.1:1", machine.authority.ca_file, other)
+    assert machine.start() == machine.rotated
