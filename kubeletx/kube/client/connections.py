@@ -49,7 +49,8 @@ class Connections:
         log.info("Closed all connections to the API server", server=self.access.server)
         now = asyncio.get_running_loop().time()
         for one in self.streams:  # aiohttp tells nobody who reads a body that its session was closed
-            one.reschedule(now)
+            if not one.expired():  # else it was given up before and is still about to end
+                one.reschedule(now)
         await self.close()
 
     def heard(self, problem: str) -> None:

@@ -363,3 +363,22 @@ def test_a_long_wait_is_no_quiet_time() -> None:
         now += (last := slow.next(now))
     assert last >= 300.0
     assert slow.next(now + 121.0) <= 4.0
+
+
+async def test_a_stream_that_is_about_to_end_may_be_given_up_again() -> None:
+    client = KubeClient(ClusterAccess(server="http://127.0.0.1:1"), clock=SystemClock())
+    streams = client._connections.streams
+
+    async def stream() -> None:
+        async with asyncio.timeout(None) as one:
+            streams.add(one)
+            await client.reconnect()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await client.reconnect()
+                streams.discard(one)
+
+    with pytest.raises(TimeoutError):
+        await stream()
+    await client.close()
