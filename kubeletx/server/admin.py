@@ -25,7 +25,7 @@ from kubeletx.cri.url import LONGEST_SOCKET_PATH
 
 from . import routes_agent, routes_images, routes_machines, routes_pods, routes_runtimes, routes_streams
 from .backend import AdminBackend
-from .http import errors_as_status, note_start
+from .http import MAX_LINE_BYTES, errors_as_status, note_start
 from .tasks import Tasks
 
 log = structlog.get_logger(__name__)
@@ -63,7 +63,12 @@ class AdminServer:
         self._inode = self._path.stat().st_ino
         app = make_app(self._backend, self._tasks)
         self._runner = web.AppRunner(
-            app, handle_signals=False, access_log=None, handler_cancellation=True, shutdown_timeout=0.5
+            app,
+            handle_signals=False,
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=0.5,
+            max_line_size=MAX_LINE_BYTES,
         )
         await self._runner.setup()
         await web.SockSite(self._runner, listener).start()

@@ -24,6 +24,8 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+MAX_LINE_BYTES = 1 << 18
+"""Of a request's first line, in which the command of an exec stands."""
 SLOWEST_SECONDS = 4 * 3600.0
 """For a client to read the end of a long body; the kubelet's limit for writing."""
 LINES = "application/json;stream=watch"

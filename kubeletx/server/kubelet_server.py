@@ -23,7 +23,7 @@ from kubeletx.api import InvalidConfig, TimedOut, Unavailable
 
 from .authentication import Authenticator
 from .authorization import PROXY, VERBS, Authorizer, first_allowed
-from .http import cut_if_started, note_start
+from .http import MAX_LINE_BYTES, cut_if_started, note_start
 from .kubelet_route import Handler, KubeletRoute, failure, plain
 from .tls import ServerTls
 
@@ -32,7 +32,6 @@ log = structlog.get_logger(__name__)
 HANDSHAKE_SECONDS = 10.0
 IDLE_SECONDS = 90.0
 MAX_BODY_BYTES = 1 << 16
-MAX_LINE_BYTES = 1 << 18
 MAX_FIELD_BYTES = 1 << 15
 
 

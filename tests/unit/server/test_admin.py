@@ -17,6 +17,8 @@ from kubeletx.api.errors import TABLE
 from kubeletx.kube.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.server.admin import AdminServer
 from kubeletx.server.status import Status, to_error, to_status
+from kubeletx.streaming.websocket import connect_session
+from kubeletx.testing import FakeSession
 from kubeletx.testing.fake_admin import FakeAdminBackend
 
 
@@ -174,6 +176,39 @@ async def test_logs_are_plain_bytes(client: aiohttp.ClientSession, backend: Fake
         assert await answer.read() == b"one\ntwo\n"
     async with client.get("/v1/pods/default/a/log", params={"tailLines": "-2"}) as answer:
         assert answer.status == 400
+
+
+async def test_a_command_may_be_as_long_as_a_script(
+    client: aiohttp.ClientSession, backend: FakeAdminBackend
+) -> None:
+    backend.put(pod("web"))
+    backend.sessions = [session := FakeSession()]
+    session.finish(0)
+    script = "echo 'a line';" * 10_000
+    query = [("command", "sh"), ("command", "-c"), ("command", script), ("stdout", "true")]
+    ended = await connect_session(client, "/v1/pods/default/web/exec", query)
+    assert [data async for _, data in ended.output()] == []
+    assert await ended.wait() == 0
+    await ended.close()
+    (_, _, _, wanted) = backend.calls[-1]
+    assert wanted.command == ("sh", "-c", script)
+
+
+async def test_a_log_that_fails_in_the_middle_is_cut(
+    client: aiohttp.ClientSession, backend: FakeAdminBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def open_logs(*_: object) -> AsyncIterator[bytes]:
+        async def lines() -> AsyncIterator[bytes]:
+            yield b"one\n"
+            raise NotFound("the log has gone")
+
+        return lines()
+
+    monkeypatch.setattr(backend, "open_logs", open_logs)
+    with pytest.raises(aiohttp.ClientError) as caught:
+        async with client.get("/v1/pods/default/web/log") as answer:
+            await answer.read()
+    assert "HTTP/1.1" not in str(caught.value)
 
 
 async def test_a_change_goes_on_when_its_client_leaves(
