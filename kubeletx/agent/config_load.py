@@ -202,14 +202,15 @@ def _read_flags(flags: Mapping[str, Sequence[str]], values: _Values) -> None:
             values.origins[setting.path] = origin
             continue
         merged: Any = None
+        is_read = False
         for text in texts:
             try:
                 read = setting.kind.from_flag(text)
             except ValueError as err:
                 values.refuse("", f"--{name}", f"{_shown(text)} {err}")
                 continue
-            merged = _join(merged, read)
-        if merged is not None or texts == [""] or texts == ("",):
+            merged, is_read = _join(merged, read), True
+        if is_read:
             values.put(setting, merged, origin)
 
 

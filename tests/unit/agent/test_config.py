@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kubeletx.agent.config import AgentConfig, EndpointText
 from kubeletx.agent.config_kubelet import IGNORED_FIELDS, REFUSED_FLAGS
 from kubeletx.agent.config_load import load_config
-from kubeletx.agent.config_settings import BY_FLAG, BY_KEY, BY_PATH, SETTINGS
+from kubeletx.agent.config_settings import BY_FLAG, BY_KEY, BY_PATH, ENDPOINT_KEYS, SETTINGS, Setting
 from kubeletx.agent.config_view import effective_values
 from kubeletx.api import InvalidConfig
 from kubeletx.kube.duration import format_duration, parse_duration
@@ -174,6 +174,20 @@ def test_a_node_of_a_cluster_may_not_give_itself_every_label(label: str, may: bo
         return
     with pytest.raises(InvalidConfig, match=f"--node-labels: {label} is not a label that a node may give"):
         load_config(flags={**flags, "kubeconfig": ["/etc/kubeconfig"]})
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [one for one in SETTINGS if one.flag and one.path not in ENDPOINT_KEYS],
+    ids=lambda one: one.flag,
+)
+def test_an_empty_flag_is_its_default_or_refused_by_name(setting: Setting) -> None:
+    problem = ""
+    try:
+        load_config(flags={setting.flag: [""]})
+    except InvalidConfig as error:
+        problem = str(error)
+    assert not problem or f"--{setting.flag}" in problem
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
