@@ -9,8 +9,8 @@
            │  ask ─► tally ─► value changed: on_result
            └─ period      └─ liveness or startup failed, or startup passed: rest until another unit
 
-A unit that was held while it was asked is not blamed for its silence. When the pod is being stopped only
-readiness goes on. Each task costs one timer while it sleeps. Source: kubelet, prober/worker.go.
+A unit that was held while it was asked is not blamed for its silence. While the unit is being stopped, or a command
+holds it, only readiness goes on; if it lives on the others do too, after their initial delay. Each task costs one timer while it sleeps. Source: kubelet, prober/worker.go.
 """
 
 from __future__ import annotations
@@ -103,9 +103,8 @@ class ProbeSet:
             is_wanted = probe is not None and (not watch.target.is_stopping or kind is ProbeKind.READINESS)
             task = watch.tasks.get(kind)
             if task is not None and not is_wanted:
-                self._end(
-                    watch.tasks.pop(kind)
-                )  # the stop may fail, or only a command hold the unit: it goes on then
+                self._end(watch.tasks.pop(kind))
+                watch.resumes.add(kind)  # the stop may fail, or only a command hold the unit: it goes on then
             elif task is None and is_wanted and probe is not None:
                 watch.tasks[kind] = asyncio.create_task(
                     self._run(watch, kind, probe),
@@ -119,7 +118,10 @@ class ProbeSet:
         if kind is ProbeKind.STARTUP and watch.target.was_started:
             self._take(watch, kind, Tally(value=True, is_decided=True))
             return
-        await self._clock.sleep(self._first_delay(watch.target, timing))
+        delay = self._first_delay(watch.target, timing)
+        if kind in watch.resumes:
+            delay = timing.initial_delay_seconds  # the command may have been a reboot
+        await self._clock.sleep(delay)
         while True:
             await watch.may_ask(kind)
             asked_at = self._clock.monotonic()
@@ -193,6 +195,7 @@ class _Watch:
     def __init__(self, target: ProbeTarget) -> None:
         self.target = target
         self.tasks: dict[ProbeKind, asyncio.Task[None]] = {}
+        self.resumes: set[ProbeKind] = set()
         self.tallies: dict[ProbeKind, Tally] = {kind: first_tally(kind) for kind in ProbeKind}
         if target.was_ready is not None:
             self.tallies[ProbeKind.READINESS] = first_tally(ProbeKind.READINESS, target.was_ready)

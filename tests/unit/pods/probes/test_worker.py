@@ -295,3 +295,16 @@ async def test_probes_that_rested_while_a_command_held_the_unit_go_on_after_it(b
     bench.set.sync([bench.target(container, known=bench.last)])
     await bench.clock.run_for(30)
     assert bench.times("live")[-1] == 21, "one that has failed its unit rests until another unit"
+
+
+async def test_after_a_command_that_held_the_unit_a_probe_waits_as_after_a_start(bench: Bench) -> None:
+    container = Container(
+        name="web", liveness_probe=probe("live", period_seconds=5, initial_delay_seconds=30)
+    )
+    bench.set.sync([bench.target(container)])
+    await bench.clock.run_for(36)
+    assert bench.times("live") == [30, 35]
+    bench.set.sync([bench.target(container, is_stopping=True)])
+    bench.set.sync([bench.target(container)])  # a reboot by command: the guest has just begun to boot
+    await bench.clock.run_for(36)
+    assert bench.times("live") == [30, 35, 66, 71]
