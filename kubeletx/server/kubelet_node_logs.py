@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import html
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -71,8 +72,9 @@ def routes(logs: NodeLogs) -> tuple[KubeletRoute, ...]:
         if query is None and not request.path.endswith("/"):
             last = quote(request.path.rpartition("/")[2])
             return web.Response(status=301, headers={"Location": f"{last}/"})
-        links = "".join(f'<a href="{quote(name)}">{html.escape(name)}</a>\n' for name in found)
-        return web.Response(text=_PAGE.format(links=links), content_type="text/html")
+        links = "".join(f'<a href="{quote(os.fsencode(name))}">{html.escape(name)}</a>\n' for name in found)
+        page = _PAGE.format(links=links).encode(errors="surrogateescape")  # names of files are any bytes
+        return web.Response(body=page, content_type="text/html", charset="utf-8")
 
     return tuple(
         KubeletRoute(("GET",), path, serve, ("log",), is_debugging=True)

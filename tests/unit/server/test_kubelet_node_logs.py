@@ -75,6 +75,17 @@ async def test_a_directory_is_a_page_of_links(tmp_path: Path) -> None:
                 assert (answer.status, answer.headers["Location"]) == (301, target)
 
 
+async def test_a_name_in_no_encoding_leaves_the_page_whole(tmp_path: Path) -> None:
+    async with logs_of(tmp_path) as (api, root):
+        Path(os.fsdecode(os.fsencode(root) + b"/odd\xff.log")).write_text("")
+        (root / "ключ.log").write_text("")
+        async with api.client(api.admin) as session, session.get("/logs/") as answer:
+            page = await answer.read()
+        assert (answer.status, answer.content_type) == (200, "text/html")
+        assert b'<a href="odd%FF.log">odd\xff.log</a>' in page
+        assert "ключ.log</a>".encode() in page
+
+
 async def test_links_lead_anywhere_below_and_nowhere_else(tmp_path: Path) -> None:
     async with logs_of(tmp_path) as (api, root):
         (root / "pods").mkdir()
