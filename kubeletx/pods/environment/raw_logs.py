@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import lru_cache
@@ -122,6 +123,8 @@ class RawLogFollower:
         self._inode = self._noted = 0
         self._position = 0
         self._freed = 0
+        self._work = threading.Lock()
+        self._is_over = False
 
     async def run(self, is_running: Callable[[], bool]) -> None:
         """Follow until the unit has ended and all was read; cancelling is allowed at any time."""
@@ -130,14 +133,32 @@ class RawLogFollower:
                 while True:
                     changed.clear()
                     running = is_running()
-                    if await self._blocking(self._step):
+                    if await self._blocking(self._alone, self._step):
                         continue
                     if not running:
-                        await self._blocking(self._finish)
+                        await self._blocking(self._alone, self._finish)
                         return
                     await self._watcher.wait(changed, _STATE_SECONDS)
             finally:
+                self._is_over = True
+                self._close_unless_busy()
+
+    def _alone(self, work: Callable[[], bool]) -> bool:
+        """Do it, unless all is over. Who was cancelled meanwhile leaves the files to it: their numbers may not go to
+        others while it writes."""
+        try:
+            with self._work:
+                return not self._is_over and work()
+        finally:
+            if self._is_over:
+                self._close_unless_busy()
+
+    def _close_unless_busy(self) -> None:
+        if self._work.acquire(blocking=False):
+            try:
                 self._close()
+            finally:
+                self._work.release()
 
     def _step(self) -> bool:
         """Move one chunk; False when there was nothing."""
@@ -156,10 +177,11 @@ class RawLogFollower:
         self._free_space()
         return True
 
-    def _finish(self) -> None:
+    def _finish(self) -> bool:
         if self._fd >= 0:
             self._log.write(self._lines.finish(self._now_ns()))
             self._save()
+        return False
 
     def _open(self) -> bool:
         progress = self._load()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import os
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -257,3 +258,39 @@ async def test_a_stream_is_kept_with_both_its_sides(tmp_path):
         b"stdout F one",
         b"stdout F rest",
     ]
+
+
+async def test_a_step_that_was_left_behind_keeps_its_files_until_it_is_done(tmp_path, monkeypatch):
+    log = tmp_path / "0.log"
+    raw_path(log).write_bytes(b"one\n")
+    reading, goes_on = threading.Event(), threading.Event()
+    numbers: list[int] = []
+    read = os.pread
+
+    def slow(number: int, size: int, at: int) -> bytes:
+        numbers.append(number)
+        reading.set()
+        goes_on.wait(60)
+        return read(number, size, at)
+
+    monkeypatch.setattr(os, "pread", slow)
+    one = RawLogFollower(log, blocking=asyncio.to_thread, clock=FakeClock(), watcher=FileWatcher())
+    task = asyncio.create_task(one.run(lambda: True), name="raw-log")
+    await asyncio.to_thread(reading.wait, 60)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert os.path.samestat(os.fstat(numbers[0]), raw_path(log).stat())
+    goes_on.set()
+    async with asyncio.timeout(60):
+        while is_open(numbers[0], raw_path(log)):
+            await asyncio.sleep(0.005)
+    assert shown(log) == "one\n"
+    assert len(numbers) == 1
+
+
+def is_open(number: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(number), path.stat())
+    except OSError:
+        return False
