@@ -207,9 +207,9 @@ def make_context(
     if certificate is not None and key is not None:
         try:
             with _file_of(certificate) as one, _file_of(key) as other:
-                context.load_cert_chain(one, other)
+                context.load_cert_chain(one, other, password="")  # else OpenSSL asks for one at the terminal
         except (ssl.SSLError, ValueError) as error:
-            raise _unusable(certificate, "a certificate and its key") from error
+            raise _unusable(certificate, "a certificate and its key, without a passphrase,") from error
     return context
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 from structlog.testing import capture_logs
 
 from kubeletx.api import InvalidConfig, PermissionDenied
@@ -116,6 +117,21 @@ async def test_a_refusal_alone_makes_no_new_connections(tmp_path: Path) -> None:
     reader.credentials.forget()
     await reader.later(0)
     assert reader.credentials.tls is not first
+
+
+async def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked(tmp_path: Path) -> None:
+    authority = CertificateAuthority(tmp_path)
+    pair = authority.client("system:node:one", ["system:nodes"])
+    key = serialization.load_pem_private_key(pair.key_file.read_bytes(), None)
+    locked = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"s3cret"),
+    )
+    pair.key_file.write_bytes(locked)
+    reader = Reader(ca=authority.ca_file, certificate=pair.cert_file, key=pair.key_file)
+    with pytest.raises(InvalidConfig, match=r"does not hold a certificate and its key, without a passphrase"):
+        await reader.later()
 
 
 PROGRAM = """#!/bin/sh
