@@ -32,6 +32,15 @@ class Pair(msgspec.Struct, frozen=True):
     key_file: Path
 
 
+def encrypt_key(key_file: Path) -> None:
+    """Give the PEM key in the file a passphrase, which nobody will know."""
+    key = serialization.load_pem_private_key(key_file.read_bytes(), None)
+    encryption = serialization.BestAvailableEncryption(b"s3cret")
+    key_file.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
+    )
+
+
 class CertificateAuthority:
     """Signs for one cluster; its own certificate is ``ca.crt`` in the directory."""
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from api_client import serving
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
 from structlog.testing import capture_logs
 
 from kubeletx.api import InvalidConfig
@@ -20,6 +19,7 @@ from kubeletx.server.self_signed import Pair, ensure_pair
 from kubeletx.server.tls import ServerTls, TlsPlan, make_context
 from kubeletx.testing import FakeClock
 from kubeletx.testing.apiserver import CertificateAuthority
+from kubeletx.testing.apiserver.ca import encrypt_key
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
@@ -58,13 +58,7 @@ def test_files_that_are_no_certificates_name_their_flags(tmp_path: Path) -> None
 
 def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked(tmp_path: Path) -> None:
     pair = ensure_pair(tmp_path, "node-1", (), NOW)
-    key = serialization.load_pem_private_key(pair.key.read_bytes(), None)
-    locked = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.BestAvailableEncryption(b"s3cret"),
-    )
-    pair.key.write_bytes(locked)
+    encrypt_key(pair.key)
     with pytest.raises(InvalidConfig, match=r"--tls-cert-file: .*the key is encrypted; give one without"):
         make_context(TlsPlan(), pair)
 

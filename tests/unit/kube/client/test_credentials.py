@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives import serialization
 from structlog.testing import capture_logs
 
 from kubeletx.api import InvalidConfig, PermissionDenied
@@ -17,6 +16,7 @@ from kubeletx.kube.client.access import ExecCredential
 from kubeletx.kube.client.credentials import LOOK_AGAIN_SECONDS, Credentials
 from kubeletx.testing import FakeClock
 from kubeletx.testing.apiserver import CertificateAuthority
+from kubeletx.testing.apiserver.ca import encrypt_key
 
 SERVER = "https://127.0.0.1:1"
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -122,13 +122,7 @@ async def test_a_refusal_alone_makes_no_new_connections(tmp_path: Path) -> None:
 async def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked(tmp_path: Path) -> None:
     authority = CertificateAuthority(tmp_path)
     pair = authority.client("system:node:one", ["system:nodes"])
-    key = serialization.load_pem_private_key(pair.key_file.read_bytes(), None)
-    locked = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.BestAvailableEncryption(b"s3cret"),
-    )
-    pair.key_file.write_bytes(locked)
+    encrypt_key(pair.key_file)
     reader = Reader(ca=authority.ca_file, certificate=pair.cert_file, key=pair.key_file)
     with pytest.raises(InvalidConfig, match=r"does not hold a certificate and its key, without a passphrase"):
         await reader.later()
