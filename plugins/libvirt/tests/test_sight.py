@@ -74,6 +74,7 @@ def test_the_drivers_own_daemon_goes_before_the_old_one_unless_the_url_says_othe
 
 ANSWERER = """
 import socket, struct, sys
+print(flush=True)
 connection, _ = socket.socket(fileno=int(sys.argv[1])).accept()
 asked = struct.unpack(">7I", connection.recv(28))
 connection.sendall(struct.pack(">7I2I", 36, *asked[1:4], 1, *asked[5:], 1, 0))
@@ -84,13 +85,17 @@ connection.recv(28)
 class Answering:
     """A socket made here on which another process answers, as with socket activation."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, program: str = ANSWERER) -> None:
         with socket.socket(socket.AF_UNIX) as made:
             made.bind(str(path))
             made.listen()
             number = made.fileno()
-            self._process = subprocess.Popen([sys.executable, "-c", ANSWERER, str(number)], pass_fds=[number])
+            command = [sys.executable, "-c", program, str(number)]
+            self._process = subprocess.Popen(command, pass_fds=[number], stdout=subprocess.PIPE)
         self.pid = self._process.pid
+        assert self._process.stdout is not None
+        with self._process.stdout as said:
+            said.readline()  # it is there: what is asked of it now is answered soon
 
     def close(self) -> None:
         assert self._process.wait(60) == 0
@@ -132,6 +137,15 @@ def test_no_answer_is_no_reason_to_go_on(tmp_path: Path, monkeypatch: pytest.Mon
             find_daemon(tmp_path / "s")
 
 
+def test_one_who_lets_nobody_take_leave_before_a_login_is_found_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kubeletx_libvirt.sight._SECONDS", 2.0)
+    one = Answering(tmp_path / "s", ANSWERER + "while connection.recv(28): pass")
+    assert find_daemon(tmp_path / "s") == one.pid
+    one.close()
+
+
 def test_what_is_seen_as_it_is_here_is_shared(place: Path, proc: Path) -> None:
     (place / "one").touch()
     check_sight([share(place), share(place, file="one")], PID, proc)
@@ -168,3 +182,9 @@ def test_a_volume_that_is_gone_is_named(place: Path, proc: Path) -> None:
 
 def test_where_nobody_may_look_nothing_is_refused(place: Path, tmp_path: Path) -> None:
     check_sight([share(place)], PID, tmp_path / "no-such-proc")
+
+
+def test_a_volume_that_cannot_be_looked_at_is_left_to_libvirt(place: Path, proc: Path) -> None:
+    place.rmdir()
+    place.symlink_to(place)
+    check_sight([share(place)], PID, proc)

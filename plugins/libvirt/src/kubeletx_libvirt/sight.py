@@ -13,6 +13,7 @@ another pid namespace, or where the agent is not root. Blocking.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
@@ -91,6 +92,8 @@ def _difference(share: Share, root: Path) -> str:
         raise Unavailable(
             f"volume {share.volume} at {share.target}: {place} is not there; make it"
         ) from error
+    except OSError:  # an export or a file system of a user that even root may not look at
+        return ""
     try:
         theirs = os.stat(f"{root}{place}")
         is_writable = not os.statvfs(f"{root}{place}").f_flag & os.ST_RDONLY
@@ -113,9 +116,10 @@ def _answering(path: Path) -> int:
         asking.connect(str(path))
         asking.sendall(_call(_AUTH_LIST, 0))
         _, ancillary, _, _ = asking.recvmsg(4096, socket.CMSG_SPACE(_CREDENTIALS.size))
-        asking.sendall(_call(_CONNECT_CLOSE, 1))
-        while asking.recv(4096):
-            pass
+        with contextlib.suppress(OSError):  # where one has to log in first it refuses, and waits for that
+            asking.sendall(_call(_CONNECT_CLOSE, 1))
+            while asking.recv(4096):
+                pass
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
             pid: int = _CREDENTIALS.unpack_from(data)[0]
