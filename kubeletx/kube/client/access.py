@@ -23,15 +23,21 @@ _REFUSED = {
     "username": "basic authentication is gone from Kubernetes; use a token",
     "as": "a node speaks for itself; remove it",
 }
+_EXTENSION = "client.authentication.k8s.io/exec"
 
 
 class ExecCredential(msgspec.Struct, frozen=True, kw_only=True):
-    """A program that prints credentials. Source: client.authentication.k8s.io/v1 ExecConfig."""
+    """A program that prints credentials. Source: client.authentication.k8s.io/v1 ExecConfig.
+
+    `is_told_cluster`: it hears of the cluster, and of `cluster_config`, which is for it alone; None: there is none.
+    """
 
     command: str
     args: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     api_version: str = "client.authentication.k8s.io/v1"
+    is_told_cluster: bool = False
+    cluster_config: Any = None
 
 
 class ClusterAccess(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +110,7 @@ class _Reader:
             key=key,
             token="" if token_file else self._token(user),
             token_file=self._resolved(token_file) if token_file else None,
-            exec=self._exec(user.get("exec")),
+            exec=self._exec(user.get("exec"), cluster),
             proxy_url=self._address(cluster, "proxy-url") if cluster.get("proxy-url") else "",
             namespace=self._text(context, "namespace", "context.namespace") or "default",
         )
@@ -189,14 +195,11 @@ class _Reader:
     def _resolved(self, name: str) -> Path:
         return self._path.parent / name
 
-    def _exec(self, table: Any) -> ExecCredential | None:
+    def _exec(self, table: Any, cluster: dict[str, Any]) -> ExecCredential | None:
         if not table:
             return None
         if not isinstance(table, dict) or not self._text(table, "command", "user.exec.command"):
             raise _bad(self._path, "user.exec.command", "is missing", "name the program")
-        if self._is_true(table, "provideClusterInfo", "user.exec.provideClusterInfo"):
-            fix = "leave it out, and tell the program of the cluster by args or env"
-            raise _bad(self._path, "user.exec.provideClusterInfo", "is not supported", fix)
         if table.get("interactiveMode") == "Always":
             fix = "use Never, with a program that asks nobody"
             raise _bad(self._path, "user.exec.interactiveMode", "'Always' is not supported", fix)
@@ -207,6 +210,8 @@ class _Reader:
             env=self._environment(table.get("env")),
             api_version=self._text(table, "apiVersion", "user.exec.apiVersion")
             or "client.authentication.k8s.io/v1",
+            is_told_cluster=self._is_true(table, "provideClusterInfo", "user.exec.provideClusterInfo"),
+            cluster_config=_extension(cluster.get("extensions")),
         )
 
     def _arguments(self, found: Any) -> tuple[str, ...]:
@@ -227,6 +232,13 @@ class _Reader:
 class _Variable(msgspec.Struct):
     name: str
     value: str = ""
+
+
+def _extension(found: Any) -> Any:
+    for one in found if isinstance(found, list) else ():
+        if isinstance(one, dict) and one.get("name") == _EXTENSION:
+            return one.get("extension")
+    return None
 
 
 def is_token(text: str) -> bool:

@@ -9,6 +9,7 @@ Keys that came as data are handed to OpenSSL through a file in memory, never on 
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import ssl
 from datetime import datetime
@@ -129,11 +130,10 @@ class Credentials:
         return until is not None and (until - self._clock.now()).total_seconds() < EARLY_SECONDS
 
     async def _run(self, program: ExecCredential) -> None:
-        request = {
-            "apiVersion": program.api_version,
-            "kind": "ExecCredential",
-            "spec": {"interactive": False},
-        }
+        spec: dict[str, object] = {"interactive": False}
+        if program.is_told_cluster:
+            spec["cluster"] = _cluster(self._access, program)
+        request = {"apiVersion": program.api_version, "kind": "ExecCredential", "spec": spec}
         environment = {
             **os.environ,
             **dict(program.env),
@@ -182,6 +182,19 @@ class Credentials:
                 self._looked_at = float("-inf")
         self._exec_until = status.expiration_timestamp
         self._ran_at = self._clock.monotonic()
+
+
+def _cluster(access: ClusterAccess, program: ExecCredential) -> dict[str, object]:
+    """As a program hears of it. Source: client.authentication.k8s.io/v1 Cluster."""
+    ca = _read(access.ca) if isinstance(access.ca, Path) else access.ca
+    told = {
+        "tls-server-name": access.tls_server_name,
+        "insecure-skip-tls-verify": access.insecure,
+        "certificate-authority-data": base64.b64encode(ca or b"").decode(),
+        "proxy-url": access.proxy_url,
+        "config": program.cluster_config,
+    }
+    return {"server": access.server, **{name: value for name, value in told.items() if value}}
 
 
 def make_context(

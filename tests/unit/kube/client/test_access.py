@@ -100,7 +100,7 @@ def test_what_is_wrong_is_named_with_the_file(tmp_path: Path, before: str, after
         ("exec: {command: p, args: [1]}", "user.exec.args: is not a list of texts"),
         ("exec: {command: p, env: {A: b}}", "user.exec.env: is not a list of name and value"),
         ("exec: {command: p, env: [{value: b}]}", "user.exec.env: is not a list of name and value"),
-        ("exec: {command: p, provideClusterInfo: true}", "user.exec.provideClusterInfo: is not supported"),
+        ("exec: {command: p, provideClusterInfo: 'true'}", "user.exec.provideClusterInfo: 'true' is neither"),
         ("exec: {command: p, interactiveMode: Always}", "user.exec.interactiveMode: 'Always' is not supported"),
     ],
 )  # fmt: skip
@@ -109,6 +109,18 @@ def test_what_is_wrong_with_a_user_is_named(tmp_path: Path, user: str, words: st
     with pytest.raises(InvalidConfig) as caught:
         load_kubeconfig(write(tmp_path, text.replace("current-context: one", "current-context: two")))
     assert words in str(caught.value)
+
+
+def test_a_program_may_be_told_of_the_cluster_with_what_is_for_it_alone(tmp_path: Path) -> None:
+    exec_ = "{exec: {command: p, provideClusterInfo: true}}"
+    extension = "{name: client.authentication.k8s.io/exec, extension: {audience: a}}"
+    text = GOOD.replace("{tokenFile: /run/token, token: old}", exec_)
+    text = text.replace(
+        '"https://10.0.0.2"', f'"https://10.0.0.2", extensions: [{{name: other}}, {extension}]'
+    )
+    access = load_kubeconfig(write(tmp_path, text.replace("current-context: one", "current-context: two")))
+    assert access.exec is not None
+    assert (access.exec.is_told_cluster, access.exec.cluster_config) == (True, {"audience": "a"})
 
 
 def test_the_end_of_a_tokens_line_is_no_part_of_it(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import stat
 from datetime import UTC, datetime, timedelta
@@ -160,6 +162,22 @@ async def test_a_program_that_fails_is_told_without_what_it_printed(tmp_path: Pa
     with pytest.raises(PermissionDenied, match="ended with 3: no luck") as caught:
         await Reader(exec=ExecCredential(command=str(program))).later()
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+async def test_a_program_hears_of_the_cluster_when_it_is_to(tmp_path: Path, is_told: bool) -> None:
+    authority = CertificateAuthority(tmp_path)
+    program, heard = tmp_path / "program", tmp_path / "heard"
+    program.write_text(
+        f"""#!/bin/sh\nprintf %s "$KUBERNETES_EXEC_INFO" > {heard}\nprintf '{{"status": {{"token": "t"}}}}'\n"""
+    )
+    os.chmod(program, 0o700)
+    asked = ExecCredential(command=str(program), is_told_cluster=is_told, cluster_config={"audience": "a"})
+    assert await Reader(exec=asked, ca=authority.ca_file).later() == "Bearer t"
+    data = base64.b64encode(authority.ca_file.read_bytes()).decode()
+    cluster = {"server": SERVER, "certificate-authority-data": data, "config": {"audience": "a"}}
+    spec = {"interactive": False, **({"cluster": cluster} if is_told else {})}
+    assert json.loads(heard.read_text())["spec"] == spec
 
 
 async def test_a_token_that_no_header_may_carry_is_refused_without_showing_it(tmp_path: Path) -> None:
