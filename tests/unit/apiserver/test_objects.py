@@ -320,7 +320,7 @@ async def test_a_claim_whose_pod_left_while_it_was_looked_up_is_not_looked_at_an
     def looks(name: str) -> int:
         return len(api.requests.all(path=f"/persistentvolumeclaims/{name}", user="system:node:one"))
 
-    slow = api.faults.add(Rule(delay_seconds=0.3, path="/persistentvolumeclaims/data"))
+    slow = api.faults.add(Rule(delay_seconds=1, path="/persistentvolumeclaims/data"))
     async with running(api) as objects:
         objects.follow(user(uid))
         objects.follow(user(other, "other"))
