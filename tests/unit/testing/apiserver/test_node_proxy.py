@@ -81,7 +81,6 @@ async def test_a_log_comes_from_the_node(api: ApiServerDouble, node: NodeServer)
 
 
 async def exec_on(api: ApiServerDouble, protocol: str) -> Any:
-
     tls = ssl.create_default_context(cafile=str(api.ca_file))
     url = (
         f"{api.url}/api/v1/namespaces/default/pods/one/exec?command=echo&command=a+b&stdout=true&stdin=false"
@@ -106,7 +105,6 @@ async def test_bytes_of_exec_are_handed_through(api: ApiServerDouble, node: Node
 async def test_all_protocols_that_a_client_speaks_are_handed_on(
     api: ApiServerDouble, node: NodeServer
 ) -> None:
-
     path = "/api/v1/namespaces/default/pods/one/exec?command=true"
     words = ("v4.channel.k8s.io", "channel.k8s.io")
     headers = [
