@@ -55,16 +55,16 @@ class Relay:
         """Close both; what was received is still sent, to ends that take it soon."""
         for end in (self.left, self.right):
             if end.transport is not None and not end.is_lost:
-                end.transport.close()
+                _close(end.transport)
                 asyncio.get_running_loop().call_later(LEAVE_SECONDS, end.transport.abort)
 
     async def _serve(self) -> None:
         while not (self.left.is_lost and self.right.is_lost):
             self._changed.clear()
             for end in (self.left, self.right):
-                if end.is_finished and end.transport is not None:
+                if end.is_finished and end.transport is not None and not end.transport.is_closing():
                     await wait_sent(end.transport)
-                    end.transport.close()
+                    _close(end.transport)
             await self._changed.wait()
 
 
@@ -129,3 +129,10 @@ class End(asyncio.Protocol):
     def _finish_peer(self) -> None:
         self.peer.is_finished = True
         self._changed.set()
+
+
+def _close(transport: asyncio.Transport) -> None:
+    if (
+        not transport.is_closing()
+    ):  # closed twice, asyncio's TLS forgets the connection, and cannot abort it any more
+        transport.close()

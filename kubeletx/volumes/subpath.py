@@ -53,22 +53,15 @@ def prepare_sub_path(
             _make_missing(base, sub_path)
         with open_beneath(base, sub_path) as fd:
             return _bind(fd, place, mounter)
-    except FileNotFoundError as err:
-        raise InvalidPod(
-            field=f"{field}.subPath",
-            problem=f"{sub_path!r} is not in volume {volume.name!r}",
-            fix="correct the path",
-            reason=REASON,
-        ) from err
     except OSError as err:
         if err.errno in {errno.EXDEV, errno.ELOOP}:
             raise PermissionDenied(
                 f"{field}.subPath: {sub_path!r} leads out of volume {volume.name!r}", reason=REASON
             ) from err
-        if err.errno in {errno.ENOTDIR, errno.ENAMETOOLONG}:
+        if err.errno in {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}:
             raise InvalidPod(
                 field=f"{field}.subPath",
-                problem=f"{sub_path!r} cannot be in volume {volume.name!r}: {err.strerror}",
+                problem=f"{sub_path!r} is not in volume {volume.name!r}: {err.strerror}",
                 fix="correct the path",
                 reason=REASON,
             ) from err

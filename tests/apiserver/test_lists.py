@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,10 @@ from api_cluster import GUARD_SECONDS, pod, refusal, version_now
 
 from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
 from kubeletx.kube.client.resources import PODS
-from kubeletx.kube.core import ObjectMeta, Pod
+from kubeletx.kube.core import Pod
 from kubeletx.runtimes.clock import SystemClock
 from kubeletx.testing.apiserver import ApiClient, StatusError
+from kubeletx.testing.names_sink import NamesSink
 
 
 @pytest.fixture
@@ -139,32 +139,12 @@ def test_pages_of_a_selection_do_not_say_how_many_are_left(admin: ApiClient, lab
     assert [one["metadata"]["name"] for one in rest["items"]] == ["k2", "k3", "k4"]
 
 
-class _Names:
-    """A sink of the reflector."""
-
-    def __init__(self) -> None:
-        self.names: set[str] = set()
-
-    def replace(self, items: Sequence[Pod], unreadable: Sequence[ObjectMeta]) -> None:
-        assert not unreadable
-        self.names = {one.name for one in items}
-
-    def put(self, item: Pod) -> None:
-        self.names.add(item.name)
-
-    def drop(self, item: Pod) -> None:
-        self.names.discard(item.name)
-
-    def spoil(self, meta: ObjectMeta, problem: str) -> None:
-        raise AssertionError(problem)
-
-
 async def test_a_thousand_pods_are_the_same_at_once_and_in_pages(
     server: Any, admin: ApiClient, namespace: str
 ) -> None:
     wanted = {f"p{number:04}" for number in range(1000)}
     kubeconfig: Path = server.admin_kubeconfig()
-    client, found = KubeClient(load_kubeconfig(kubeconfig), clock=SystemClock()), _Names()
+    client, found = KubeClient(load_kubeconfig(kubeconfig), clock=SystemClock()), NamesSink()
     path, slots = PODS.path(namespace), asyncio.Semaphore(16)
 
     async def make(name: str) -> None:

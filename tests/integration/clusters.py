@@ -30,6 +30,7 @@ def running_api(kind: str, directory: Path) -> Iterator[ApiServer]:
             yield double
         return
     if why := missing_binaries():
+        # No package has a kube-apiserver to install. What does not need a real one is shown on the double too.
         pytest.skip(why)
     with KubeApiServer(directory) as real:
         yield real

@@ -36,10 +36,12 @@ def kubectl(protocol: str, kubeconfig: Path, *, since: int = 0) -> Kubectl:
     found = [(program, _minor(program)) for program in _programs()]
     if not found:  # script/setup installs one; in CI it must be there
         assert not os.environ.get("CI"), "script/setup has installed no kubectl"
+        # Who runs pytest without script/setup sees the rest.
         pytest.skip(f"there is no kubectl in PATH or in {ASSETS}")
     for program, minor in found:
         if minor >= wanted:
             return Kubectl(program, kubeconfig, protocol)
+    # Debian's is 1.20, and no package has a newer one; the Python client and our own speak WebSocket in each run.
     versions = ", ".join(f"{program} is 1.{minor}" for program, minor in found)
     pytest.skip(f"this needs kubectl 1.{wanted}: {versions}")
 

@@ -26,7 +26,7 @@ from kubeletx.api import Channel, Internal, Session, StreamRequest
 from kubeletx.streaming import open_port_forward, open_session
 from kubeletx.streaming.websocket import connect_session
 from kubeletx.testing.apiserver import CertificateAuthority
-from kubeletx.testing.contract.streams import saying
+from kubeletx.testing.contract.streams import echoed, saying
 from kubeletx.testing.https_session import https_session
 from kubeletx.testing.lab.registry import free_port
 
@@ -178,14 +178,7 @@ async def test_a_megabyte_goes_through_a_forwarded_port_and_back(kubelet: Kubele
         session = await open_port_forward(
             f"{kubelet.url}/portForward/default/streams-lab", 7777, tls=kubelet.tls
         )
-        sending = asyncio.create_task(session.write(data))
-        got = b""
-        async for _, chunk in session.output():
-            got += chunk
-            if len(got) >= len(data):
-                break
-        await sending
-        assert got == data
+        assert await echoed(session, data) == data
         await session.close()
 
 

@@ -145,6 +145,18 @@ async def saying(session: Session, data: bytes) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
+async def echoed(session: Session, data: bytes) -> bytes:
+    """What came back of `data`, once as much did."""
+    sending = asyncio.create_task(session.write(data))
+    got = b""
+    async for _, chunk in session.output():
+        got += chunk
+        if len(got) >= len(data):
+            break
+    await sending
+    return got
+
+
 async def connect(answer: StreamUrl | Session, request: StreamRequest | None, port: int = 0) -> Session:
     """The session itself, or one opened over the URL that the runtime answered with."""
     if not isinstance(answer, StreamUrl):

@@ -12,8 +12,10 @@ from msgspec.structs import replace
 from kubeletx.api import PodUid
 from kubeletx.kube.core import Container, Pod, PodStatus, ResourceRequirements
 from kubeletx.pods.admission import NodeAdmission
+from kubeletx.pods.manager import PodManager
 from kubeletx.pods.priority import CRITICAL_PRIORITY
 from kubeletx.pods.sources import API, APPLIED, FILE
+from kubeletx.testing import Script
 
 ONE_CPU = {"cpu": 1000}
 
@@ -34,6 +36,15 @@ def asking(
 
 def status(node: Node, name: str) -> PodStatus:
     return node.services.board.statuses.get(PodUid(f"uid-{name}"), PodStatus())
+
+
+async def wait_for_victim(node: Node, manager: PodManager, name: str) -> Script:
+    """This critical pod waits for the end of another one, which comes when what is returned is released."""
+    await node.start(asking("victim", "900m"), API)
+    stuck = node.runtimes["one"].script("stop_unit", hang=True)
+    manager.update(API, asking(name, "900m", is_critical=True))
+    await node.until(lambda: status(node, name).reason == "Preempting")
+    return stuck
 
 
 async def test_a_critical_pod_ends_the_least_and_starts_when_its_room_is_free(node: Node) -> None:
@@ -73,10 +84,7 @@ async def test_a_static_pod_is_critical_whatever_its_priority(node: Node) -> Non
 
 async def test_its_room_is_not_given_to_a_pod_that_comes_meanwhile(node: Node) -> None:
     async with node.running(allocatable=ONE_CPU) as manager:
-        await node.start(asking("victim", "900m"), API)
-        stuck = node.runtimes["one"].script("stop_unit", hang=True)
-        manager.update(API, asking("critical", "900m", is_critical=True))
-        await node.until(lambda: status(node, "critical").reason == "Preempting")
+        stuck = await wait_for_victim(node, manager, "critical")
         manager.update(API, asking("late", "500m"))
         await node.until(lambda: status(node, "late").reason == "OutOfcpu")
         stuck.release()
@@ -85,10 +93,7 @@ async def test_its_room_is_not_given_to_a_pod_that_comes_meanwhile(node: Node) -
 
 async def test_a_critical_pod_that_is_deleted_while_it_waits_gives_its_room_back(node: Node) -> None:
     async with node.running(allocatable=ONE_CPU) as manager:
-        await node.start(asking("victim", "900m"), API)
-        stuck = node.runtimes["one"].script("stop_unit", hang=True)
-        manager.update(API, asking("critical", "900m", is_critical=True))
-        await node.until(lambda: status(node, "critical").reason == "Preempting")
+        stuck = await wait_for_victim(node, manager, "critical")
         manager.remove(API, PodUid("uid-critical"))
         await node.until(lambda: PodUid("uid-critical") not in manager.workers)
         stuck.release()
@@ -177,10 +182,7 @@ async def test_a_critical_pod_ends_for_one_of_higher_priority_and_a_static_one_d
 
 async def test_a_critical_pod_that_still_waits_for_room_ends_for_one_of_higher_priority(node: Node) -> None:
     async with node.running(allocatable=ONE_CPU) as manager:
-        await node.start(asking("victim", "900m"), API)
-        stuck = node.runtimes["one"].script("stop_unit", hang=True)
-        manager.update(API, asking("cluster", "900m", is_critical=True))
-        await node.until(lambda: status(node, "cluster").reason == "Preempting")
+        stuck = await wait_for_victim(node, manager, "cluster")
         assert status(node, "cluster").phase == "Pending"
         manager.update(API, asking("node", "900m", priority=CRITICAL_PRIORITY + 1000))
         await node.until(lambda: status(node, "cluster").phase == "Failed")

@@ -20,7 +20,6 @@ from kubeletx.api import (
     Internal,
     NotFound,
     PermissionDenied,
-    Session,
     StreamRequest,
     StreamUrl,
     Unavailable,
@@ -35,6 +34,7 @@ from kubeletx.streaming.takeover import TakenOver, take_over
 from kubeletx.streaming.tunnel import Tunnel
 from kubeletx.streaming.upgrade import connect_spdy
 from kubeletx.testing import FakeSession
+from kubeletx.testing.contract.streams import echoed
 from kubeletx.testing.fake_admin import FakeAdminBackend
 
 CAT = StreamRequest(command=("cat",), stdin=True, stderr=False)
@@ -58,18 +58,6 @@ async def spdy_cat(api: Api, path: str = CAT_PATH, data: bytes = DATA) -> bytes:
     assert await session.wait() == 0
     await session.close()
     return output
-
-
-async def echoed(session: Session, data: bytes) -> bytes:
-    """What came back, once all did."""
-    sending = asyncio.create_task(session.write(data))
-    got = b""
-    async for _, chunk in session.output():
-        got += chunk
-        if len(got) >= len(data):
-            break
-    await sending
-    return got
 
 
 @asynccontextmanager

@@ -1,7 +1,13 @@
 import asyncio
 import socket
+import ssl
+from pathlib import Path
 
+import pytest
+
+from kubeletx.streaming import proxy
 from kubeletx.streaming.proxy import Copied, End, Relay
+from kubeletx.testing.apiserver import CertificateAuthority
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -74,3 +80,38 @@ async def test_a_relay_that_is_cancelled_closes_both_ends() -> None:
     await asyncio.gather(running, return_exceptions=True)
     for _, writer in (client, server):
         writer.close()
+
+
+async def test_an_end_that_does_not_say_good_bye_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy, "LEAVE_SECONDS", 0.1)
+    authority = CertificateAuthority(tmp_path)
+    pair = authority.server("127.0.0.1")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(pair.cert_file, pair.key_file)
+    deaf: list[asyncio.WriteTransport] = []
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert isinstance(writer.transport, asyncio.Transport)
+        writer.transport.pause_reading()
+        deaf.append(writer.transport)
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
+    relay = Relay()
+    port = server.sockets[0].getsockname()[1]
+    trusting = ssl.create_default_context(cafile=str(authority.ca_file))
+    loop = asyncio.get_running_loop()
+    async with server, asyncio.timeout(15):  # asyncio itself would wait 30 s
+        await loop.create_connection(lambda: relay.left, "127.0.0.1", port, ssl=trusting)
+        _, client = await far_end(relay.right)
+        running = asyncio.create_task(relay.run())
+        client.close()
+        while relay.left.transport is None or not relay.left.transport.is_closing():
+            await asyncio.sleep(0.01)
+        running.cancel()
+        while not relay.left.is_lost:
+            await asyncio.sleep(0.01)
+    for transport in deaf:
+        transport.abort()
+    await asyncio.gather(running, return_exceptions=True)

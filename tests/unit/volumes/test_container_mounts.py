@@ -136,7 +136,7 @@ async def test_no_link_in_a_volume_leads_a_sub_path_out_of_it(tmp_path, target):
 
 async def test_a_sub_path_below_a_file_is_refused_with_its_field(tmp_path):
     with pytest.raises(
-        InvalidPod, match=r"volumeMounts\[0\]\.subPath: 'n/x' cannot be in volume 'd'"
+        InvalidPod, match=r"volumeMounts\[0\]\.subPath: 'n/x' is not in volume 'd': Not a directory"
     ) as caught:
         await first_mount(tmp_path, {"name": "d", "subPath": "n/x"})
     assert caught.value.reason == "CreateContainerConfigError"

@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,30 +20,12 @@ from kubeletx.kube.client import ClusterAccess, KubeClient, Reflector, errors, r
 from kubeletx.kube.client.backoff import Backoff
 from kubeletx.kube.client.errors import TooManyRequests
 from kubeletx.kube.client.resources import PODS
-from kubeletx.kube.core import ObjectMeta, Pod
+from kubeletx.kube.core import Pod
 from kubeletx.runtimes.clock import SystemClock
 from kubeletx.testing.clock import FakeClock
+from kubeletx.testing.names_sink import NamesSink
 
 GUARD_SECONDS = 60
-
-
-class Names:
-    """A sink that keeps names alone."""
-
-    def __init__(self) -> None:
-        self.names: set[str] = set()
-
-    def replace(self, items: Sequence[Pod], unreadable: Sequence[ObjectMeta]) -> None:
-        self.names = {one.name for one in items}
-
-    def put(self, item: Pod) -> None:
-        self.names.add(item.name)
-
-    def drop(self, item: Pod) -> None:
-        self.names.discard(item.name)
-
-    def spoil(self, meta: ObjectMeta, problem: str) -> None:
-        raise AssertionError(problem)
 
 
 @asynccontextmanager
@@ -60,7 +42,7 @@ async def running(followed: Reflector[Pod]) -> AsyncIterator[None]:
 async def test_a_watch_that_outlives_its_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reflector, "WATCH_SECONDS", (0, 0))
     monkeypatch.setattr(reflector, "LATE_SECONDS", 0.05)
-    script, found = Script(), Names()
+    script, found = Script(), NamesSink()
     script.lists = [pod_list(3, pod("a", 1)), pod_list(9, pod("b", 8))]
     async with serve(script) as access:
         client = KubeClient(access, clock=FakeClock(auto_advance=True))
@@ -91,7 +73,7 @@ async def test_a_watch_without_its_bookmarks_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reflector, "SILENT_SECONDS", 0.05)
-    script, found = Mute(), Names()
+    script, found = Mute(), NamesSink()
     script.lists = [pod_list(3, pod("a", 1)), pod_list(9, pod("b", 8))]
     script.watches = [lines(("ADDED", pod("c", 4)), bookmark(5)), lines(("ADDED", pod("d", 10)))]
     async with serve(script) as access:
@@ -184,7 +166,7 @@ async def test_a_list_that_stops_in_the_middle_is_an_error() -> None:
 
 async def test_a_new_watch_that_says_nothing_at_all_is_given_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reflector, "SILENT_SECONDS", 0.05)
-    script, found = Mute(), Names()
+    script, found = Mute(), NamesSink()
     script.lists = [pod_list(3, pod("a", 1)), pod_list(9, pod("b", 8))]
     script.watches = [b""]
     async with serve(script) as access:
@@ -227,7 +209,7 @@ async def test_who_asks_while_connections_are_closed_keeps_the_new_ones(
 
 
 async def test_connections_are_made_anew_when_somebody_says_so() -> None:
-    script, found = Mute(), Names()
+    script, found = Mute(), NamesSink()
     script.lists = [pod_list(3, pod("a", 1)), pod_list(9, pod("b", 1))]
     script.watches = [lines(("ADDED", pod("c", 4)))]
     async with serve(script) as access:
@@ -273,7 +255,7 @@ def thousand() -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("page", [1000, 500])
 async def test_a_thousand_pods_come_whole_and_let_others_have_their_turn(page: int) -> None:
-    items, script, found = thousand(), Script(), Names()
+    items, script, found = thousand(), Script(), NamesSink()
     if page == 1000:
         script.lists = [pod_list(2000, *items)]
     else:  # the newest list comes in pages
@@ -332,7 +314,7 @@ async def test_a_hundred_agents_do_not_come_back_all_at_once() -> None:
     clients = [Away(clock, asked, began) for _ in range(100)]
     tasks = [
         asyncio.create_task(
-            Reflector(client, PODS, Pod, Names(), clock=clock, draw=random.Random(number)).run()
+            Reflector(client, PODS, Pod, NamesSink(), clock=clock, draw=random.Random(number)).run()
         )
         for number, client in enumerate(clients)
     ]
