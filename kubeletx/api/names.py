@@ -101,6 +101,10 @@ VM_READY: Final = "VirtualMachineReady"
 MANIFEST_VALID: Final = "kubeletx.io/ManifestValid"
 """False while the source of a running pod cannot be used; the pod goes on as it was."""
 
+# --- the node (kubelet's) ---
+CONTROLLER_ATTACHES: Final = "volumes.kubernetes.io/controller-managed-attach-detach"
+"""An annotation, always true: controllers attach and detach the node's volumes, the node itself never does."""
+
 # --- the node (ours) ---
 RUNTIMES_READY: Final = "RuntimesReady"
 """A condition: True only if all runtimes are ready."""
@@ -178,6 +182,12 @@ class Event:
     STARTING: Final = "Starting"
     NODE_READY: Final = "NodeReady"
     NODE_NOT_READY: Final = "NodeNotReady"
+    SUFFICIENT_MEMORY: Final = "NodeHasSufficientMemory"
+    INSUFFICIENT_MEMORY: Final = "NodeHasInsufficientMemory"
+    NO_DISK_PRESSURE: Final = "NodeHasNoDiskPressure"
+    HAS_DISK_PRESSURE: Final = "NodeHasDiskPressure"
+    SUFFICIENT_PID: Final = "NodeHasSufficientPID"
+    INSUFFICIENT_PID: Final = "NodeHasInsufficientPID"
     IMAGE_GC_FAILED: Final = "ImageGCFailed"
     INVALID_DISK_CAPACITY: Final = "InvalidDiskCapacity"
     EVICTED: Final = "Evicted"

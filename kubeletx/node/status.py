@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ..api import Clock, RuntimeVersion, Traits
-from ..api.names import RUNTIME_LABEL_PREFIX, RUNTIME_VERSION_PREFIX
+from ..api.names import CONTROLLER_ATTACHES, RUNTIME_LABEL_PREFIX, RUNTIME_VERSION_PREFIX
 from ..kube.meta import ObjectMeta
 from ..kube.node import (
     ContainerImage,
@@ -128,7 +128,7 @@ class NodeReporter:
                 name=self.name,
                 uid=self.name,
                 labels={**node_labels(self.name, plan.labels), **runtime_labels(runtimes)},
-                annotations=runtime_versions(runtimes),
+                annotations={CONTROLLER_ATTACHES: "true", **runtime_versions(runtimes)},
                 creation_timestamp=self._created_at,
             ),
             spec=NodeSpec(

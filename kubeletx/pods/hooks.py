@@ -149,9 +149,13 @@ async def _http(
     except GetFailed as error:
         if not error.is_plain_http:
             return HookOutcome(ok=False, message=error.message)
-        if on_fallback is not None:
-            on_fallback(f"request to HTTPS lifecycle hook {request.url} failed, retrying with HTTP")
-        return await _http_again(request)
+        again = await _http_again(request)
+        if again.ok and on_fallback is not None:
+            place = f"{request.host}:{request.port}"
+            on_fallback(
+                f"request to HTTPS lifecycle hook {place} got HTTP response, retry with HTTP succeeded"
+            )
+        return again
     return HookOutcome(ok=True)
 
 

@@ -29,6 +29,7 @@ from kubeletx.api import (
 )
 from kubeletx.api.names import POD_SOURCE, Event
 from kubeletx.kube.core import VirtualMachine
+from kubeletx.kube.duration import format_duration
 from kubeletx.runtimes.handle import RuntimeHandle
 from kubeletx.runtimes.images.credentials import pull_secret_auths
 from kubeletx.runtimes.images.errors import IMAGE_PULL_BACK_OFF, PullBackOff, PullFailed
@@ -73,7 +74,7 @@ class UnitImages:
             return _failed(step, name, error.reason or "ImageInspectError", str(error))
         policy = container.image_pull_policy or "IfNotPresent"
         if present is not None and policy != "Always":
-            text = f'Container image "{spec.requested}" already present on machine'
+            text = f'Container image "{spec.requested}" already present on machine and can be accessed by the pod'
             step.normal(Event.PULLED, text, container=name)
             return changes.image_present(name, present)
         if policy == "Never":
@@ -89,8 +90,16 @@ class UnitImages:
         auths = await self._pull_secrets(step, name, image)
         sandbox = _asker(step) if step.facts.is_machine else None
         step.normal(Event.PULLING, f'Pulling image "{image}"', container=name)
+        waited: list[float] = []
         try:
-            present = await store.pull(spec, via=handle, auths=auths, sandbox=sandbox, puller=_puller(step))
+            present = await store.pull(
+                spec,
+                via=handle,
+                auths=auths,
+                sandbox=sandbox,
+                puller=_puller(step),
+                on_begin=lambda: waited.append(step.now().mono - began),
+            )
         except PullBackOff as error:
             return _backs_off(step, name, str(error), error)
         except PullFailed as error:
@@ -103,7 +112,7 @@ class UnitImages:
             return _failed(step, name, error.reason or "ErrImagePull", str(error))
         elapsed = step.now().mono - began
         step.services.counters.image_pull.add(elapsed)
-        text = f'Successfully pulled image "{image}" in {elapsed:.3f}s'
+        text = _pulled_text(image, present, elapsed - sum(waited), elapsed)
         step.normal(Event.PULLED, text, container=name)
         log.info("Pulled image", pod=step.desired.ref, image=image, elapsed_seconds=round(elapsed, 3))
         return changes.image_present(name, present)
@@ -137,6 +146,13 @@ class UnitImages:
             )
             step.warning(Event.FAILED_PULL_SECRET, text, container=name)
         return tuple(auths)
+
+
+def _pulled_text(image: str, present: ImageStatus, pull_seconds: float, total_seconds: float) -> str:
+    """The kubelet's message; without the size where the store does not know it."""
+    pull, total = (format_duration(round(seconds, 3)) for seconds in (pull_seconds, total_seconds))
+    text = f'Successfully pulled image "{image}" in {pull} ({total} including waiting).'
+    return f"{text} Image size: {present.size_bytes} bytes." if present.size_bytes else text
 
 
 def _secret_auths(secret: ObjectData, image: str) -> tuple[ImageAuth, ...]:

@@ -24,6 +24,13 @@ from .watching import Latest
 
 log = structlog.get_logger(__name__)
 
+_PRESSURE_REASONS = {
+    "memory": (Reason.SUFFICIENT_MEMORY, Reason.INSUFFICIENT_MEMORY),
+    "disk": (Reason.NO_DISK_PRESSURE, Reason.HAS_DISK_PRESSURE),
+    "pids": (Reason.SUFFICIENT_PID, Reason.INSUFFICIENT_PID),
+}
+"""Event without and with the pressure, by field of `Pressure`."""
+
 
 class NodeBackend:
     """The node part of `AdminBackend`; also a listener of the runtimes."""
@@ -51,9 +58,13 @@ class NodeBackend:
         registry.subscribe(self)
 
     def pressure_changed(self, pressure: Pressure) -> None:
-        """What the node is short of now; the conditions follow at once."""
-        self._pressure = pressure
+        """What the node is short of now; the conditions follow at once, with an event for each that changed."""
+        before, self._pressure = self._pressure, pressure
         self.runtime_changed("")
+        for name, reasons in _PRESSURE_REASONS.items():
+            has_pressure: bool = getattr(pressure, name)
+            if has_pressure != getattr(before, name):
+                self._record(reasons[has_pressure])
 
     def problems_changed(self, *problems: str) -> None:
         """Further reasons against Ready, in words; the conditions follow at once."""
@@ -73,15 +84,16 @@ class NodeBackend:
         first, self._was_ready = self._was_ready is None, now_ready
         if first and not now_ready:
             return
-        message = self._reporter.conditions[-1].message or ""
-        log.info("Changed node readiness", ready=now_ready, reason=message)
-        sink: EventSink = self._events
-        sink.record(
-            ObjectRef(kind="Node", name=self._reporter.name, uid=self._reporter.name),
-            type="Normal",
-            reason=Reason.NODE_READY if now_ready else Reason.NODE_NOT_READY,
-            message=f"Node {self._reporter.name} is {'ready' if now_ready else 'not ready'}: {message}",
+        log.info(
+            "Changed node readiness", ready=now_ready, reason=self._reporter.conditions[-1].message or ""
         )
+        self._record(Reason.NODE_READY if now_ready else Reason.NODE_NOT_READY)
+
+    def _record(self, reason: str) -> None:
+        sink: EventSink = self._events
+        name = self._reporter.name
+        ref = ObjectRef(kind="Node", name=name, uid=name)
+        sink.record(ref, type="Normal", reason=reason, message=f"Node {name} status is now: {reason}")
 
     def pod_changed(self, name: str, uid: str, event: object) -> None:
         """Pods are not this part's business."""

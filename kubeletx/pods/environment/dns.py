@@ -76,8 +76,8 @@ def _base(pod: Pod, context: NodeContext, warnings: list[PodWarning]) -> Dns:
         warnings.append(
             PodWarning(
                 reason=Event.MISSING_CLUSTER_DNS,
-                message=f'pod "{describe(pod)}": no clusterDNS address is configured, so DNS policy '
-                f'"{policy}" falls back to "Default"',
+                message=f'pod: "{describe(pod)}". kubelet does not have ClusterDNS IP configured and cannot create '
+                'Pod using "ClusterFirst" policy. Falling back to "Default" policy.',
             )
         )
         return _host(context)

@@ -23,6 +23,7 @@ async def run_post_start(step: StepContext, action: RunPostStart) -> Change:
         return changes.hook_state(action.name, action.unit_id, HookState.DONE)
     error = await step.services.run_hook(step.worker, handler, container, action.unit_id, seconds=None)
     if error:
-        step.warning(Event.FAILED_POST_START_HOOK, error, container=action.name)
+        # Not the error: the output of a hook may hold secrets, and more people read events than pods.
+        step.warning(Event.FAILED_POST_START_HOOK, "PostStartHook failed", container=action.name)
         return changes.hook_state(action.name, action.unit_id, HookState.FAILED, error)
     return changes.hook_state(action.name, action.unit_id, HookState.DONE)

@@ -28,14 +28,14 @@ async def start_unit(step: StepContext, action: StartUnit) -> Change:
         spec = await step.services.specs.unit(step.desired, step.facts, handle, action)
         sandbox = await step.services.specs.sandbox(step.desired, handle, _sandbox_attempt(step))
         unit_id = await handle.create_unit(action.sandbox_id, spec, sandbox)
-        step.normal(Event.CREATED, f"Created container: {name}", container=name)
+        step.normal(Event.CREATED, "Container created", container=name)
         await handle.start_unit(unit_id)
         handle.note_unit(await handle.unit_status(unit_id))
     except KubeletxError as error:
         return await _failed(step, name, unit_id, error)
     step.services.unit_started()
     await step.services.directories.link_log(step.pod, name, action.attempt, unit_id)
-    step.normal(Event.STARTED, f"Started container {name}", container=name)
+    step.normal(Event.STARTED, "Container started", container=name)
     log.info("Started container", pod=step.desired.ref, container=name, runtime=handle.name)
     lifecycle = container.lifecycle if container is not None else None
     has_hook = lifecycle is not None and lifecycle.post_start is not None

@@ -72,7 +72,8 @@ async def _run_pre_stop(step: StepContext, action: StopUnit) -> None:
         step.worker, handler, container, action.unit_id, seconds=float(action.grace_seconds)
     )
     if error:
-        step.warning(Event.FAILED_PRE_STOP_HOOK, error, container=action.name)
+        # Not the error: the output of a hook may hold secrets, and more people read events than pods.
+        step.warning(Event.FAILED_PRE_STOP_HOOK, "PreStopHook failed", container=action.name)
 
 
 async def _begins_now(step: StepContext, action: StopUnit) -> bool:

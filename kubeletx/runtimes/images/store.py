@@ -135,12 +135,14 @@ class ImageStore:
         on_progress: OnProgress | None = None,
         force: bool = False,
         puller: Puller | None = None,
+        on_begin: Callable[[], None] | None = None,
     ) -> ImageStatus:
         """Fetch the image, or join the pull that fetches it already.
 
         `auths`: the pod's own credentials, tried before the node's. `sandbox`: of the pod that asks; None: an
         operator does, or nothing about the pod matters. `force`: an operator asks, no back-off.
         `puller`: the pod that asks, whose failures count for its back-off (a pod that is made anew tries at once).
+        `on_begin`: called when the wait for other pulls is over; never if another pull is joined.
         Raises PullFailed, and PullBackOff while the owner's last failure is too recent. Has no deadline; the
         pull is cancelled when nobody waits for it any more.
         """
@@ -158,7 +160,9 @@ class ImageStore:
             )
         try:
             status = await self._pulls.join(
-                shared, lambda report: self._fetch(image, via, auths, sandbox, puller, report), on_progress
+                shared,
+                lambda report: self._fetch(image, via, auths, sandbox, puller, report, on_begin),
+                on_progress,
             )
         except _FetchFailed as failed:
             delay = self._backoffs.fail(owned, self._clock.monotonic(), failed.error.message)
@@ -198,12 +202,15 @@ class ImageStore:
         sandbox: SandboxSpec | None,
         puller: Puller | None,
         report: OnProgress,
+        on_begin: Callable[[], None] | None,
     ) -> ImageStatus:
         # Before its turn: a program that is asked for credentials may take a minute, and nobody is to wait for it.
         candidates = (*auths, *await self._credentials.lookup(image.requested, puller))
         async with self._slots if self._slots is not None else contextlib.nullcontext():
             await self._bucket.take()
             began = self._clock.monotonic()
+            if on_begin is not None:
+                on_begin()
             self.counts.pulls += 1
             try:
                 before = await self.find(image, via)

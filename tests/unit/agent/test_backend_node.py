@@ -7,6 +7,7 @@ from agent_model import AgentModel, a_pod
 
 from kubeletx.api import SupportsStats
 from kubeletx.kube.node import Node
+from kubeletx.node.readiness import Pressure
 from kubeletx.server.metrics import render
 
 
@@ -125,3 +126,19 @@ async def test_a_pod_that_ran_too_long_is_told(agent: AgentModel) -> None:
         (told,) = [e for e in await backend.list_events() if e.reason == "DeadlineExceeded"]
         assert (told.type, told.involved_object.name) == ("Normal", "web")
         assert "Starting" in {e.reason for e in await backend.list_events()}
+
+
+async def test_a_pressure_that_begins_and_ends_is_told_in_the_kubelets_words(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.until(lambda: all(h.state.ready for h in agent.parts.registry.handles()))
+        node = backend._node
+        node.pressure_changed(Pressure(disk=True))
+        node.pressure_changed(Pressure(disk=True, memory=True))
+        node.pressure_changed(Pressure(memory=True))
+        told = [e for e in await backend.list_events() if e.reason.startswith("NodeHas")]
+        assert {(e.reason, e.message) for e in told} == {
+            (reason, f"Node node status is now: {reason}")
+            for reason in ("NodeHasDiskPressure", "NodeHasInsufficientMemory", "NodeHasNoDiskPressure")
+        }
+        ready_events = [e.message for e in await backend.list_events() if e.reason == "NodeReady"]
+        assert ready_events == ["Node node status is now: NodeReady"]

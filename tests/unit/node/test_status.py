@@ -133,3 +133,8 @@ def test_the_largest_images_are_reported_with_at_most_five_names() -> None:
     assert len(found) == 50
     assert found[0].size_bytes == 59
     assert all(len(image.names) == 5 for image in found)
+
+
+def test_the_node_says_that_controllers_attach_its_volumes(tmp_path: Path) -> None:
+    notes = reporter(tmp_path).build([report("one")]).metadata.annotations
+    assert notes["volumes.kubernetes.io/controller-managed-attach-detach"] == "true"
