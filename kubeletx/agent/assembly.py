@@ -21,7 +21,7 @@ from kubeletx.node.cgroups import PodCgroupManager
 from kubeletx.node.event_table import METADATA as EVENT_TABLES
 from kubeletx.node.events import EventRecorder
 from kubeletx.node.memory_events import MemoryEvents
-from kubeletx.node.status import NodeReporter
+from kubeletx.node.status import NodeReporter, runtime_labels
 from kubeletx.pods.admission import Door, NodeAdmission
 from kubeletx.pods.board import StatusBoard
 from kubeletx.pods.collaborators import Collaborators
@@ -73,7 +73,7 @@ from .backend.images import ImageBackend
 from .backend.logs import PodLogs
 from .backend.machines import MachineBackend
 from .backend.metrics import SecretFigures
-from .backend.node import NodeBackend
+from .backend.node import NodeBackend, runtime_reports
 from .backend.pods import PodBackend
 from .backend.runtimes import RuntimeBackend
 from .clean_up import CleanUp
@@ -257,7 +257,9 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             limits=rotation_limits(config),
         )
         door = Door()
-        admission = NodeAdmission(admission_node(config, context, reporter), door)
+        admission = NodeAdmission(
+            admission_node(config, context, reporter), door, lambda: runtime_labels(runtime_reports(registry))
+        )
         services = PodServices(
             Collaborators(
                 registry=registry,

@@ -102,6 +102,10 @@ class PodNetwork(Protocol):
         """
         ...
 
+    async def problem(self) -> str:
+        """Why no pod can be attached now, for people: no configuration yet, say; empty: none is known."""
+        ...
+
     async def check(self, uid: PodUid) -> bool:
         """Whether the attachment is still in place."""
         ...

@@ -73,10 +73,10 @@ def bound(runtime: RuntimeName, started_at: datetime) -> Change:
 
 
 def waits(reason: str, message: str) -> Change:
-    """No runtime for now; tried again when a runtime changes."""
+    """No runtime for now; tried again when a runtime changes, also if it did while the choice was made."""
 
     def apply(facts: PodFacts, now: Now) -> PodFacts:
-        return replace(facts, waiting=Waiting(reason=reason, message=message), bind_wanted=False)
+        return replace(facts, waiting=Waiting(reason=reason, message=message))
 
     return apply
 

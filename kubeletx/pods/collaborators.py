@@ -20,7 +20,7 @@ from .admission.counter import Room
 from .board import StatusBoard
 from .changes import Change
 from .environment import NodeContext
-from .facts import DesiredPod, Rejection
+from .facts import DesiredPod, Rejection, Waiting
 from .plan import Goal
 from .records import PodRecords
 from .status import NodeIdentity
@@ -35,6 +35,10 @@ class Admission(Protocol):
 
     async def refresh(self) -> None:
         """Have the node's labels as they are in the cluster now; keep those known when nobody tells."""
+        ...
+
+    def runtime_awaited(self, pod: Pod) -> Waiting | None:
+        """What a pod that was refused for the node's labels waits for; None: it is refused for good."""
         ...
 
     def admit(self, desired: DesiredPod, handle: RuntimeHandle, handler: str) -> Rejection | None:

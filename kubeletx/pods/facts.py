@@ -183,6 +183,8 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     runtime: RuntimeName | None = None
     runtime_ready: bool = False
     network_ready: bool = False
+    network_problem: str = ""
+    """Why the runtime's network is not ready, in the runtime's words."""
     bind_wanted: bool = True
     """Choosing a runtime may be tried (again): nothing was tried yet, or a runtime changed since."""
     expects_address: bool = True

@@ -327,7 +327,8 @@ def _create_sandbox(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
         draft.notice = Notice(reason=RUNTIME_NOT_READY, message=text)
         return
     if not (facts.network_ready or desired.pod.spec.host_network):
-        draft.notice = Notice(reason=Event.NETWORK_NOT_READY, message="network is not ready")
+        why = f": {facts.network_problem}" if facts.network_problem else ""
+        draft.notice = Notice(reason=Event.NETWORK_NOT_READY, message=f"network is not ready{why}")
         return
     wanted = wanted_now(desired, facts, draft.now, fresh=True)
     if facts.image_before_sandbox and any(facts.unit(name).image is None for name in wanted):

@@ -107,6 +107,7 @@ class PodServices:
             outage=outage,
             runtime_ready=state.ready,
             network_ready=state.network_ready,
+            network_problem="" if state.network_ready else state.message,
             expects_address=traits is None or "pod-network" not in traits.refuses,
             image_before_sandbox=traits is not None and traits.image_before_sandbox,
             snapshot=self._snapshot(handle, desired.uid) or facts.snapshot,

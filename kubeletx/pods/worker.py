@@ -25,7 +25,7 @@ from kubeletx.api import Conflict, PodUid, RuntimeEvent, UnitState
 from kubeletx.kube.core import Pod, PodStatus
 
 from . import changes
-from .actions import Action, SetPower, StopUnit
+from .actions import Action, Bind, SetPower, StopUnit
 from .changes import Change
 from .debts import Debts
 from .facts import Deletion, DesiredPod, Now, PodFacts, ProbeFacts
@@ -255,6 +255,8 @@ class PodWorker:
         if action.key == "look":
             self._has_looked = True
             self.facts = replace(self.facts, look_wanted_at=None)
+        if isinstance(action, Bind):  # a runtime that changes from now on is a reason to choose again
+            self.facts = replace(self.facts, bind_wanted=False)
         task = asyncio.create_task(self._carry_out(action), name=f"{action.key} {self.desired.ref}")
         self._actions[action.key] = action
         self._tasks[action.key] = task

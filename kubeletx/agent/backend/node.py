@@ -169,14 +169,19 @@ class NodeBackend:
 
     def reports(self) -> list[RuntimeReport]:
         """Every runtime as the node reports it."""
-        return [
-            RuntimeReport(
-                facts=RuntimeFacts(name=h.name, workload_type=h.workload_type, state=h.state),
-                version=h.last_version,
-                traits=h.traits,
-            )
-            for h in self._registry.handles()
-        ]
+        return runtime_reports(self._registry)
+
+
+def runtime_reports(registry: RuntimeRegistry) -> list[RuntimeReport]:
+    """Every runtime of the registry as the node reports it."""
+    return [
+        RuntimeReport(
+            facts=RuntimeFacts(name=h.name, workload_type=h.workload_type, state=h.state),
+            version=h.last_version,
+            traits=h.traits,
+        )
+        for h in registry.handles()
+    ]
 
 
 def _view(usage: Usage) -> views.Usage:

@@ -15,11 +15,12 @@ from msgspec.structs import replace
 from kubeletx.api import PodUid, Traits
 from kubeletx.kube.core import Pod
 
-from ..facts import DesiredPod, Rejection
+from ..facts import DesiredPod, Rejection, Waiting
 from ..sources import API
 from .chain import admit_beside
 from .door import Door, check_pressure, check_shutdown
 from .node import AdmissionNode, Occupancy, Taken, taken_by
+from .placement import runtime_awaited, with_runtime_labels
 from .preemption import choose_victims, no_victims, without
 from .resources import check_resources, out_of, shortages
 
@@ -45,9 +46,18 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
 class NodeAdmission:
     """Admits pods to one node and counts them until they are released (`services.Admission`)."""
 
-    def __init__(self, node: AdmissionNode, door: Door | None = None) -> None:
-        """`door`: what the node is short of now, and whether it is going down."""
+    def __init__(
+        self,
+        node: AdmissionNode,
+        door: Door | None = None,
+        runtime_labels: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        """`door`: what the node is short of now, and whether it is going down.
+
+        `runtime_labels`: the labels of this node's runtimes now; they replace what the cluster has of them.
+        """
         self._node = node
+        self._runtime_labels = runtime_labels
         self._own_labels = node.labels
         self._look: Callable[[], Awaitable[None]] | None = None
         self._door = door or Door()
@@ -66,7 +76,7 @@ class NodeAdmission:
     @property
     def labels(self) -> dict[str, str]:
         """The Node's labels as they are known now."""
-        return self._node.labels
+        return with_runtime_labels(self._node.labels, self._runtime_labels())
 
     def follow(self, look: Callable[[], Awaitable[None]]) -> None:
         """`look` asks the cluster for the Node and ends in `relabel`; it raises nothing."""
@@ -80,6 +90,10 @@ class NodeAdmission:
         """Have the labels that the cluster has now: a pod may be heard of before the label it was placed by (A4)."""
         if self._look is not None:
             await self._look()
+
+    def runtime_awaited(self, pod: Pod) -> Waiting | None:
+        """What a pod that was refused for the node's labels waits for; None: it is refused for good."""
+        return runtime_awaited(pod, self._node_now())
 
     def admit(self, desired: DesiredPod, handle: HasTraits, handler: str = "") -> Rejection | None:
         """Admit and count the pod, or say why not. Asking again for a counted pod admits it again."""
@@ -142,9 +156,12 @@ class NodeAdmission:
         is_here = wanted is not None
         rejection = check_pressure(desired, self._door.pressure) if is_here else None
         rejection = rejection or admit_beside(
-            desired.pod, self._node, occupancy, wanted, handle.traits, handler
+            desired.pod, self._node_now(), occupancy, wanted, handle.traits, handler
         )
         return rejection or (check_shutdown(self._door) if is_here else None)
+
+    def _node_now(self) -> AdmissionNode:
+        return replace(self._node, labels=self.labels)
 
     def restore(self, pod: Pod, handle: HasTraits | None = None, source: str = API) -> None:
         """Count a pod that runs already, whatever the sums say (A6). `handle` None: it is gone."""

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from kubeletx.api.names import RUNTIME_CORDONED, RUNTIME_LABEL_PREFIX, RUNTIME_NOT_READY
 from kubeletx.kube.core import Pod
 
-from ..facts import Rejection
+from ..facts import Rejection, Waiting
 from .node import AdmissionNode
 
 OS_LABEL = "kubernetes.io/os"
@@ -48,6 +50,37 @@ class _Affinity(msgspec.Struct, frozen=True, rename="camel"):
     """Pod affinity is the scheduler's business."""
 
     node_affinity: _NodeAffinity | None = None
+
+
+CORDONED, READY = "cordoned", "ready"
+
+
+def with_runtime_labels(labels: Mapping[str, str], runtimes: Mapping[str, str]) -> dict[str, str]:
+    """`labels` with the labels of this node's runtimes as they are now; the API server's copy may be older."""
+    others = {key: value for key, value in labels.items() if not key.startswith(RUNTIME_LABEL_PREFIX)}
+    return {**others, **runtimes}
+
+
+def runtime_awaited(pod: Pod, node: AdmissionNode) -> Waiting | None:
+    """What a pod that is not placed here waits for: a runtime of this node whose label is not ``ready`` now.
+
+    None: the pod's node selector or affinity would not match if all runtimes were ready.
+    """
+    away = {
+        key: value
+        for key, value in node.labels.items()
+        if key.startswith(RUNTIME_LABEL_PREFIX) and value != READY
+    }
+    if not away:
+        return None
+    if check_placement(pod, replace(node, labels={**node.labels, **dict.fromkeys(away, READY)})) is not None:
+        return None
+    found = ", ".join(f"{key} is {value}" for key, value in away.items())
+    is_cordoned = all(value == CORDONED for value in away.values())
+    return Waiting(
+        reason=RUNTIME_CORDONED if is_cordoned else RUNTIME_NOT_READY,
+        message=f"the pod's node selector or affinity does not match the runtimes of this node now: {found}",
+    )
 
 
 def check_system(pod: Pod, node: AdmissionNode) -> Rejection | None:

@@ -26,10 +26,7 @@ async def bind(step: StepContext) -> Change:
     choice = step.services.choose(pod)
     match choice:
         case Waits(reason=reason, message=message):
-            waiting = step.facts.waiting
-            if waiting is None or waiting.reason != reason:
-                step.warning(reason, message)
-            return changes.waits(reason, message)
+            return _wait(step, reason, message)
         case Rejected(reason=reason, message=message):
             return reject(step, reason, message)
         case Chosen(runtime=name, handler=handler):
@@ -42,6 +39,10 @@ async def bind(step: StepContext) -> Change:
         if step.desired.deletion is not None:  # it ended meanwhile; what it took now, nobody would release
             return changes.nothing
         rejection = admission.admit(step.desired, handle, handler)
+    if rejection is not None and rejection.reason == NODE_AFFINITY:
+        awaited = admission.runtime_awaited(pod)
+        if awaited is not None:
+            return _wait(step, awaited.reason, awaited.message)
     if rejection is not None:
         answer = step.services.preemption.make_room(step.worker, handle, handler, rejection)
         if isinstance(answer, Waiting):
@@ -70,6 +71,14 @@ async def bind(step: StepContext) -> Change:
         return changes.bind_failed(BINDING_NOT_WRITTEN, str(error))
     step.normal(Event.RUNTIME_BOUND, f"Bound to runtime {name}: {choice.why}")
     return changes.bound(name, now.wall)
+
+
+def _wait(step: StepContext, reason: str, message: str) -> Change:
+    """Wait for a runtime; an event says so once for each reason."""
+    waiting = step.facts.waiting
+    if waiting is None or waiting.reason != reason:
+        step.warning(reason, message)
+    return changes.waits(reason, message)
 
 
 def _wait_for_room(step: StepContext, waits: Waiting) -> Change:

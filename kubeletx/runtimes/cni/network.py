@@ -108,6 +108,16 @@ class CniPodNetwork:
             await self._save(msgspec.structs.replace(entry, result=result))
             return to_address(result, netns=netns, interface=entry.interface)
 
+    async def problem(self) -> str:
+        """Why no pod can be attached now: no usable configuration, or a plugin of it is not installed."""
+        try:
+            config = await self._disk.run(load_config, self._conf_dir)
+            for plugin in config.plugins:
+                find_plugin(plugin["type"], self._bin_dirs)
+        except KubeletxError as error:
+            return error.message
+        return ""
+
     async def check(self, uid: PodUid) -> bool:
         """Whether the attachment is still in place."""
         async with self._lock(uid):

@@ -60,3 +60,15 @@ def test_the_image_stores_defaults_are_the_plugins() -> None:
     """Local images without `imageDirectories` are then allowed to pods of manifests."""
     stores = ImageSettings()
     assert all(getattr(Settings(), name) == getattr(stores, name) for name in ImageSettings.__struct_fields__)
+
+
+async def test_without_a_pod_network_the_runtime_is_not_ready_and_pods_wait(tmp_path: Path) -> None:
+    runtime = make_runtime(endpoint("test:///default", workload_type="vm"), None, FakeHost(tmp_path))
+    assert "pod-network" not in runtime.traits().refuses
+    await runtime.connection.open()
+    try:
+        health = await runtime.health()
+    finally:
+        await runtime.connection.close()
+    assert not health.network_ready
+    assert "--cni-conf-dir" in health.message

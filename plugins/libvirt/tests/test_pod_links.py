@@ -23,6 +23,9 @@ class Network:
     async def add(self, uid: str, name: str, namespace: str, netns: str, ports: list[Any]) -> PodAddress:
         return PodAddress(ips=("10.1.2.3/24",), netns=netns, interface="eth0", mac="02:00:00:00:00:01")
 
+    async def problem(self) -> str:
+        return ""
+
     async def check(self, uid: PodUid) -> bool:
         return True
 

@@ -219,14 +219,11 @@ class LibvirtRuntime:
 
     def traits(self) -> Traits:
         """Machines that survive the agent; the emulator writes their consoles to a raw log file."""
-        refuses = FEATURES - CAN
-        if self.host.pod_network is None:
-            refuses |= {"pod-network"}
         return Traits(
             details=("machine",),
             log_mode=LogMode.RAW_FILE,
             brings_pod_network=False,
-            refuses=tuple(sorted(refuses)),
+            refuses=tuple(sorted(FEATURES - CAN)),
             memory_overhead_bytes=self.settings.memory_overhead_bytes,
         )
 
@@ -242,18 +239,23 @@ class LibvirtRuntime:
     async def health(self) -> RuntimeHealth:
         """Whether libvirt answers, and whether there is a pod network to join."""
         await self.connection.use(_ping)
-        network = self.host.pod_network is not None
+        problem = await self._network_problem()
         condition = RuntimeCondition(
             type="NetworkReady",
-            ok=network,
-            reason="" if network else "NoPodNetwork",
-            message="" if network else "the agent has no CNI configuration (--cni-conf-dir)",
+            ok=not problem,
+            reason="NoPodNetwork" if problem else "",
+            message=problem,
         )
         return RuntimeHealth(
             runtime_ready=True,
-            network_ready=network,
+            network_ready=not problem,
             conditions=(RuntimeCondition(type="RuntimeReady", ok=True), condition),
         )
+
+    async def _network_problem(self) -> str:
+        if self.host.pod_network is None:
+            return "the agent was started without a directory of CNI configuration; set --cni-conf-dir"
+        return await self.host.pod_network.problem()
 
     # --- sandboxes ---
 

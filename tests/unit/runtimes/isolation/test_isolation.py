@@ -44,6 +44,9 @@ class Network:
         self.calls.append((uid, name, namespace, netns, ports))
         return PodAddress(ips=("10.0.0.2/24",))
 
+    async def problem(self) -> str:
+        return ""
+
     async def check(self, uid: PodUid) -> bool:
         return True
 

@@ -1,0 +1,58 @@
+"""A pod whose network is not configured yet waits for it, and an event says why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from manager_model import Node, a_pod
+from msgspec.structs import replace
+
+from kubeletx.api import RuntimeCondition, RuntimeHealth
+from kubeletx.runtimes.cni import CniPodNetwork
+from kubeletx.testing import FakeClock
+
+WHY = "no CNI configuration in /etc/cni/net.d; put a .conflist file there"
+
+
+def network(root: Path) -> CniPodNetwork:
+    return CniPodNetwork(
+        conf_dir=root / "net.d",
+        bin_dirs=[root / "bin"],
+        state_dir=root / "state",
+        owner="agent",
+        clock=FakeClock(),
+    )
+
+
+async def test_the_pod_network_tells_why_no_pod_can_be_attached(tmp_path: Path) -> None:
+    one = network(tmp_path)
+    assert "cannot read" in await one.problem()
+    (tmp_path / "net.d").mkdir()
+    assert "no CNI configuration" in await one.problem()
+    plugins = [{"type": "bridge"}]
+    (tmp_path / "net.d" / "10.conflist").write_text(json.dumps({"name": "n", "plugins": plugins}))
+    assert "'bridge' is not in" in await one.problem()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "bridge").touch()
+    assert await one.problem() == ""
+
+
+async def test_a_pod_waits_for_the_network_and_its_event_says_what_is_missing(tmp_path: Path) -> None:
+    node = Node(tmp_path, "one")
+    async with node.running() as manager:
+        runtime = node.runtimes["one"]
+        healthy = runtime._health()
+        runtime._health = lambda: RuntimeHealth(  # type: ignore[method-assign]
+            runtime_ready=True,
+            network_ready=False,
+            conditions=(RuntimeCondition(type="NetworkReady", ok=False, reason="NoPodNetwork", message=WHY),),
+        )
+        await node.until(lambda: not node.registry.get("one").state.network_ready)
+        manager.update("file", a_pod())
+        await node.until(lambda: "NetworkNotReady" in node.sink.reasons())
+        said = next(e.message for e in node.sink.recorded if e.reason == "NetworkNotReady")
+        assert said == f"network is not ready: NetworkReady is false: NoPodNetwork: {WHY}"
+        assert node.phase("uid-web") == "Pending"
+        runtime._health = lambda: replace(healthy)  # type: ignore[method-assign]
+        await node.until(lambda: node.phase("uid-web") == "Running")
