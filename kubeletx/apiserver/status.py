@@ -11,6 +11,7 @@
 - Failures are tried again with back-off, for as long as the pod is in the API; an API server that is away costs one
   line in the log.
 - The status of a static pod goes to its mirror, which has another uid; a mirror is deleted by `Mirrors`, not here.
+- A deleted pod that is not here and has not ended, because it never started or was forgotten, is reported as Failed.
 - A pod leaves the API only after its last status was written and its worker is done: nothing of it runs (T7). That is
   asked for once, whatever the watch still brings of the pod, unless the answer was lost.
 
@@ -34,7 +35,9 @@ from kubeletx.kube.client.resources import PODS
 from kubeletx.kube.core import Pod, PodStatus
 from kubeletx.kube.meta import is_older
 from kubeletx.pods.facts import DesiredPod, PodFacts
+from kubeletx.pods.phase import FINAL
 from kubeletx.pods.sources import API
+from kubeletx.pods.status_end import end_of_unknown
 
 from .mirror_form import Key, stands_for
 from .pods import ApiPods, is_mirror
@@ -184,6 +187,8 @@ class StatusReporter:
             if wanted is not None:
                 await self._patch(uid, pod, wanted)
             if self._may_delete(pod, wanted) and self._let_go.get(uid) != lists:
+                if wanted is None and pod.status.phase not in FINAL:  # finalizers may wait for its end
+                    await self._patch(uid, pod, _Wanted(end_of_unknown(pod, self._clock.now())))
                 await self._client.delete(PODS.path(pod.namespace, pod.name), uid=uid, grace_seconds=0)
                 self._was_let_go(uid, lists)
                 log.debug("Deleted pod in the API", pod=pod.ref, pod_uid=uid)

@@ -126,9 +126,14 @@ def _foreign(desired: DesiredPod, previous: PodStatus | None) -> Iterator[PodCon
 
 
 def _ended_by_node(desired: DesiredPod) -> PodCondition | None:
-    """Tells controllers that the end is none of the pod's own doing, so that it need not count as its failure."""
+    """Tells controllers that the pod did not cause its end, so that a podFailurePolicy may ignore it.
+
+    A pod that exceeded its own limit did: with this condition a Job would start it again without end.
+    """
     deletion = desired.deletion
-    if deletion is None or deletion.reason not in (names.EVICTED, names.TERMINATED, names.PREEMPTING):
+    if deletion is None or deletion.over_own_limit:
+        return None
+    if deletion.reason not in (names.EVICTED, names.TERMINATED, names.PREEMPTING):
         return None
     is_preempted = deletion.reason == names.PREEMPTING
     return PodCondition(

@@ -35,13 +35,15 @@ class Now(Fact, frozen=True, kw_only=True):
 
 class Deletion(Fact, frozen=True, kw_only=True):
     """The pod is to go. `grace_seconds` may only shrink (T4). `reason`/`message`: for the status, if the
-    end was not asked for by the source (Evicted, DeadlineExceeded, ...)."""
+    end was not asked for by the source (Evicted, DeadlineExceeded, ...). `over_own_limit`: the pod used more than its
+    own limit allows, so its end is no disruption."""
 
     requested_at: float
     grace_seconds: int
     force: bool = False
     reason: str = ""
     message: str = ""
+    over_own_limit: bool = False
 
 
 class DesiredPod(Fact, frozen=True, kw_only=True):

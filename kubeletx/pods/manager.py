@@ -145,6 +145,8 @@ class PodManager:
                 was_unclaimed
                 or desired.spec_hash != worker.desired.spec_hash
                 or desired.pod.status != worker.desired.pod.status  # what others say, such as readiness gates
+                or pod.metadata.generation
+                != worker.desired.pod.metadata.generation  # a deletion counts as one
                 or worker.desired.problem
             ):
                 self._services.records.note_pod(desired.uid, source, pod)
@@ -397,14 +399,27 @@ class PodManager:
             self._delete(worker, 0 if force else None, force=force)
         return ended
 
-    def end(self, uid: PodUid, *, grace_seconds: int, reason: str, message: str) -> bool:
-        """End the pod as Failed for a reason of the node's; False: it is gone, ending or ended already."""
+    def end(
+        self, uid: PodUid, *, grace_seconds: int, reason: str, message: str, over_own_limit: bool = False
+    ) -> bool:
+        """End the pod as Failed for a reason of the node's; False: it is gone, ending or ended already.
+
+        `over_own_limit`: see `Deletion`.
+        """
         worker = self._workers.get(uid)
         if worker is None or worker.desired.deletion is not None or has_ended(worker.desired, worker.facts):
             return False
         now = self._services.now().mono
         log.info("Ending pod", pod=worker.desired.ref, pod_uid=uid, reason=reason, err=message)
-        worker.delete(Deletion(requested_at=now, grace_seconds=grace_seconds, reason=reason, message=message))
+        worker.delete(
+            Deletion(
+                requested_at=now,
+                grace_seconds=grace_seconds,
+                reason=reason,
+                message=message,
+                over_own_limit=over_own_limit,
+            )
+        )
         return True
 
     def hasten(self, uid: PodUid, *, grace_seconds: int) -> None:

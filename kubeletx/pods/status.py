@@ -10,6 +10,8 @@ Rules that are more than the sum of these:
 - No pod is Succeeded or Failed while something of it lives or will run again, so that nobody starts a
   replacement beside it. An end that the node decided (eviction, deadline) becomes Failed after that. A rejected pod is
   Failed at once and shows no containers (A2).
+- A pod of the API server that was deleted has ended once nothing of it runs, even if nothing of it ever ran
+  (status_end.py): its finalizers may wait for that.
 - A pod without a runtime is Pending and says why (reason, message, and in each container).
 - While the runtime does not answer, everything stays as last seen; only network probes still change
   readiness, and condition kubeletx.io/RuntimeReachable is False since then.
@@ -41,6 +43,7 @@ from kubeletx.kube.machine_form import machine_of
 from kubeletx.kube.qos import qos_class
 from kubeletx.kube.quantity import from_bytes, to_bytes, to_millicores
 from kubeletx.kube.requests import effective_requests, enforceable_limits
+from kubeletx.runtimes.snapshots import PodSnapshot
 
 from .conditions import build_conditions, has_ready_sandbox
 from .facts import DesiredPod, Fact, Now, PodFacts
@@ -52,6 +55,7 @@ from .progress import newest
 from .resize import granted_pod
 from .roles import regular_units
 from .sources import API
+from .status_end import ended_statuses
 from .status_frame import frame_of
 from .status_units import ephemeral_statuses, init_statuses, regular_statuses
 from .status_waiting import pull_error_ends_at
@@ -103,7 +107,12 @@ def build_status(desired: DesiredPod, facts: PodFacts, now: Now, node: NodeIdent
         regular: tuple[ContainerStatus, ...] = ()
     else:
         init, regular = init_statuses(frame), regular_statuses(frame)
+    is_terminated = desired.source == API and goal is Goal.DELETE and _has_stopped(facts)
+    if is_terminated:
+        init, regular = ended_statuses(pod, init, regular)
     end = _end(desired, facts, goal, (*init, *regular))
+    if is_terminated and end.phase not in FINAL:
+        end = replace(end, phase=FAILED)
     regular = _unready(regular) if end.phase in FINAL else regular
     pod_ips = _pod_ips(pod, facts, node)
     whole = _whole(pod, facts) if _is_placed(facts) else ResourceRequirements()
@@ -205,6 +214,32 @@ def _lives(facts: PodFacts, statuses: tuple[ContainerStatus, ...]) -> bool:
     if facts.snapshot is None:
         return any(status.state.running is not None for status in statuses)
     return any(unit.state.is_alive for unit in facts.snapshot.units)
+
+
+def _has_stopped(facts: PodFacts) -> bool:
+    """Whether a look shows that nothing of the pod runs, or it was never bound to a runtime."""
+    if any(key in ("bind", "sandbox") or key.startswith("unit/") for key in facts.in_flight):
+        return False
+    if facts.runtime is None:
+        return True
+    seen = facts.snapshot
+    if seen is None or facts.outage is not None:
+        return False
+    if any(
+        moment is not None and seen.looked_at < moment for moment in (facts.unsettled_until, facts.changed_at)
+    ):
+        return False
+    return all(_ended_as_told(facts, seen, unit) for unit in seen.units)
+
+
+def _ended_as_told(facts: PodFacts, seen: PodSnapshot, unit: UnitSummary) -> bool:
+    """Whether the unit does not run, and its exit code is known if its container is shown by it."""
+    if unit.state.is_alive or unit.state is UnitState.UNKNOWN:
+        return False
+    if unit.state is not UnitState.EXITED or newest(facts, unit.name) is not unit:
+        return True
+    status = seen.status_of(unit.id)
+    return status is not None and status.exit_code is not None
 
 
 def _unready(statuses: tuple[ContainerStatus, ...]) -> tuple[ContainerStatus, ...]:

@@ -39,10 +39,10 @@ from .order import LOST_EXIT_CODE
 from .progress import is_started, newest
 from .resize import with_granted
 from .roles import ephemeral_units, init_units, is_sidecar, regular_units
+from .status_end import STATUS_UNKNOWN
 from .status_frame import Frame, at_ns, bare_id, is_of_unit, previous_of
 from .status_waiting import default_waiting, failure_waiting, may_restart, runs_again, waiting_reason
 
-STATUS_UNKNOWN = "ContainerStatusUnknown"
 _ID_BEGINS = "sha256:"
 LOST_MESSAGE = "The container ran, and its runtime no longer knows it"
 

@@ -60,6 +60,12 @@ def _files(request: SetUp, source: VolumeProjection, mode: int | None, field: st
         return token_file(request, source.service_account_token, mode, f"{field}.serviceAccountToken")
     if source.cluster_trust_bundle is not None and source.cluster_trust_bundle.optional:
         return {}
+    if source.cluster_trust_bundle is None and source.pod_certificate is None:
+        raise VolumeError(
+            field=field,
+            problem="a projected source is empty: the API server drops kinds of sources that it does not serve",
+            fix="use serviceAccountToken, downwardAPI, configMap or secret, or enable the feature in the API server",
+        )
     kind = "clusterTrustBundle" if source.cluster_trust_bundle is not None else "podCertificate"
     raise VolumeError(
         field=f"{field}.{kind}",

@@ -40,11 +40,14 @@ def pod_of(agent: PrivateAgent, name: str) -> Pod:
     return next(pod for pod in agent.pods() if pod.name == name)
 
 
-def evicted(agent: PrivateAgent, name: str) -> Pod:
-    """The pod, once it was evicted."""
+def evicted(agent: PrivateAgent, name: str, *, is_disruption: bool = True) -> Pod:
+    """The pod, once it was evicted. `is_disruption`: the node was short of something."""
     pod = until(lambda: (p := pod_of(agent, name)).status.phase == "Failed" and p, f"the end of {name}")
     assert pod.status.reason == "Evicted"
-    assert condition(pod, "DisruptionTarget") == "True"
+    if is_disruption:
+        assert condition(pod, "DisruptionTarget") == "True"
+    else:
+        assert "DisruptionTarget" not in [one.type for one in pod.status.conditions]
     told = [
         e["message"]
         for e in events(agent)
@@ -130,8 +133,9 @@ def test_a_pod_that_outgrows_its_own_limit_is_evicted_without_pressure(
     limited = {"resources": {"limits": {"ephemeral-storage": "2Mi"}}}
     apply(agent, tmp_path, "layer", write.format("/file"), container=limited)
     apply(agent, tmp_path, "within", write.format("/dev/null"), container=limited)
-    assert evicted(agent, "volume").status.message == 'Usage of EmptyDir volume "v" exceeds the limit "2Mi". '
-    assert evicted(agent, "layer").status.message == (
+    volume, layer = (evicted(agent, name, is_disruption=False) for name in ("volume", "layer"))
+    assert volume.status.message == 'Usage of EmptyDir volume "v" exceeds the limit "2Mi". '
+    assert layer.status.message == (
         "Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. "
     )
     assert pod_of(agent, "within").status.phase == "Running"

@@ -7,5 +7,5 @@ from pathlib import Path
 
 UNIT = Path(__file__).parent.parent / "unit"
 
-for room in ("agent", "pods", "cri"):
+for room in ("agent", "apiserver", "cri", "pods"):
     sys.path.insert(0, str(UNIT / room))

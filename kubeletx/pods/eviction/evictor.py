@@ -273,7 +273,7 @@ class Evictor:
         ended = []
         for use in await self._uses(workers, with_runtimes=has_layers):
             message = limits.exceeded(use)
-            if message is not None and self._end(use, HARD_GRACE_SECONDS, message):
+            if message is not None and self._end(use, HARD_GRACE_SECONDS, message, over_own_limit=True):
                 ended.append(use.uid)
         return ended
 
@@ -295,9 +295,11 @@ class Evictor:
             return HARD_GRACE_SECONDS
         return max(HARD_GRACE_SECONDS, min(self._policy.max_grace_seconds, grace_seconds(pod)))
 
-    def _end(self, use: PodUse, grace: int, message: str) -> bool:
+    def _end(self, use: PodUse, grace: int, message: str, *, over_own_limit: bool = False) -> bool:
         pod = use.pod
-        if not self._node.manager.end(use.uid, grace_seconds=grace, reason=EVICTED, message=message):
+        if not self._node.manager.end(
+            use.uid, grace_seconds=grace, reason=EVICTED, message=message, over_own_limit=over_own_limit
+        ):
             return False
         ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(use.uid))
         self._events.record(ref, type="Warning", reason=Event.EVICTED, message=message)

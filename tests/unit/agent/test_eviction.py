@@ -246,6 +246,8 @@ async def test_a_pod_over_a_limit_of_its_own_is_ended_without_any_pressure(
             if limited == "volume"
             else "Pod ephemeral local storage usage exceeds the total limit of containers 1Mi. "
         )
+        assert status(agent, "web").reason == "Evicted"
+        assert "DisruptionTarget" not in [one.type for one in status(agent, "web").conditions]
         await agent.until(lambda: not (place / "file").exists() or limited == "container")
 
 

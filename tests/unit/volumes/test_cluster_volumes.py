@@ -80,6 +80,15 @@ async def test_sources_that_this_agent_does_not_know_are_refused_by_name(tmp_pat
     assert caught.value.reason == "FailedMount"
 
 
+async def test_a_projected_source_that_the_api_server_emptied_is_not_given_the_name_of_another(
+    tmp_path: Path,
+) -> None:
+    pod = make_pod({"volumes": [{"name": "p", "projected": {"sources": [{}]}}]})
+    with pytest.raises(VolumeError, match=r"source is empty: .*projected\.sources\[0\]") as caught:
+        await make_preparer(tmp_path).prepare(pod, FakeCluster())
+    assert "podCertificate" not in str(caught.value)
+
+
 async def test_a_volume_that_was_written_before_stays_while_nobody_answers(tmp_path: Path) -> None:
     cluster = SilentCluster()
     cluster.tokens[TokenWish()] = b"jwt"
