@@ -118,6 +118,8 @@ class ProbeFacts(Fact, frozen=True, kw_only=True):
     """
 
     unit_id: UnitId
+    boot: str = ""
+    """The unit's boot that was probed (`boots.boot_of`): outcomes of an earlier boot do not count."""
     readiness: bool | None = None
     liveness: bool | None = None
     startup: bool | None = None

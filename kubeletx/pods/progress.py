@@ -51,7 +51,8 @@ def newest(facts: PodFacts, name: str) -> UnitSummary | None:
 def is_blind(facts: PodFacts) -> bool:
     """Whether a list showed something of which only a look can tell the rest: a start, an end, an address.
 
-    What the stored status tells of the very same units needs no look, so that a restart is cheap.
+    What the stored status tells of the very same units needs no look, so that a restart is cheap. A machine needs one:
+    its guest may have rebooted, or have been given another size, which no list shows.
     """
     snapshot, previous = facts.snapshot, facts.previous_status
     if snapshot is None:
@@ -61,7 +62,8 @@ def is_blind(facts: PodFacts) -> bool:
         return True
     newest_ones = {unit.name: unit for unit in reversed(snapshot.units)}
     return any(
-        snapshot.status_of(unit.id) is None and not _is_told(previous, unit) for unit in newest_ones.values()
+        snapshot.status_of(unit.id) is None and (facts.is_machine or not _is_told(previous, unit))
+        for unit in newest_ones.values()
     )
 
 

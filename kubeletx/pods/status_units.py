@@ -33,6 +33,7 @@ from kubeletx.kube.core import (
 from kubeletx.kube.hashes import container_hash
 from kubeletx.runtimes.images.references import is_same
 
+from .boots import is_of_boot
 from .devices import NO_EPHEMERAL
 from .facts import HookState
 from .order import LOST_EXIT_CODE
@@ -282,7 +283,7 @@ def _is_started(
         return True
     probes = frame.facts.unit(container.name).probes
     answered = probes is not None and probes.unit_id == unit.id and probes.startup is not None
-    return not answered and is_of_unit(previous, unit.id) and bool(previous and previous.started)
+    return not answered and is_of_boot(previous, frame.facts, unit) and bool(previous and previous.started)
 
 
 def _is_ready(
@@ -295,7 +296,7 @@ def _is_ready(
     probes = frame.facts.unit(container.name).probes
     if probes is not None and probes.unit_id == unit.id and probes.readiness is not None:
         return probes.readiness
-    return frame.facts.recovered and is_of_unit(previous, unit.id) and bool(previous and previous.ready)
+    return frame.facts.recovered and is_of_boot(previous, frame.facts, unit) and bool(previous and previous.ready)
 
 
 def _restart_count(frame: Frame, unit: UnitSummary, previous: ContainerStatus | None) -> int:

@@ -26,6 +26,7 @@ from kubeletx.kube.core import Pod, PodStatus
 
 from . import changes
 from .actions import Action, Bind, SetPower, StopUnit
+from .boots import without_old_boots
 from .changes import Change
 from .debts import Debts
 from .facts import Deletion, DesiredPod, Now, PodFacts, ProbeFacts
@@ -211,7 +212,7 @@ class PodWorker:
         """One round: facts, plan, start actions, publish."""
         now = self._around.now()
         self.facts = self._around.observe(self.facts, self.desired)
-        self.facts = _note_exits(self.facts, now)
+        self.facts = without_old_boots(_note_exits(self.facts, now))
         self._settle_debts(now)
         end = deadline_end(self.desired, self.facts, now)
         if end is not None:

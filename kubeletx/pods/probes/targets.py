@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from kubeletx.api import UnitId, UnitState, UnitSummary
 from kubeletx.kube.core import Container, Probe
 
+from ..boots import boot_of, is_of_boot
 from ..facts import DesiredPod, HookState, PodFacts, ProbeFacts
 from ..progress import newest
 from ..roles import init_units, is_sidecar, regular_units
@@ -22,11 +23,14 @@ class ProbeTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     `field`: for events, such as spec.containers{web}. `is_resting`: held or parked, so that no probe asks.
     `is_stopping`: only readiness goes on. `was_started`, `was_ready`: what was last said of this very unit
-    by an agent before this one; None otherwise.
+    by an agent before this one; None otherwise. `boot`: the unit's boot (`boots.boot_of`); a new one is probed from the
+    start. `delays_anew`: it booted again at an unknown time, so that initial delays count from now.
     """
 
     container: Container
     unit_id: UnitId
+    boot: str = ""
+    delays_anew: bool = False
     field: str = ""
     pod_ip: str = ""
     started_at: datetime | None = None
@@ -92,11 +96,17 @@ def _seen(facts: PodFacts, container: Container) -> ProbeTarget | None:
     if unit is None or not unit.state.is_alive or _has_open_hook(facts, unit):
         return None
     status = facts.snapshot.status_of(unit.id) if facts.snapshot is not None else None
+    if status is None and facts.is_machine and facts.recovered:
+        return _stored(facts, container)  # the look that is under way tells whether it has rebooted
     previous = previous_of(facts.previous_status, container.name)
-    is_known = facts.recovered and previous is not None and is_of_unit(previous, unit.id)
+    is_known = facts.recovered and is_of_unit(previous, unit.id)
+    has_rebooted = is_known and not is_of_boot(previous, facts, unit)
+    is_known = is_known and not has_rebooted
     return ProbeTarget(
         container=container,
         unit_id=unit.id,
+        boot=boot_of(facts, unit),
+        delays_anew=has_rebooted,
         started_at=at_ns(status.started_at_ns if status is not None else unit.created_at_ns),
         is_resting=unit.state is not UnitState.RUNNING,
         was_started=previous.started if is_known and previous is not None else None,

@@ -7,7 +7,7 @@
            ┌► wait until the unit is neither held nor parked, and, unless this is the startup probe,
            │  until the startup probe passed
            │  ask ─► tally ─► value changed: on_result
-           └─ period      └─ liveness or startup failed, or startup passed: rest until another unit
+           └─ period      └─ liveness or startup failed, or startup passed: rest until another unit or boot
 
 A unit that was held while it was asked is not blamed for its silence. While the unit is being stopped, or a command
 holds it, only readiness goes on; if it lives on the others do too, after their initial delay. Each task costs one timer while it sleeps. Source: kubelet, prober/worker.go.
@@ -69,8 +69,11 @@ class ProbeSet:
             target = present.get(name)
             if target is None or target.unit_id != watch.target.unit_id:
                 self._drop(name)
+            elif watch.is_over(target):
+                self._drop(name)
+                self._watches[name] = _Watch(target, delays_anew=True)
         for target in targets:
-            watch = self._watches.setdefault(target.name, _Watch(target))
+            watch = self._watches.setdefault(target.name, _Watch(target, delays_anew=target.delays_anew))
             watch.update(target)
             self._match(watch)
             if watch.has_reported and target.known != watch.reported:
@@ -190,12 +193,13 @@ class ProbeSet:
 
 
 class _Watch:
-    """The probes of one unit."""
+    """The probes of one boot of one unit. `delays_anew`: initial delays count from now."""
 
-    def __init__(self, target: ProbeTarget) -> None:
+    def __init__(self, target: ProbeTarget, *, delays_anew: bool = False) -> None:
         self.target = target
+        self.boot = target.boot
         self.tasks: dict[ProbeKind, asyncio.Task[None]] = {}
-        self.resumes: set[ProbeKind] = set()
+        self.resumes: set[ProbeKind] = set(ProbeKind) if delays_anew else set()
         self.tallies: dict[ProbeKind, Tally] = {kind: first_tally(kind) for kind in ProbeKind}
         if target.was_ready is not None:
             self.tallies[ProbeKind.READINESS] = first_tally(ProbeKind.READINESS, target.was_ready)
@@ -206,9 +210,16 @@ class _Watch:
         self.reported = self.values()
         self.has_reported = False
 
+    def is_over(self, target: ProbeTarget) -> bool:
+        """Whether the unit has booted again since."""
+        if not self.boot:
+            return target.delays_anew
+        return bool(target.boot) and self.boot != target.boot
+
     def update(self, target: ProbeTarget) -> None:
         """The unit's present state."""
         self.target = target
+        self.boot = self.boot or target.boot
         if target.is_resting:
             self.awake.clear()
         else:
@@ -227,6 +238,7 @@ class _Watch:
         """Values that a threshold decided; None for the others."""
         return ProbeFacts(
             unit_id=UnitId(self.target.unit_id),
+            boot=self.boot,
             readiness=self._decided(ProbeKind.READINESS),
             liveness=self._decided(ProbeKind.LIVENESS),
             startup=self._decided(ProbeKind.STARTUP),
