@@ -85,11 +85,21 @@ _power_command("resume", "Let a paused or suspended machine go on.")
 @vm.command()
 @click.argument("name", shell_complete=complete_pods)
 @click.option("--delay", default="0s", metavar="DURATION", show_default=True, help="Wait before.")
+@boolean("--cancel", help="Cancel a reboot that is still to come.")
 @namespace_option
 @with_agent
-def reboot(agent: AgentClient, name: str, delay: str, namespace: str) -> int:
+def reboot(agent: AgentClient, name: str, delay: str, cancel: bool, namespace: str) -> int:
     """Reboot the guest. An answer that was lost is never asked for again by the agent."""
     seconds = seconds_of("--delay", delay)
+    if cancel:
+        if seconds:
+            raise click.UsageError("give --delay or --cancel")
+        found = agent.call("DELETE", vm_path(namespace, name, "reboot"), MachineView)
+        click.echo(f"vm/{found.name} reboot cancelled")
+        return ExitCode.OK
+    if seconds:
+        note = f"vm/{split_pod(name)} reboots in {delay}; 'kubeletx vm reboot {name} --cancel' cancels it"
+        click.echo(note, err=True)
     body = msgspec.json.encode(MachineReboot(delay_seconds=seconds))
     found = agent.call(
         "POST",

@@ -80,6 +80,8 @@ SANDBOX = RetryPolicy(initial_seconds=0.1, cap_seconds=10, jitter=0.5)
 """Creating, stopping and removing sandboxes."""
 SYNC = RetryPolicy(initial_seconds=0.1, cap_seconds=10, jitter=0.5)
 """Everything else that the worker tries again (W1): unit creation, stops, directories."""
+NIC = RetryPolicy(initial_seconds=1, cap_seconds=60, jitter=0.1)
+"""Plugging in and taking out one network interface of a machine."""
 VOLUME = RetryPolicy(initial_seconds=0.5, cap_seconds=122, jitter=0.1)
 """Preparing and releasing volumes."""
 

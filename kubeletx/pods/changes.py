@@ -16,7 +16,7 @@ from kubeletx.kube.core import Pod
 
 from . import actions as act
 from .actions import Action
-from .backoff import IMAGE, SANDBOX, SYNC, VOLUME, RetryPolicy, next_backoff, next_failure
+from .backoff import IMAGE, NIC, SANDBOX, SYNC, VOLUME, RetryPolicy, next_backoff, next_failure
 from .environment.errors import CREATE_CONTAINER_CONFIG_ERROR
 from .facts import (
     Failure,
@@ -148,6 +148,12 @@ def pod_edited(before: Pod, after: Pod) -> Change:
                 facts = _unit(facts, one.name, image_failure=None)
             if known.failure is not None:
                 facts = _unit(facts, one.name, failure=replace(known.failure, retry_at=now.mono))
+            if known.resize_failure is not None:
+                facts = _unit(
+                    facts, one.name, resize_failure=replace(known.resize_failure, retry_at=now.mono)
+                )
+            if known.nic_failures:
+                facts = _unit(facts, one.name, nic_failures={})
         return facts
 
     return apply
@@ -349,22 +355,46 @@ def nics_seen(name: str, unit_id: UnitId, nics: tuple[NicStatus, ...]) -> Change
     return apply
 
 
-def nics_changed(name: str) -> Change:
+def nics_changed(name: str, nic: str) -> Change:
     """One came or went: list them again."""
 
     def apply(facts: PodFacts, now: Now) -> PodFacts:
         facts = replace(facts, changed_at=now.mono)
-        return _unit(facts, name, nics_stale=True, nic_failure=None)
+        return _unit(nic_retried(name, nic)(facts, now), name, nics_stale=True, nic_failure=None)
 
     return apply
 
 
-def nic_failed(name: str, reason: str, message: str) -> Change:
-    """One could not be listed, plugged in or taken out; tried again with back-off."""
+def nics_unlisted(name: str, reason: str, message: str) -> Change:
+    """They could not be listed; tried again with back-off."""
 
     def apply(facts: PodFacts, now: Now) -> PodFacts:
         failure = _next(facts.unit(name).nic_failure, SYNC, reason, message, now)
         return _unit(facts, name, nics_stale=True, nic_failure=failure)
+
+    return apply
+
+
+def nic_failed(name: str, nic: str, reason: str, message: str, *, may_heal: bool = True) -> Change:
+    """One could not be plugged in or taken out; tried again with back-off if that `may_heal`. Others go on."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        failures = facts.unit(name).nic_failures
+        failure = _next(failures.get(nic), NIC, reason, message, now)
+        if not may_heal:
+            failure = replace(failure, retry_at=None)
+        return _unit(facts, name, nics_stale=True, nic_failures={**failures, nic: failure})
+
+    return apply
+
+
+def nic_retried(name: str, nic: str) -> Change:
+    """What is wanted of one interface is tried at once."""
+
+    def apply(facts: PodFacts, now: Now) -> PodFacts:
+        failures = facts.unit(name).nic_failures
+        kept = {known: failure for known, failure in failures.items() if known != nic}
+        return _unit(facts, name, nic_failures=kept) if kept != failures else facts
 
     return apply
 
@@ -378,11 +408,13 @@ def resized(name: str) -> Change:
     return apply
 
 
-def resize_failed(name: str, reason: str, message: str) -> Change:
-    """It could not be asked for; tried again with back-off."""
+def resize_failed(name: str, reason: str, message: str, *, may_heal: bool = True) -> Change:
+    """It could not be asked for; tried again with back-off, or, unless it `may_heal`, when another is wanted."""
 
     def apply(facts: PodFacts, now: Now) -> PodFacts:
         failure = _next(facts.unit(name).resize_failure, SYNC, reason, message, now)
+        if not may_heal:
+            failure = replace(failure, retry_at=None)
         return _unit(replace(facts, changed_at=now.mono), name, resize_failure=failure)
 
     return apply
@@ -446,8 +478,12 @@ def failed(action: Action, reason: str, message: str) -> Change:
             return resize_failed(name, reason, message)
         case act.ResizePod():
             return pod_resize_failed(reason, message)
-        case act.ListNics(name=name) | act.AttachNic(name=name) | act.DetachNic(name=name):
-            return nic_failed(name, reason, message)
+        case act.ListNics(name=name):
+            return nics_unlisted(name, reason, message)
+        case act.AttachNic(name=name, nic=nic):
+            return nic_failed(name, nic.name or "", reason, message)
+        case act.DetachNic(name=name, nic_name=nic_name):
+            return nic_failed(name, nic_name, reason, message)
         case act.Look():
             return look_failed
     return stop_failed(reason, message)

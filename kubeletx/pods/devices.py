@@ -6,18 +6,19 @@ The runtime is asked which interfaces there are only when they may differ from t
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from kubeletx.api import NicState, UnitState, UnitSummary
+from kubeletx.api import NicState, NicStatus, UnitState, UnitSummary
 from kubeletx.api.names import MADE_WITH_NICS, MADE_WITH_SIZE, Event
 from kubeletx.kube.core import Nic, Pod, ResourceRequirements
 from kubeletx.kube.machine_form import machine_of, nics_of
 from kubeletx.kube.quantity import to_bytes, to_millicores
 
 from .actions import AttachNic, DetachNic, ListNics, ResizeUnit, StopUnit
-from .facts import DesiredPod, PodFacts
+from .facts import DesiredPod, PodFacts, UnitFacts
 from .sizes import RESIZED
 
 if TYPE_CHECKING:
@@ -195,18 +196,29 @@ def _plan_nics(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
     if seen is None or known.nics_stale:
         draft.do(ListNics(name=unit.name, unit_id=unit.id))
         return
-    present = {nic.name: nic for nic in seen}
-    for name, nic in wanted.items():
-        if name not in present and name != FIRST_NIC:
-            draft.do(AttachNic(name=unit.name, unit_id=unit.id, nic=nic))
-            return
-    for name, found in present.items():
-        if name not in wanted and name != FIRST_NIC and found.state is not NicState.DETACHING:
-            draft.do(DetachNic(name=unit.name, unit_id=unit.id, nic_name=name))
-            return
+    step = _next_nic(unit, wanted, seen, known, draft)
+    if step is not None:
+        draft.do(step)
+        return
     if any(nic.state is not NicState.ATTACHED for nic in seen):
         at = (known.nics_at or draft.now.mono) + LIST_AGAIN_SECONDS
         if at <= draft.now.mono:
             draft.do(ListNics(name=unit.name, unit_id=unit.id))
         else:
             draft.wake(at)
+
+
+def _next_nic(
+    unit: UnitSummary, wanted: Mapping[str, Nic], seen: Sequence[NicStatus], known: UnitFacts, draft: Draft
+) -> AttachNic | DetachNic | None:
+    """The next interface to plug in or take out; one that failed waits for its time and holds up no other."""
+    present = {nic.name: nic for nic in seen}
+    for name, nic in wanted.items():
+        if name not in present and name != FIRST_NIC and draft.is_due(known.nic_failures.get(name)):
+            return AttachNic(name=unit.name, unit_id=unit.id, nic=nic)
+    for name, found in present.items():
+        if name in wanted or name == FIRST_NIC or found.state is NicState.DETACHING:
+            continue
+        if draft.is_due(known.nic_failures.get(name)):
+            return DetachNic(name=unit.name, unit_id=unit.id, nic_name=name)
+    return None

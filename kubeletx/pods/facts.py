@@ -144,6 +144,9 @@ class UnitFacts(Fact, frozen=True, kw_only=True):
     """Why the machine could not be brought to the power that is wanted."""
     resize_failure: Failure | None = None
     nic_failure: Failure | None = None
+    """Why the machine's interfaces could not be listed."""
+    nic_failures: dict[str, Failure] = {}
+    """By interface: why it could not be plugged in or taken out; `retry_at` None: its runtime never can."""
     nics: tuple[NicStatus, ...] | None = None
     """The machine's interfaces when they were last listed; None: never."""
     nics_unit: UnitId | None = None

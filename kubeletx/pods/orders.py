@@ -8,7 +8,7 @@ A file in the pod's own directory holds it, so that it ends with the pod and sur
     granted     resources that running containers were given since they were made
     granted_pod the same of the pod as a whole
     nics        interfaces that ``vm nic`` added or took away, until the spec's own list changes
-    operations  reboots, snapshots and restores: begun, then done or failed; unknown after a crash, never rerun
+    operations  reboots, snapshots and restores: begun, then done, failed or cancelled; unknown after a crash, never rerun
 
 Pure values and functions; the worker keeps the newest in its facts, `steps/orders.py` reads and writes the file.
 """
@@ -34,6 +34,8 @@ class Outcome(enum.Enum):
     BEGUN = "begun"
     DONE = "done"
     FAILED = "failed"
+    CANCELLED = "cancelled"
+    """It was still to come when an operator cancelled it."""
     UNKNOWN = "unknown"
     """The agent or the answer was lost in the middle: it may have happened, and it is not done again."""
 

@@ -296,7 +296,11 @@ def _is_ready(
     probes = frame.facts.unit(container.name).probes
     if probes is not None and probes.unit_id == unit.id and probes.readiness is not None:
         return probes.readiness
-    return frame.facts.recovered and is_of_boot(previous, frame.facts, unit) and bool(previous and previous.ready)
+    return (
+        frame.facts.recovered
+        and is_of_boot(previous, frame.facts, unit)
+        and bool(previous and previous.ready)
+    )
 
 
 def _restart_count(frame: Frame, unit: UnitSummary, previous: ContainerStatus | None) -> int:

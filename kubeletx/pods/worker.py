@@ -158,6 +158,11 @@ class PodWorker:
         self.facts = changes.probed(name, probes)(self.facts, self._around.now())
         self._woken.set()
 
+    def change(self, change: Change) -> None:
+        """A command changed what is known of the pod."""
+        self.facts = change(self.facts, self._around.now())
+        self._woken.set()
+
     def set_orders(self, orders: Orders) -> None:
         """What operators ask of the machine now; it is written down already."""
         self.facts = replace(self.facts, orders=orders)

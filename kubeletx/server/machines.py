@@ -27,8 +27,12 @@ class MachineVerbs(Protocol):
         """Once the delay is over."""
         ...
 
+    async def cancel_reboot(self, target: PodTarget) -> MachineView:
+        """Cancel one that is still to come. NotFound."""
+        ...
+
     async def resize_machine(self, target: PodTarget, size: MachineSize) -> MachineView:
-        """Ask for other limits; what was granted shows in the machine."""
+        """Ask for other limits; what was granted shows in the machine. Conflict for what it cannot have."""
         ...
 
     async def list_snapshots(self, target: PodTarget) -> Sequence[SnapshotView]:
@@ -44,7 +48,7 @@ class MachineVerbs(Protocol):
         ...
 
     async def delete_snapshot(self, target: PodTarget, name: str) -> MachineView:
-        """Forget it; succeeds if it is gone."""
+        """Forget it. NotFound."""
         ...
 
     async def list_nics(self, target: PodTarget) -> Sequence[NicView]:
@@ -52,7 +56,7 @@ class MachineVerbs(Protocol):
         ...
 
     async def attach_nic(self, target: PodTarget, wanted: NicRequest) -> Sequence[NicView]:
-        """Want one more; returns all of them after a moment."""
+        """Want one more; returns all of them after a moment. Conflict when it cannot be attached."""
         ...
 
     async def detach_nic(self, target: PodTarget, name: str) -> Sequence[NicView]:

@@ -37,6 +37,9 @@ def routes(backend: MachineVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
         change = backend.reboot_machine(target, wanted.delay_seconds)
         return json_response(await tasks.complete(change, f"vm reboot {target.ref}"))
 
+    async def cancel(request: web.Request) -> web.StreamResponse:
+        return json_response(await backend.cancel_reboot(target_of(request)))
+
     async def resize(request: web.Request) -> web.StreamResponse:
         target, wanted = target_of(request), await read_json(request, MachineSize)
         change = backend.resize_machine(target, wanted)
@@ -84,6 +87,7 @@ def routes(backend: MachineVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
         web.get(_BASE, show),
         web.post(f"{_BASE}/power/{{verb}}", power),
         web.post(f"{_BASE}/reboot", reboot),
+        web.delete(f"{_BASE}/reboot", cancel),
         web.post(f"{_BASE}/resize", resize),
         web.get(f"{_BASE}/snapshots", snapshots),
         web.post(f"{_BASE}/snapshots", create),

@@ -410,7 +410,7 @@ class MetricsView(View, frozen=True, kw_only=True):
 
 
 class MachineOperation(View, frozen=True, kw_only=True):
-    """A reboot, snapshot or restore. `outcome`: begun, done, failed or unknown."""
+    """A reboot, snapshot or restore. `outcome`: begun, done, failed, cancelled or unknown."""
 
     verb: str
     detail: str = ""

@@ -52,6 +52,11 @@ class FakeMachines:
         self.calls.append(("reboot_machine", target.ref, delay_seconds))
         return await self.find_machine(target)
 
+    async def cancel_reboot(self, target: PodTarget) -> MachineView:
+        """Noted only."""
+        self.calls.append(("cancel_reboot", target.ref))
+        return await self.find_machine(target)
+
     async def resize_machine(self, target: PodTarget, size: MachineSize) -> MachineView:
         """Asked for, not granted."""
         found = await self.find_machine(target)
@@ -79,9 +84,10 @@ class FakeMachines:
         return found
 
     async def delete_snapshot(self, target: PodTarget, name: str) -> MachineView:
-        """Taken out of `snapshots`."""
+        """Taken out of `snapshots`; NotFound for one that is not there."""
         self.calls.append(("delete_snapshot", target.ref, name))
-        self.snapshots.pop(name, None)
+        if self.snapshots.pop(name, None) is None:
+            raise NotFound(f"machine {target.ref} has no snapshot {name!r}")
         return await self.find_machine(target)
 
     async def list_nics(self, target: PodTarget) -> Sequence[NicView]:

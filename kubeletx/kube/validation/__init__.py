@@ -7,14 +7,14 @@ part of a pod; `problems` collects, `words` knows the syntax of names.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from kubeletx.api import InvalidPod, names
 
-from ..core import Pod
+from ..core import Nic, Pod
 from ..load import describe
 from . import words
-from .machine import check_machine_annotations, check_machine_settings
+from .machine import check_machine_annotations, check_machine_settings, check_nic_list
 from .metadata import check_metadata
 from .problems import Problems, alternatives, show
 from .spec import check_spec
@@ -48,6 +48,14 @@ def validate_annotations(pod: Pod, origin: str) -> tuple[InvalidPod, ...]:
     return tuple(problems.found)
 
 
+def check_interfaces(obj: str, nics: Sequence[Nic]) -> None:
+    """Raises the first problem of a machine's interfaces. `obj`: whose they are, for people."""
+    problems = Problems(obj)
+    check_nic_list("nics", nics, problems)
+    if problems.found:
+        raise problems.found[0]
+
+
 def _check_annotations(
     annotations: dict[str, str], workload_types: Collection[str] | None, problems: Problems
 ) -> None:
@@ -62,4 +70,4 @@ def _check_annotations(
         )
 
 
-__all__ = ["validate_annotations", "validate_pod"]
+__all__ = ["check_interfaces", "validate_annotations", "validate_pod"]

@@ -27,7 +27,7 @@ async def list_nics(step: StepContext, action: ListNics) -> Change:
         found = await step.handle.ask("list_nics", lambda: _nics(step).list_nics(action.unit_id))
     except KubeletxError as error:
         level_of(error, log)("Failed to list interfaces", pod=step.desired.ref, err=str(error))
-        return changes.nic_failed(action.name, Event.FAILED_NIC, str(error))
+        return changes.nics_unlisted(action.name, Event.FAILED_NIC, str(error))
     return changes.nics_seen(action.name, action.unit_id, tuple(found))
 
 
@@ -37,9 +37,9 @@ async def attach_nic(step: StepContext, action: AttachNic) -> Change:
     try:
         await step.handle.change("attach_nic", lambda: _nics(step).attach_nic(action.unit_id, nic))
     except KubeletxError as error:
-        return _nic_failed(step, action.name, f"attach interface {nic.name}", error)
+        return _nic_failed(step, action.name, nic.name, "attach", error)
     step.normal(Event.NIC_ATTACHED, f"Attached interface {nic.name} to {action.name}", container=action.name)
-    return changes.nics_changed(action.name)
+    return changes.nics_changed(action.name, nic.name)
 
 
 async def detach_nic(step: StepContext, action: DetachNic) -> Change:
@@ -49,11 +49,11 @@ async def detach_nic(step: StepContext, action: DetachNic) -> Change:
             "detach_nic", lambda: _nics(step).detach_nic(action.unit_id, action.nic_name)
         )
     except KubeletxError as error:
-        return _nic_failed(step, action.name, f"detach interface {action.nic_name}", error)
+        return _nic_failed(step, action.name, action.nic_name, "detach", error)
     step.normal(
         Event.NIC_DETACHED, f"Detached interface {action.nic_name} from {action.name}", container=action.name
     )
-    return changes.nics_changed(action.name)
+    return changes.nics_changed(action.name, action.nic_name)
 
 
 async def resize_unit(step: StepContext, action: ResizeUnit) -> Change:
@@ -75,7 +75,7 @@ async def resize_unit(step: StepContext, action: ResizeUnit) -> Change:
     except KubeletxError as error:
         never = isinstance(error, (Unsupported, InvalidPod))
         otherwise = INFEASIBLE if never else Event.FAILED_RESIZE
-        return failed(step, action.name, "machine", error, otherwise)
+        return failed(step, action.name, "machine", error, otherwise, may_heal=not never)
     step.normal(
         Event.MACHINE_RESIZED, f"Asked machine {action.name} to become {action.size}", container=action.name
     )
@@ -89,7 +89,13 @@ def _nics(step: StepContext) -> SupportsNics:
     return found
 
 
-def _nic_failed(step: StepContext, name: str, what: str, error: KubeletxError) -> Change:
-    step.warning(Event.FAILED_NIC, f"Failed to {what}: {error}", container=name)
-    level_of(error, log)("Failed to change interfaces", pod=step.desired.ref, err=str(error))
-    return after_error(error, step.now(), changes.nic_failed(name, Event.FAILED_NIC, str(error)))
+def _nic_failed(step: StepContext, name: str, nic: str, verb: str, error: KubeletxError) -> Change:
+    may_heal = not isinstance(error, Unsupported | InvalidPod)
+    again = "" if may_heal else "; it is not tried again before the pod or the order changes"
+    text = f"Failed to {verb} interface {nic}: {error}{again}"
+    step.warning(Event.FAILED_NIC, text, container=name)
+    level_of(error, log)(
+        "Failed to change interfaces", pod=step.desired.ref, interface=nic, verb=verb, err=str(error)
+    )
+    failed = changes.nic_failed(name, nic, Event.FAILED_NIC, str(error), may_heal=may_heal)
+    return after_error(error, step.now(), failed)

@@ -129,12 +129,14 @@ def _with(orders: Orders, action: ResizeContainer) -> Orders:
     return replace(orders, granted={**orders.granted, action.name: given})
 
 
-def failed(step: StepContext, name: str, what: str, error: KubeletxError, otherwise: str) -> Change:
+def failed(
+    step: StepContext, name: str, what: str, error: KubeletxError, otherwise: str, *, may_heal: bool = True
+) -> Change:
     """`what`: container or machine. `otherwise`: the reason, if the error has none of its own."""
     uncount(step, error)
     before = step.facts.unit(name).resize_failure
     reason = _tell(step, f"{what} {name}", error, before, container=name, otherwise=otherwise)
-    return after_error(error, step.now(), changes.resize_failed(name, reason, str(error)))
+    return after_error(error, step.now(), changes.resize_failed(name, reason, str(error), may_heal=may_heal))
 
 
 def _tell(

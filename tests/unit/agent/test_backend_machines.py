@@ -84,7 +84,7 @@ async def test_a_wish_outlives_the_agent_and_the_verbs_work_at_once(agent: Agent
         await agent.apply(a_machine())
         await agent.done(backend.machines.machine_power(VM, "pause", 60))
     async with agent.running() as backend:
-        with pytest.raises(Conflict, match="it is held; use 'kubeletx vm resume' first"):
+        with pytest.raises(Conflict, match="it is paused; use 'kubeletx vm resume' first"):
             await backend.machines.reboot_machine(VM, 0)  # at once: what was asked is not read yet
         await agent.clock.run_for(20)
         assert unit_of(agent).summary.state is UnitState.HELD
@@ -154,7 +154,7 @@ async def test_a_reboot_waits_out_its_delay_and_counts_as_a_restart(agent: Agent
 
         await agent.until(lambda: restarts() == 1)
         await agent.done(backend.machines.machine_power(VM, "pause", 60))
-        with pytest.raises(Conflict, match="it is held; use 'kubeletx vm resume' first"):
+        with pytest.raises(Conflict, match="it is paused; use 'kubeletx vm resume' first"):
             await backend.machines.reboot_machine(VM, 0)
 
 
@@ -300,7 +300,7 @@ async def test_a_machine_is_resized_while_it_runs_and_what_was_granted_is_shown_
 ) -> None:
     async with agent.running() as backend:
         await agent.apply(a_machine())
-        view = await backend.machines.resize_machine(VM, MachineSize(memory="2Gi"))
+        view = await agent.done(backend.machines.resize_machine(VM, MachineSize(memory="2Gi")))
         assert view.limits == {"cpu": "1", "memory": "2Gi"}
         await agent.until(lambda: unit_of(agent).resources.memory_limit_bytes == 2 << 30)
 
@@ -316,18 +316,20 @@ async def test_a_machine_is_resized_while_it_runs_and_what_was_granted_is_shown_
         await agent.until(lambda: worker_of(agent).facts.orders is not None)
         await agent.clock.run_for(20)
         assert agent.runtimes["kvm"].counts["update_resources"] == 0, "it was asked for already"
-        assert (await backend.machines.find_machine(VM)).limits["memory"] == "2Gi"
+        view = await backend.machines.find_machine(VM)
+        assert (view.limits["memory"], view.granted["memory"]) == ("2Gi", "2Gi")
 
 
-async def test_a_size_that_the_node_has_not_is_told_and_waits(agent: AgentModel) -> None:
+async def test_a_size_that_the_node_has_not_is_refused_and_forgotten(agent: AgentModel) -> None:
     async with agent.running() as backend:
         await agent.apply(a_machine())
-        await backend.machines.resize_machine(VM, MachineSize(memory="64Ti"))
-        await agent.until(lambda: worker_of(agent).facts.unit("testvm").resize_failure is not None)
+        with pytest.raises(Conflict, match=r"cannot resize machine default/vm: .*memory"):
+            await agent.done(backend.machines.resize_machine(VM, MachineSize(memory="64Ti")))
+        assert (await backend.machines.find_machine(VM)).limits["memory"] == "1Gi"
         reasons = [event.reason for event in await backend.list_events()]
         assert "ResizeInfeasible" in reasons
         assert agent.runtimes["kvm"].counts["update_resources"] == 0
-        await backend.machines.resize_machine(VM, MachineSize(memory="2Gi"))
+        await agent.done(backend.machines.resize_machine(VM, MachineSize(memory="2Gi")))
         await agent.until(lambda: unit_of(agent).resources.memory_limit_bytes == 2 << 30)
 
 

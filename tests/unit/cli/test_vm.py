@@ -55,6 +55,18 @@ def test_reboot_passes_its_delay_on(agent: Any, kubeletx: Run) -> None:
     assert kubeletx("vm", "reboot", "vm", "--delay", "soon").exit_code == 2
 
 
+def test_a_reboot_that_is_to_come_is_cancelled(agent: Any, kubeletx: Run) -> None:
+    assert kubeletx("vm", "reboot", "vm", "--cancel").stdout == "vm/vm reboot cancelled\n"
+    assert agent.backend.calls == [("cancel_reboot", "default/vm")]
+    assert kubeletx("vm", "reboot", "vm", "--cancel", "--delay", "5s").exit_code == 2
+
+
+def test_deleting_an_unknown_snapshot_fails(agent: Any, kubeletx: Run) -> None:
+    result = kubeletx("vm", "snapshot", "delete", "vm", "none")
+    assert result.exit_code == 1
+    assert "has no snapshot 'none'" in result.stderr
+
+
 def test_resize_says_what_is_asked_for(agent: Any, kubeletx: Run) -> None:
     assert kubeletx("vm", "resize", "vm", "--memory", "2Gi").stdout == "vm/vm is to have cpu 1, memory 2Gi\n"
     assert agent.backend.calls == [("resize_machine", "default/vm", MachineSize(memory="2Gi"))]

@@ -133,7 +133,9 @@ async def test_initial_delays_count_from_the_reboot(tmp_path: Path) -> None:
         assert guest.runtime.counts["stop_unit"] == 0
 
 
-async def test_a_machine_that_was_switched_off_and_on_is_not_ready_before_its_probes_say_so(guest: Guest) -> None:
+async def test_a_machine_that_was_switched_off_and_on_is_not_ready_before_its_probes_say_so(
+    guest: Guest,
+) -> None:
     async with guest.node.running():
         worker = await guest.boot()
         await amend(guest.node.services, worker, lambda o: with_power(o, "off", "running", "Running"))

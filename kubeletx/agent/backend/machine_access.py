@@ -1,0 +1,127 @@
+"""How the verbs of virtual machines reach a machine: its worker, its unit, what its runtime can do with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from kubeletx.api import Conflict, ObjectRef, UnitState, UnitSummary, Unsupported
+from kubeletx.kube.machine_form import machine_of
+from kubeletx.pods.phase import FINAL
+from kubeletx.pods.progress import newest
+from kubeletx.pods.roles import regular_units
+from kubeletx.pods.services import PodServices
+from kubeletx.pods.steps.orders import ensure_read
+from kubeletx.pods.worker import PodWorker
+from kubeletx.runtimes.handle import RuntimeHandle
+from kubeletx.server.views import PodTarget
+
+T = TypeVar("T")
+
+LOOK_SECONDS = 0.1
+"""A waiting verb looks at the facts so often, besides after each new status."""
+
+STATE_WORDS: Final = {
+    UnitState.CREATED: "not started yet",
+    UnitState.RUNNING: "running",
+    UnitState.HELD: "paused",
+    UnitState.PARKED: "suspended",
+    UnitState.EXITED: "off",
+    UnitState.UNKNOWN: "in an unknown state",
+}
+"""The states of a machine in the words of its verbs."""
+
+
+class MachineAccess:
+    """Finds machines and says in words why a verb cannot have one."""
+
+    def __init__(self, services: PodServices, worker_of: Callable[[PodTarget], PodWorker]) -> None:
+        """`worker_of`: the living pod that a target means; raises NotFound or Conflict."""
+        self.services = services
+        self._worker_of = worker_of
+
+    async def find(self, target: PodTarget) -> PodWorker:
+        """The worker of a pod that is a machine, bound and not ended. Raises what says why not."""
+        worker = self._worker_of(target)
+        if not worker.facts.is_machine and machine_of(worker.desired.pod) is None:
+            raise Unsupported(
+                f"pod {target.ref} is a pod of containers; 'kubeletx vm' is for virtual machines"
+            )
+        if worker.facts.runtime is None:
+            raise Conflict(f"pod {target.ref} is not bound to a runtime yet")
+        status = self.services.board.statuses.get(worker.uid)
+        if worker.desired.is_going or (status is not None and status.phase in FINAL):
+            raise Conflict(f"machine {target.ref} is at its end")
+        await ensure_read(self.services, worker)
+        return worker
+
+    def name(self, worker: PodWorker) -> str:
+        """The machine's unit name."""
+        return regular_units(worker.desired.pod)[0].name
+
+    def find_unit(self, worker: PodWorker) -> UnitSummary | None:
+        """Its newest unit; None before the first start."""
+        return newest(worker.facts, self.name(worker))
+
+    def unit(self, worker: PodWorker) -> UnitSummary:
+        """Its newest unit. Raises Conflict if it was never started."""
+        unit = self.find_unit(worker)
+        if unit is None:
+            raise Conflict(f"machine {worker.desired.ref} was never started")
+        return unit
+
+    def alive(self, worker: PodWorker) -> UnitSummary:
+        """Its unit, unless it is off."""
+        unit = self.unit(worker)
+        if not unit.state.is_alive:
+            raise Conflict(f"machine {worker.desired.ref} is off")
+        return unit
+
+    def running(self, worker: PodWorker, verb: str) -> UnitSummary:
+        """Its unit, if its processors run."""
+        unit = self.alive(worker)
+        if unit.state is not UnitState.RUNNING:
+            raise Conflict(
+                f"cannot {verb} machine {worker.desired.ref}: it is {STATE_WORDS[unit.state]}; "
+                "use 'kubeletx vm resume' first"
+            )
+        return unit
+
+    def capable(self, worker: PodWorker, protocol: type[T], what: str) -> tuple[RuntimeHandle, T]:
+        """The runtime that answers, and its part for `protocol`. Raises Unavailable and Unsupported."""
+        assert worker.facts.runtime is not None
+        handle = self.services.registry.get(worker.facts.runtime)
+        handle.require_reachable()
+        found: T | None = handle.capability(protocol)
+        if found is None:
+            raise Unsupported(f"runtime {handle.name} cannot {what}")
+        return handle, found
+
+    async def wait(self, worker: PodWorker, is_done: Callable[[], bool], seconds: float) -> bool:
+        """Wait until `is_done`; False if the time is over before. Raises Conflict when the pod ends."""
+        clock = self.services.clock
+        news = asyncio.Event()
+        stop = self.services.board.subscribe(lambda *_: news.set())
+        ends = clock.monotonic() + seconds
+        try:
+            while not is_done():
+                if worker.is_done or worker.desired.is_going:
+                    raise Conflict(f"machine {worker.desired.ref} is at its end")
+                if clock.monotonic() >= ends:
+                    return False
+                news.clear()
+                cancel = clock.call_at(min(ends, clock.monotonic() + LOOK_SECONDS), news.set)
+                try:
+                    await news.wait()
+                finally:
+                    cancel()
+        finally:
+            stop()
+        return True
+
+    def tell(self, worker: PodWorker, reason: str, message: str, *, type: str = "Normal") -> None:
+        """One event of the pod."""
+        pod = worker.desired.pod
+        ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(pod.uid))
+        self.services.events.record(ref, type=type, reason=reason, message=message)

@@ -1,0 +1,171 @@
+"""Network interfaces of a machine by verb: an order beside the spec, which the pod's plan carries out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from kubeletx.api import Conflict, InvalidConfig, NicStatus, SupportsNics, UnitState, UnitSummary
+from kubeletx.kube.core import Nic
+from kubeletx.kube.validation import check_interfaces
+from kubeletx.pods import changes
+from kubeletx.pods.devices import FIRST_NIC, nics_key, wanted_nics
+from kubeletx.pods.facts import Failure
+from kubeletx.pods.orders import Orders
+from kubeletx.pods.steps.orders import amend
+from kubeletx.pods.worker import PodWorker
+from kubeletx.server.views import NicRequest, NicView, PodTarget
+
+from .machine_access import STATE_WORDS, MachineAccess
+
+SETTLE_SECONDS = 10.0
+"""How long a verb waits for the interface."""
+
+
+class MachineNics:
+    """The interface verbs of `MachineBackend`."""
+
+    def __init__(self, access: MachineAccess) -> None:
+        self._access = access
+        self._services = access.services
+
+    async def list(self, target: PodTarget) -> Sequence[NicView]:
+        """Those that are there, then those that are wanted and are not."""
+        worker = await self._access.find(target)
+        unit = self._access.alive(worker)
+        handle, nics = self._access.capable(worker, SupportsNics, "list the interfaces of its units")
+        found = await handle.ask("list_nics", lambda: nics.list_nics(unit.id))
+        present = {one.name for one in found}
+        wanted = wanted_nics(worker.desired, worker.facts)
+        failures = worker.facts.unit(unit.name).nic_failures
+        missing = [
+            _wanted_view(name, nic, failures.get(name))
+            for name, nic in wanted.items()
+            if name not in present and name != FIRST_NIC
+        ]
+        return [*map(_view, found), *missing]
+
+    async def attach(self, target: PodTarget, wanted: NicRequest) -> Sequence[NicView]:
+        """Record that the machine is to have this interface too.
+
+        Raises what its runtime says. The order stands if that may change, and is forgotten if not.
+        """
+        worker = await self._access.find(target)
+        self._access.capable(worker, SupportsNics, "change the interfaces of its units")
+        if not wanted.name:
+            raise InvalidConfig(field="name", problem="is missing", fix="name the interface")
+        present = wanted_nics(worker.desired, worker.facts)
+        if wanted.name in present:
+            raise Conflict(f"machine {target.ref} has an interface {wanted.name!r} already")
+        nic = Nic(
+            name=wanted.name,
+            subnet_name=wanted.subnet_name,
+            port_id=wanted.port_id,
+            ip_address=wanted.ip_address,
+            tag=wanted.tag,
+            ipv6_enabled=wanted.ipv6_enabled,
+        )
+        check_interfaces(f"machine {target.ref}", (*present.values(), nic))
+        await self._order(worker, added=nic)
+        unit = self._access.find_unit(worker)
+        if unit is None or unit.state is not UnitState.RUNNING:
+            return [_later_view(worker, nic, unit)]
+        await self._settle(worker, unit, lambda names: nic.name in names, nic.name or "")
+        failure = self._failure(worker, unit, nic.name or "")
+        if failure is not None and failure.retry_at is None:
+            await self._order(worker, removed=nic.name or "")
+            raise Conflict(f"cannot attach interface {nic.name}: {failure.message}", reason=failure.reason)
+        if failure is not None:
+            raise Conflict(
+                f"cannot attach interface {nic.name}: {failure.message}; it is tried again until "
+                f"'kubeletx vm nic detach {target.name} {nic.name}'",
+                reason=failure.reason,
+            )
+        return await self.list(target)
+
+    async def detach(self, target: PodTarget, name: str) -> Sequence[NicView]:
+        """Record that the machine is not to have it; one that it has not is no error."""
+        worker = await self._access.find(target)
+        self._access.capable(worker, SupportsNics, "change the interfaces of its units")
+        if name == FIRST_NIC:
+            raise Conflict(f"{FIRST_NIC} is the pod network's own interface and stays")
+        if name in wanted_nics(worker.desired, worker.facts):
+            await self._order(worker, removed=name)
+        unit = self._access.find_unit(worker)
+        if unit is None or unit.state is not UnitState.RUNNING:
+            return ()
+        await self._settle(worker, unit, lambda names: name not in names, name)
+        failure = self._failure(worker, unit, name)
+        if failure is not None and any(one.name == name for one in worker.facts.unit(unit.name).nics or ()):
+            raise Conflict(
+                f"cannot detach interface {name}: {failure.message}; it is tried again", reason=failure.reason
+            )
+        return await self.list(target)
+
+    async def _order(self, worker: PodWorker, *, added: Nic | None = None, removed: str = "") -> None:
+        key = nics_key(worker.desired)
+        in_spec = key.split(",")
+
+        def change(orders: Orders) -> Orders:
+            if orders.nics_spec != key:
+                orders = replace(orders, nics_added=(), nics_removed=(), nics_spec=key)
+            extra = tuple(one for one in orders.nics_added if one.name != removed)
+            gone = tuple(one for one in orders.nics_removed if added is None or one != added.name)
+            if removed in in_spec and removed:
+                gone = (*gone, removed)
+            if added is not None:
+                extra = (*extra, added)
+            return replace(orders, nics_added=extra, nics_removed=gone)
+
+        name = self._access.name(worker)
+        if added is not None:
+            worker.change(changes.nic_retried(name, added.name or ""))
+        await amend(self._services, worker, change)
+        if removed:  # not before: the plan would try the old order again
+            worker.change(changes.nic_retried(name, removed))
+
+    async def _settle(
+        self, worker: PodWorker, unit: UnitSummary, is_there: Callable[[set[str]], bool], name: str
+    ) -> None:
+        """Wait until the plan has done its part, or failed, at most `SETTLE_SECONDS`."""
+
+        def is_settled() -> bool:
+            known = worker.facts.unit(unit.name)
+            if self._failure(worker, unit, name) is not None:
+                return True
+            seen = None if known.nics is None or known.nics_stale else {one.name for one in known.nics}
+            return seen is not None and is_there(seen)
+
+        await self._access.wait(worker, is_settled, SETTLE_SECONDS)
+
+    def _failure(self, worker: PodWorker, unit: UnitSummary, name: str) -> Failure | None:
+        return worker.facts.unit(unit.name).nic_failures.get(name)
+
+
+def _view(one: NicStatus) -> NicView:
+    return NicView(
+        name=one.name,
+        state=one.state.value,
+        mac=one.mac,
+        network=one.network,
+        port_id=one.port_id,
+        ips=one.ips,
+        message=one.message,
+    )
+
+
+def _wanted_view(name: str, nic: Nic, failure: Failure | None) -> NicView:
+    return NicView(
+        name=name,
+        state="wanted",
+        network=nic.subnet_name or "",
+        port_id=nic.port_id or "",
+        message=failure.message if failure is not None else "",
+    )
+
+
+def _later_view(worker: PodWorker, nic: Nic, unit: UnitSummary | None) -> NicView:
+    why = STATE_WORDS[unit.state] if unit is not None else STATE_WORDS[UnitState.CREATED]
+    view = _wanted_view(nic.name or "", nic, None)
+    return replace(view, message=f"machine {worker.desired.ref} is {why}; it is attached when it runs")

@@ -1,0 +1,48 @@
+"""Reboots that are still to come: the agent waits for their time, so that no call of the runtime is held."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from kubeletx.api import Clock, Conflict, PodUid
+from kubeletx.pods.worker import PodWorker
+
+
+class RebootCancelled(Conflict):
+    """It was cancelled before its time. The message says by what."""
+
+
+class DelayedReboots:
+    """At most one for each machine."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waiting: dict[PodUid, asyncio.Future[str]] = {}
+
+    def cancel(self, uid: PodUid, why: str) -> bool:
+        """Whether there was one to cancel."""
+        waiting = self._waiting.get(uid)
+        if waiting is None or waiting.done():
+            return False
+        waiting.set_result(why)
+        return True
+
+    async def wait_out(self, worker: PodWorker, seconds: float) -> None:
+        """Return after the time. Raises RebootCancelled, and Conflict as soon as the pod is deleted."""
+        cancelled: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._waiting[worker.uid] = cancelled
+        others: list[asyncio.Future[Any]] = [
+            asyncio.ensure_future(self._clock.sleep(seconds)),
+            asyncio.ensure_future(worker.ending.wait()),
+        ]
+        try:
+            await asyncio.wait([cancelled, *others], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._waiting.pop(worker.uid, None)
+            for one in others:
+                one.cancel()
+        if worker.ending.is_set():
+            raise Conflict(f"pod {worker.desired.ref} was deleted before its machine was to reboot")
+        if cancelled.done():
+            raise RebootCancelled(cancelled.result())
