@@ -11,6 +11,7 @@ from kubeletx.api import Blocking, KubeletxError, Unavailable, UnitId
 from kubeletx.kube.core import Container, Pod
 from kubeletx.store.files import write_file
 from kubeletx.volumes import layout
+from kubeletx.volumes.held import hold_directory
 from kubeletx.volumes.preparer import VolumePreparer
 
 from .environment import NodeContext, log_path
@@ -21,6 +22,7 @@ log = structlog.get_logger(__name__)
 
 ORDERS_FILE: Final = "orders.json"
 """In the pod's own directory: what operators asked of its machine."""
+_MAX_ORDERS_BYTES: Final = 1 << 20
 
 
 class PodFiles:
@@ -75,7 +77,9 @@ class PodFiles:
 
         def read() -> bytes | None:
             try:
-                return self._orders(pod).read_bytes()
+                path = self._orders(pod)
+                with hold_directory(path.parent, depth=1) as directory:
+                    return directory.read(path.name, _MAX_ORDERS_BYTES)
             except FileNotFoundError:
                 return None
             except OSError as error:

@@ -10,6 +10,7 @@ alone. A crash leaves at most a generation that nobody points to; the next write
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
@@ -21,6 +22,7 @@ from typing import Final
 import msgspec
 
 from .beneath import remove_tree
+from .held import open_regular
 from .ownership import set_group
 
 DATA: Final = "..data"
@@ -50,7 +52,8 @@ def write_files(target: Path, files: Mapping[str, FileContent], *, group: int | 
     for path in files:
         check_path(path)
     current = _current(target)
-    changed = current is None or _read(target / current) != _expected(files, group)
+    expected = _expected(files, group)
+    changed = current is None or _read(target / current, expected) != expected
     if changed:
         _remove_unused(target, current)
         current = _write_generation(target, files, group)
@@ -89,11 +92,19 @@ def _expected(files: Mapping[str, FileContent], group: int | None) -> dict[str, 
     return {str(PurePosixPath(path)): (one.mode | extra, one.data) for path, one in files.items()}
 
 
-def _read(directory: Path) -> dict[str, tuple[int, bytes]]:
+def _read(directory: Path, expected: Mapping[str, tuple[int, bytes]]) -> dict[str, tuple[int, bytes]]:
+    """What is there; of each file no more than is needed to see that it is another one."""
     found = {}
     for path in _walk(directory):
-        mode = stat.S_IMODE(path.lstat().st_mode)
-        found[str(path.relative_to(directory))] = (mode, path.read_bytes())
+        name = str(path.relative_to(directory))
+        size = len(expected[name][1]) if name in expected else 0
+        try:
+            with os.fdopen(open_regular(path), "rb") as file:
+                found[name] = (stat.S_IMODE(os.fstat(file.fileno()).st_mode), file.read(size + 1))
+        except OSError as err:
+            if err.errno != errno.EINVAL:
+                raise
+            found[name] = (-1, b"")  # no file of ours: the next generation replaces it
     return found
 
 

@@ -15,12 +15,14 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 _OPENAT2: Final = 437
 _RESOLVE_NO_MAGICLINKS: Final = 0x02
 _RESOLVE_BENEATH: Final = 0x08
+_AT_ONCE: Final = 10_000
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -119,11 +121,12 @@ def _lift(top: int, name: str, names: Iterator[str]) -> None:
     """Empty one directory: files go, directories move up to `top`."""
     inner = _open_directory(name, dir_fd=top)
     try:
-        for child, is_directory in _entries(inner):
-            if not is_directory:
-                os.unlink(child, dir_fd=inner)
-            elif not _try_rmdir(child, dir_fd=inner):
-                _move(child, inner, top, names)
+        while entries := _entries(inner):
+            for child, is_directory in entries:
+                if not is_directory:
+                    os.unlink(child, dir_fd=inner)
+                elif not _try_rmdir(child, dir_fd=inner):
+                    _move(child, inner, top, names)
     finally:
         os.close(inner)
 
@@ -141,8 +144,9 @@ def _move(child: str, inner: int, top: int, names: Iterator[str]) -> None:
 
 
 def _entries(fd: int) -> list[tuple[str, bool]]:
+    """Some of the names; a container may have made more than there is memory for."""
     with os.scandir(fd) as found:
-        return [(one.name, one.is_dir(follow_symlinks=False)) for one in found]
+        return [(one.name, one.is_dir(follow_symlinks=False)) for one in islice(found, _AT_ONCE)]
 
 
 def _try_rmdir(name: str, *, dir_fd: int | None = None) -> bool:

@@ -7,6 +7,7 @@ gets cannot be changed afterwards by swapping a link. Blocking.
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from kubeletx.kube.core import Container, Pod, VirtualMachine, VolumeMount
 from . import layout
 from .beneath import make_private
 from .expansion import UnknownName, expand_strictly
+from .held import hold_directory
 from .mounting import Mounter, ensure_shared
 from .prepared import PreparedVolume, PreparedVolumes
 from .subpath import check_sub_path, prepare_sub_path
@@ -222,18 +224,20 @@ def _termination_message(request: MountRequest, container: Container) -> list[Mo
 def _holds(path: Path, data: bytes) -> bool:
     """Whether the file is just that. Containers may write to it: no more is read than there should be."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with hold_directory(path.parent, depth=1) as directory:
+            return directory.read(path.name, len(data)) == data
     except OSError:
         return False
-    with open(fd, "rb") as file:
-        return file.read(len(data) + 1) == data
 
 
 def _write(path: Path, text: str, mode: int) -> None:
     """Write in place: the file may be mounted into containers already, which keep seeing this inode."""
     make_private(path.parent)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(path, flags, mode)
+    with hold_directory(path.parent, depth=1) as directory:
+        found = directory.stat(path.name)
+        if found is not None and not stat.S_ISREG(found.st_mode):  # no file of ours
+            directory.unlink(path.name)
+        fd = directory.open_or_create(path.name, os.O_WRONLY | os.O_TRUNC, mode)
     with open(fd, "wb", buffering=0) as file:
         os.fchmod(fd, mode)
         if text:

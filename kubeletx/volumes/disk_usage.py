@@ -1,16 +1,20 @@
 """How much of its disk a directory takes: blocks and inodes, as `du` counts them. Blocks its caller.
 
 What is mounted below counts elsewhere; a file with several names counts once. What vanishes meanwhile, or may not
-be read, is left out: pods write while they are measured.
+be read, is left out: pods write while they are measured. No link is followed, and no depth hides anything.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from stat import S_ISDIR
 
 import msgspec
+
+from .held import walk
 
 _BLOCK = 512
 
@@ -36,24 +40,31 @@ def measure(path: Path) -> DiskUse:
         found = os.lstat(path)
     except OSError:
         return DiskUse()
-    size, inodes = found.st_blocks * _BLOCK, 1
-    linked: set[int] = set()
-    directories = [os.fspath(path)] if os.path.isdir(path) and not os.path.islink(path) else []
-    while directories:
-        try:
-            with os.scandir(directories.pop()) as entries:
-                for entry in entries:
-                    one = _stat(entry)
-                    if one is None or one.st_dev != found.st_dev or one.st_ino in linked:
-                        continue
-                    if one.st_nlink > 1 and not entry.is_dir(follow_symlinks=False):
-                        linked.add(one.st_ino)
-                    size, inodes = size + one.st_blocks * _BLOCK, inodes + 1
-                    if entry.is_dir(follow_symlinks=False):
-                        directories.append(entry.path)
-        except OSError:
-            continue
-    return DiskUse(bytes=size, inodes=inodes)
+    use = _Use(found)
+    if S_ISDIR(found.st_mode):
+        with suppress(OSError):
+            walk(path, use.add)
+    return DiskUse(bytes=use.bytes, inodes=use.inodes)
+
+
+class _Use:
+    """The sum so far."""
+
+    def __init__(self, top: os.stat_result) -> None:
+        self.bytes, self.inodes = top.st_blocks * _BLOCK, 1
+        self._device = top.st_dev
+        self._linked: set[int] = set()
+
+    def add(self, directory: int, entry: os.DirEntry[str]) -> bool:
+        """Count one entry; whether what is below it counts too."""
+        one = _stat(entry)
+        if one is None or one.st_dev != self._device or one.st_ino in self._linked:
+            return False
+        is_directory = S_ISDIR(one.st_mode)
+        if one.st_nlink > 1 and not is_directory:
+            self._linked.add(one.st_ino)
+        self.bytes, self.inodes = self.bytes + one.st_blocks * _BLOCK, self.inodes + 1
+        return is_directory
 
 
 def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:

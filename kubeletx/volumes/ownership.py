@@ -13,6 +13,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from .held import walk
+
 _READ_ONLY: Final = 0o440
 _READ_WRITE: Final = 0o660
 _DIRECTORY: Final = stat.S_ISGID | 0o110
@@ -29,10 +31,12 @@ def set_group(
         return
     if only_on_mismatch and _is_right(os.lstat(path), group, read_only):
         return
-    for directory, names, files, fd in os.fwalk(path, follow_symlinks=False):
-        del directory
-        for name in (*names, *files):
-            _change(name, fd, group, read_only)
+
+    def change(directory: int, entry: os.DirEntry[str]) -> bool:
+        _change(entry.name, directory, group, read_only)
+        return True
+
+    walk(path, change)
     _change(str(path), None, group, read_only)
 
 

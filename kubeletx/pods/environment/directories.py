@@ -8,6 +8,7 @@ The pod's own directory below root_dir belongs to `kubeletx.volumes`. All functi
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from kubeletx.api import KubeletxError, PodUid, Unavailable, UnitId
 from kubeletx.kube.core import Pod
 from kubeletx.volumes import layout
 from kubeletx.volumes.beneath import make_private, remove_tree
+from kubeletx.volumes.held import hold_directory
 
 from .node import NodeContext
 
@@ -29,7 +31,9 @@ STANDARD_LINKS_DIR: Final = Path("/var/log/containers")
 _LONGEST_NAME: Final = 255
 _GOING: Final = ".going__"
 """With the pod's UID: a log directory that is being removed."""
-_ATTEMPT: Final = re.compile(r"(\d+)\.log(?:\..*)?")
+_ATTEMPT: Final = re.compile(r"\d{1,9}\.log(?:\..*)?", re.ASCII)
+"""A restart count has 31 bits; a pod that can write here may have made any name."""
+_NO_DIRECTORY: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
 class PodDirectories:
@@ -51,26 +55,28 @@ class PodDirectories:
         own = self._context.pod_directory(pod.uid)
         for part in ("volumes", "plugins"):
             _do(make_private, own / part)
-        _do(make_private, self._context.log_directory(pod), LOG_DIRECTORY_MODE)
+        _do(_make_log_directory, self._context.log_directory(pod))
 
     def highest_attempt(self, pod: Pod, container: str) -> int | None:
         """The restart count that the log directory remembers; None without any log that is not empty."""
         path = self._context.log_directory(pod) / layout.check_name(container, "spec.containers[].name")
         try:
-            with os.scandir(path) as entries:
-                names = [one.name for one in entries if one.stat(follow_symlinks=False).st_size]
-        except FileNotFoundError:
-            return None
-        found = [int(match[1]) for name in names if (match := _ATTEMPT.fullmatch(name))]
-        return max(found, default=None)
+            with hold_directory(path) as directory:
+                names = [name for name in directory.files() if _ATTEMPT.fullmatch(name)]
+                names = [name for name in names if (found := directory.stat(name)) and found.st_size]
+        except OSError as err:
+            if err.errno in _NO_DIRECTORY:
+                return None
+            raise
+        return max((int(name.partition(".")[0]) for name in names), default=None)
 
     def earlier_runs(self, pod: Pod) -> dict[str, int]:
         """Each container that wrote a log here and the restart count of its next run.
 
         An empty log tells nothing: it may be of a start that was cut off.
         """
-        with os.scandir(self._context.log_directory(pod)) as entries:
-            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        with hold_directory(self._context.log_directory(pod), depth=1) as directory:
+            names = directory.directories()
         found = {name: self.highest_attempt(pod, name) for name in names}
         return {name: attempt + 1 for name, attempt in found.items() if attempt is not None}
 
@@ -89,18 +95,14 @@ class PodDirectories:
         directory = self._context.log_directory(pod) / layout.check_name(container, "container")
         prefix = f"{attempt}."
         self._remove_links(f"{directory}/{prefix}")
-        if directory.is_dir():
-            for name in os.listdir(directory):
-                if name.startswith(prefix):
-                    _do((directory / name).unlink, True)
+        _do(_remove_files, directory, prefix)
         message = layout.termination_message_path(self._context.root_dir, pod.uid, container, attempt)
-        _do(message.unlink, True)
+        _do(_remove_files, message.parent, message.name)
 
     def remove_logs(self, uid: PodUid) -> None:
         """Remove the log directory of this pod, whatever its name was, and the links into it. Idempotent.
 
-        It is renamed first: whoever still writes there by name, as the follower of a raw log that has its last
-        words to say, then finds no place, instead of filling the directory again while it is emptied.
+        It is renamed first, so that late writers (the follower of a raw log) fail instead of refilling it.
         """
         for path in self._log_directories():
             if path.name.rsplit("_", 1)[-1] != uid:
@@ -130,6 +132,25 @@ class PodDirectories:
             ]
         except FileNotFoundError:
             return []
+
+
+def _make_log_directory(path: Path) -> None:
+    make_private(path.parent, LOG_DIRECTORY_MODE)
+    if path.is_symlink():  # the agent makes none
+        path.unlink()
+    with hold_directory(path, depth=1, make=LOG_DIRECTORY_MODE) as directory:
+        os.fchmod(directory.fd, LOG_DIRECTORY_MODE)
+
+
+def _remove_files(path: Path, prefix: str) -> None:
+    """Remove everything but directories whose name begins like this; a link in place of `path` is left alone."""
+    try:
+        with hold_directory(path) as directory:
+            for name in directory.names(prefix):
+                directory.unlink(name)
+    except OSError as err:
+        if err.errno not in _NO_DIRECTORY:
+            raise
 
 
 def _do(function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:

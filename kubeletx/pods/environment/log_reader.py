@@ -3,6 +3,9 @@
 Lines are taken from the file that the unit writes; parts of a long line are joined again. Following goes on
 over rotation and ends when the unit has ended and everything was read. File work runs on the caller's
 threads, one chunk at a time.
+
+A pod with a hostPath can write to the directory: only regular files are read, no link is followed, and a line
+without end costs no more memory than `MAX_LINE_BYTES`.
 """
 
 from __future__ import annotations
@@ -13,14 +16,20 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
 from kubeletx.api import Blocking, NotFound, Unavailable
+from kubeletx.volumes.held import hold_directory
 
 from .file_watch import FileWatcher
+from .log_format import parse_line
 from .log_output import LogOptions, LogOutput
-from .log_tail import tail_offset
+from .log_tail import HEADER_BYTES, TailSearch
 
 T = TypeVar("T")
 
 _CHUNK: Final = 256 * 1024
+MAX_LINE_BYTES: Final = 1024 * 1024
+"""A longer line is handed on in parts."""
+_NO_RECORD: Final = b"-"
+"""In place of the first part of a long line that is no record, so that its rest is not taken for one."""
 _STATE_SECONDS: Final = 1.0
 """While following: how often to ask whether the unit still runs, if its file does not change."""
 
@@ -95,7 +104,7 @@ class LogReader:
 def _show_more(follower: _Follower, shown: LogOutput, options: LogOptions) -> bytes | None:
     """What is shown of the lines that came since the last call, perhaps nothing; None: there are none yet."""
     data = follower.read_more(options)
-    return shown.format(data) if data else None
+    return None if data is None else shown.format(data)
 
 
 class _Follower:
@@ -104,14 +113,17 @@ class _Follower:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: BinaryIO | None = None
+        self._tail: TailSearch | None = None
         self._rest = b""
         self.found = False
 
-    def read_more(self, options: LogOptions) -> bytes:
-        """Whole lines that came since the last call; empty when there are none yet."""
+    def read_more(self, options: LogOptions) -> bytes | None:
+        """Whole lines that came since the last call, perhaps none; None: there is nothing to read yet."""
         if self._file is None and not self._open(options):
-            return b""
+            return None
         assert self._file is not None
+        if self._tail is not None:
+            return self._search_tail(self._file, self._tail)
         data = self._file.read(_CHUNK)
         if not data and self._was_replaced():
             data = self._file.read(_CHUNK)  # what was written before the writer let go of the old file
@@ -120,11 +132,13 @@ class _Follower:
             if self._rest:  # the writer left the old file in the middle of a line
                 self._rest += b"\n"
             # The new file is read from its start, whatever the tail was.
-            return self.read_more(LogOptions()) if self._open(LogOptions()) else b""
+            return self.read_more(LogOptions()) if self._open(LogOptions()) else None
+        if not data:
+            return None
         data = self._rest + data
         end = data.rfind(b"\n") + 1
         self._rest = data[end:]
-        return data[:end]
+        return data[:end] + self._cut_long_line()
 
     def is_at_end(self) -> bool:
         """Whether nothing more is to be read; another file in its place means there is."""
@@ -141,13 +155,34 @@ class _Follower:
             self._file.close()
             self._file = None
 
+    def _cut_long_line(self) -> bytes:
+        """The first part of an unfinished line that is too long; its rest gets the same time and stream."""
+        if len(self._rest) <= MAX_LINE_BYTES:
+            return b""
+        record = parse_line(self._rest)
+        header_bytes = len(self._rest) - len(record.text) if record is not None else 0
+        if record is None or header_bytes > HEADER_BYTES:
+            self._rest = _NO_RECORD
+            return b""
+        self._rest = self._rest[:header_bytes]
+        return b"%b %b P %b\n" % (record.time, record.stream, record.text)
+
+    def _search_tail(self, file: BinaryIO, tail: TailSearch) -> bytes:
+        offset = tail.step()
+        if offset is not None:
+            file.seek(offset)
+            self._tail = None
+        return b""
+
     def _open(self, options: LogOptions) -> bool:
         try:
-            self._file = open(self._path, "rb", buffering=0)  # noqa: SIM115 - closed by close()
+            with hold_directory(self._path.parent) as directory:
+                descriptor = directory.open(self._path.name)
         except FileNotFoundError:
             return False
+        self._file = os.fdopen(descriptor, "rb", buffering=0)
         if options.tail_lines is not None and not self.found:
-            self._file.seek(tail_offset(self._file, options.tail_lines))
+            self._tail = TailSearch(self._file, options.tail_lines)
         self.found = True
         return True
 
@@ -155,8 +190,11 @@ class _Follower:
         assert self._file is not None
         ours = os.fstat(self._file.fileno())
         try:
-            there = os.stat(self._path)
+            with hold_directory(self._path.parent) as directory:
+                there = directory.stat(self._path.name)
         except FileNotFoundError:
+            return False
+        if there is None:
             return False
         if not os.path.samestat(ours, there):
             return True

@@ -4,29 +4,37 @@
     web/0.log.20261120-120000         the newest rotated one, readable as it is
     web/0.log.20261120-110000.gz      older ones
 
-The file is renamed and the runtime told to open its path anew; if that fails the name is given back, so
-that not a line is lost. An agent that ended between the two is made up for at the next look. What is to be removed or packed is decided purely, by names alone.
+The file is renamed and the runtime is asked to reopen its path; if that fails the file gets its name back, so
+that no line is lost. A rotation that an earlier agent left half done is finished at the next look. What to remove or
+pack is decided purely, by names alone.
+
+A pod with a hostPath can write to these directories: only regular files are rotated and packed, no link is followed.
 """
 
 from __future__ import annotations
 
+import enum
 import gzip
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
+from stat import S_ISREG
 from typing import Final
 
 import msgspec
 import structlog
 
 from kubeletx.api import Blocking, Clock, KubeletxError
+from kubeletx.volumes.held import HeldDirectory, hold_directory
 
 log = structlog.get_logger(__name__)
 
 _PACKED: Final = ".gz"
 _UNFINISHED: Final = ".tmp"
+_LARGEST_PACKED_BYTES: Final = 1 << 30
+"""A larger file is removed in its turn but not packed: a sparse one would keep a thread busy for hours."""
 
 
 class RotationLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,25 +83,35 @@ def rotated_name(name: str, now: datetime) -> str:
     return f"{name}.{now:%Y%m%d-%H%M%S}"
 
 
-def tidy(path: Path, limits: RotationLimits) -> None:
-    """Remove and pack rotated files of one log. Blocking."""
-    directory = path.parent
-    plan = plan_housekeeping(path.name, os.listdir(directory), limits.max_files)
-    for name in plan.remove:
-        (directory / name).unlink(missing_ok=True)
-    for name in plan.pack:
-        pack(directory / name)
+def tidy(directory: HeldDirectory, name: str, limits: RotationLimits) -> None:
+    """Remove and pack rotated files of the log `name`. Blocking.
+
+    A file that cannot be packed is logged and left as it is: rotation goes on.
+    """
+    plan = plan_housekeeping(name, directory.files(f"{name}."), limits.max_files)
+    for one in plan.remove:
+        directory.unlink(one)
+    for one in plan.pack:
+        try:
+            pack(directory, one)
+        except OSError as err:
+            log.warning("Failed to pack rotated log", path=str(directory.path / one), err=err.strerror)
 
 
-def pack(path: Path) -> None:
+def pack(directory: HeldDirectory, name: str) -> None:
     """Replace a file by its gzip form; a crash leaves one of the two whole. Blocking."""
-    unfinished = path.with_name(f"{path.name}{_PACKED}{_UNFINISHED}")
-    with open(path, "rb") as plain, open(unfinished, "wb") as target:
-        os.fchmod(target.fileno(), path.stat().st_mode & 0o777)
-        with gzip.GzipFile(filename="", fileobj=target, mode="wb", compresslevel=6, mtime=0) as packed:
+    unfinished = f"{name}{_PACKED}{_UNFINISHED}"
+    with os.fdopen(directory.open(name), "rb") as plain:
+        found = os.fstat(plain.fileno())
+        if found.st_size > _LARGEST_PACKED_BYTES:
+            return
+        with (
+            os.fdopen(directory.replace(unfinished, found.st_mode & 0o777), "wb") as target,
+            gzip.GzipFile(filename="", fileobj=target, mode="wb", compresslevel=6, mtime=0) as packed,
+        ):
             shutil.copyfileobj(plain, packed, 1024 * 1024)
-    unfinished.rename(path.with_name(f"{path.name}{_PACKED}"))
-    path.unlink()
+    directory.rename(unfinished, f"{name}{_PACKED}")
+    directory.unlink(name)
 
 
 class LogRotator:
@@ -105,7 +123,7 @@ class LogRotator:
         self._limits = limits or RotationLimits()
 
     async def run(self, logs: Callable[[], Iterable[OpenLog]]) -> None:
-        """Look at the logs again and again, until cancelled. `logs`: those of all running units, now."""
+        """Look at the logs at each interval, until cancelled. `logs`: of all running units, now."""
         while True:
             await self._clock.sleep(self._limits.interval_seconds)
             await self.rotate_all(list(logs()))
@@ -130,18 +148,18 @@ class LogRotator:
                 )
 
     async def _rotate(self, one: OpenLog) -> None:
-        if not await self._blocking(one.path.exists):
-            await one.reopen()  # only that was left to do
-            log.info("Finished log rotation", pod=one.pod, container=one.container, path=str(one.path))
-            return
-        await self._blocking(tidy, one.path, self._limits)
-        rotated = one.path.with_name(rotated_name(one.path.name, self._clock.now()))
-        if not await self._blocking(_rename_to_free_name, one.path, rotated):
-            return
+        rotated = rotated_name(one.path.name, self._clock.now())
+        match await self._blocking(_rename, one.path, rotated, self._limits):
+            case _Renamed.MISSING:
+                await one.reopen()  # only that was left to do
+                log.info("Finished log rotation", pod=one.pod, container=one.container, path=str(one.path))
+                return
+            case _Renamed.NO:
+                return
         try:
             await one.reopen()
         except KubeletxError:
-            await self._blocking(_rename_to_free_name, rotated, one.path)
+            await self._blocking(_rename_back, one.path, rotated)
             raise
         log.debug("Rotated log", pod=one.pod, container=one.container, path=str(one.path))
 
@@ -151,16 +169,39 @@ def _find_due(logs: Sequence[OpenLog], max_size: int) -> list[OpenLog]:
 
 
 def _is_due(path: Path, max_size: int) -> bool:
-    """Too large, or renamed and not begun anew: then the runtime still writes to the file by its other name."""
+    """Too large, or renamed and not reopened: then the runtime still writes to the file by its other name."""
     try:
-        return path.stat().st_size > max_size
-    except OSError:  # without a renamed file it is not written yet, or gone with its pod
-        return any(path.parent.glob(f"{path.name}.*"))
-
-
-def _rename_to_free_name(source: Path, target: Path) -> bool:
-    """Whether it was renamed; never over another file."""
-    if target.exists():
+        with hold_directory(path.parent) as directory:
+            found = directory.stat(path.name)
+            if found is None:  # without a renamed file it is not written yet
+                return bool(directory.files(f"{path.name}."))
+            return S_ISREG(found.st_mode) and found.st_size > max_size
+    except OSError:  # the directory is gone with its pod, or a link stands in its place
         return False
-    source.rename(target)
+
+
+class _Renamed(enum.Enum):
+    YES = enum.auto()
+    NO = enum.auto()
+    MISSING = enum.auto()
+
+
+def _rename(path: Path, rotated: str, limits: RotationLimits) -> _Renamed:
+    with hold_directory(path.parent) as directory:
+        if directory.stat(path.name) is None:
+            return _Renamed.MISSING
+        tidy(directory, path.name, limits)
+        return _Renamed.YES if rename_to_free_name(directory, path.name, rotated) else _Renamed.NO
+
+
+def _rename_back(path: Path, rotated: str) -> None:
+    with hold_directory(path.parent) as directory:
+        rename_to_free_name(directory, rotated, path.name)
+
+
+def rename_to_free_name(directory: HeldDirectory, source: str, target: str) -> bool:
+    """Whether it was renamed; never over another file."""
+    if directory.stat(target) is not None:
+        return False
+    directory.rename(source, target)
     return True

@@ -3,7 +3,8 @@
 A raw file goes on growing while the agent is away. Its follower adds format and times, rotates, and notes
 after every batch how far it came, and how long the log was then, in ``<n>.raw.offset``; after a crash the
 log is cut back to what was noted and the raw bytes after it are read again: no line is lost or doubled.
-Space of the raw file that was read is given back to the file system. File work runs on threads.
+Space of the raw file that was read is given back to the file system. File work runs on threads, in directories that
+a pod with a hostPath may write to: no link is followed and no file that is not a regular one is opened.
 
 Somebody else may rotate the raw file (libvirt's virtlogd does: ``<n>.raw`` becomes ``<n>.raw.0``, that ``.1`` and
 so on). The note therefore says which file it is about, and a hard link ``<n>.raw.held.<inode>`` keeps that file, and
@@ -20,11 +21,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from kubeletx.api import Blocking, Clock
+from kubeletx.volumes.beneath import make_private
+from kubeletx.volumes.held import HeldDirectory, hold_directory
 
 from .file_watch import FileWatcher
 from .log_format import LineSplitter
@@ -36,6 +39,10 @@ _CHUNK: Final = 256 * 1024
 _FREE_STEP: Final = 1024 * 1024
 _STATE_SECONDS: Final = 5.0
 _LOG_MODE: Final = 0o640
+_DIRECTORY_MODE: Final = 0o755
+_NOTE_BYTES: Final = 4096
+_NUMBER_DIGITS: Final = 9
+_ROTATION_LOOKS: Final = 10
 _PUNCH_HOLE_KEEP_SIZE: Final = 0x3
 
 
@@ -44,12 +51,15 @@ def raw_path(log_file: Path) -> Path:
     return log_file.with_suffix(RAW_SUFFIX)
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+
+
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """How much of the raw file stands in the log, and how long the log was then. `inode` 0: of ``<n>.raw``."""
 
-    offset: int = 0
-    log_size: int = 0
-    inode: int = 0
+    offset: _Count = 0
+    log_size: _Count = 0
+    inode: _Count = 0
 
 
 class LogFile:
@@ -60,10 +70,9 @@ class LogFile:
         self._fd = -1
         self.size = 0
 
-    def open(self, size: int | None = None) -> None:
-        """Open for appending, in a directory that is there. `size`: cut back to this first, if it is longer."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._fd = os.open(self._path, flags, _LOG_MODE)
+    def open(self, directory: HeldDirectory, size: int | None = None) -> None:
+        """Open for appending, in a directory that exists. `size`: cut to this first, if it is longer."""
+        self._fd = directory.open_or_create(self._path.name, os.O_WRONLY | os.O_APPEND, _LOG_MODE)
         self.size = os.fstat(self._fd).st_size
         if size is not None and self.size > size:
             os.ftruncate(self._fd, size)
@@ -82,15 +91,15 @@ class LogFile:
             self.size += written
             view = view[written:]
 
-    def rotate(self) -> None:
-        """Begin a new file, unless one was begun in this very second."""
-        rotated = self._path.with_name(rotated_name(self._path.name, self._clock.now()))
-        if rotated.exists():
+    def rotate(self, directory: HeldDirectory) -> None:
+        """Begin a new file, unless the last one was begun in the same second."""
+        rotated = rotated_name(self._path.name, self._clock.now())
+        if directory.stat(rotated) is not None:
             return
-        tidy(self._path, self._limits)
+        tidy(directory, self._path.name, self._limits)
         self.close()
-        self._path.rename(rotated)
-        self.open()
+        directory.rename(self._path.name, rotated)
+        self.open(directory)
 
     def close(self) -> None:
         """Free the descriptor; idempotent."""
@@ -113,7 +122,7 @@ class RawLogFollower:
     ) -> None:
         """`log_file`: the log to write; the raw file stands beside it, see `raw_path`."""
         self._raw = raw_path(log_file)
-        self._note = self._raw.with_name(f"{self._raw.name}.offset")
+        self._note_name = f"{self._raw.name}.offset"
         self._blocking = blocking
         self._clock = clock
         self._watcher = watcher
@@ -143,12 +152,19 @@ class RawLogFollower:
                 self._is_over = True
                 self._close_unless_busy()
 
-    def _alone(self, work: Callable[[], bool]) -> bool:
-        """Do it, unless all is over. Who was cancelled meanwhile leaves the files to it: their numbers may not go to
-        others while it writes."""
+    def _alone(self, work: Callable[[HeldDirectory], bool]) -> bool:
+        """Do it, unless all is over. A caller that was cancelled leaves the descriptors open for it: their numbers
+        must not be reused while it writes."""
         try:
             with self._work:
-                return not self._is_over and work()
+                if self._is_over:
+                    return False
+                with hold_directory(self._raw.parent) as directory:
+                    return work(directory)
+        except FileNotFoundError:
+            if self._fd >= 0:
+                raise
+            return False  # there is no directory yet
         finally:
             if self._is_over:
                 self._close_unless_busy()
@@ -160,45 +176,45 @@ class RawLogFollower:
             finally:
                 self._work.release()
 
-    def _step(self) -> bool:
+    def _step(self, directory: HeldDirectory) -> bool:
         """Move one chunk; False when there was nothing."""
-        if self._fd < 0 and not self._open():
+        if self._fd < 0 and not self._open(directory):
             return False
-        younger = self._younger()  # before reading: a file that was renamed grows no more
+        younger = self._younger(directory)  # before reading: a file that was renamed grows no more
         data = os.pread(self._fd, _CHUNK, self._position)
         if not data:
-            return younger is not None and self._follow(younger)
+            return younger is not None and self._follow(directory, younger)
         self._position += len(data)
         self._log.write(self._lines.feed(data, self._now_ns()))
-        self._save()
+        self._save(directory)
         if self._log.is_full:
-            self._log.rotate()
-            self._save()
+            self._log.rotate(directory)
+            self._save(directory)
         self._free_space()
         return True
 
-    def _finish(self) -> bool:
+    def _finish(self, directory: HeldDirectory) -> bool:
         if self._fd >= 0:
             self._log.write(self._lines.finish(self._now_ns()))
-            self._save()
+            self._save(directory)
         return False
 
-    def _open(self) -> bool:
-        progress = self._load()
-        files = self._files()
-        path, offset = self._find(progress.inode, files), progress.offset
-        if path is None and progress.inode == 0 and offset:  # a note of an agent that knew of no rotation
-            path = self._raw
-        elif path is None and files:  # nothing was read yet
-            path, offset = files[0][0], 0
-        if path is None or not self._open_raw(path, offset):
+    def _open(self, directory: HeldDirectory) -> bool:
+        progress = self._load(directory)
+        files = self._files(directory)
+        name, offset = self._find(directory, progress.inode, files), progress.offset
+        if name is None and progress.inode == 0 and offset:  # a note of an agent that knew of no rotation
+            name = self._raw.name
+        elif name is None and files:  # nothing was read yet
+            name, offset = files[0][0], 0
+        if name is None or not self._open_raw(directory, name, offset):
             return False
-        self._log.open(progress.log_size)
+        self._log.open(directory, progress.log_size)
         return True
 
-    def _open_raw(self, path: Path, offset: int) -> bool:
+    def _open_raw(self, directory: HeldDirectory, name: str, offset: int) -> bool:
         try:
-            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fd = directory.open(name, os.O_RDWR)
         except FileNotFoundError:
             return False
         if self._fd >= 0:
@@ -206,64 +222,69 @@ class RawLogFollower:
         self._fd = fd
         self._inode = os.fstat(fd).st_ino
         with suppress(OSError):  # it is held already, or the file system has no hard links
-            os.link(path, self._held(self._inode))
+            directory.link(name, self._held(self._inode))
         self._position = offset
         self._freed = offset - offset % _FREE_STEP
         return True
 
-    def _younger(self) -> Path | None:
+    def _younger(self, directory: HeldDirectory) -> str | None:
         """The file to read after this one; None while this is the one that grows."""
-        with suppress(FileNotFoundError):  # in the middle of a rotation
-            if os.stat(self._raw).st_ino == self._inode:
-                return None
-        files = self._files()
+        found = directory.stat(self._raw.name)  # None: in the middle of a rotation
+        if found is not None and found.st_ino == self._inode:
+            return None
+        files = self._files(directory)
         at = next((index for index, (_, inode) in enumerate(files) if inode == self._inode), -1)
         return files[at + 1][0] if at + 1 < len(files) else None
 
-    def _follow(self, younger: Path) -> bool:
+    def _follow(self, directory: HeldDirectory, younger: str) -> bool:
         """Go on with the next file; a line may begin in one and end in the other."""
-        if not self._open_raw(younger, 0):
+        if not self._open_raw(directory, younger, 0):
             return False
-        self._save()
+        self._save(directory)
         return True
 
-    def _held(self, inode: int) -> Path:
-        return self._raw.with_name(f"{self._raw.name}{_HELD}{inode}")
+    def _held(self, inode: int) -> str:
+        return f"{self._raw.name}{_HELD}{inode}"
 
-    def _find(self, inode: int, files: list[tuple[Path, int]]) -> Path | None:
+    def _find(self, directory: HeldDirectory, inode: int, files: list[tuple[str, int]]) -> str | None:
         """The file of this number, by the name that it has now."""
         held = self._held(inode)
-        return next((path for path, one in files if one == inode), held if inode and held.exists() else None)
+        is_held = bool(inode) and directory.stat(held) is not None
+        return next((name for name, one in files if one == inode), held if is_held else None)
 
-    def _let_go(self) -> None:
+    def _let_go(self, directory: HeldDirectory) -> None:
         """The note is about the present file: those before it are not needed any more."""
-        for path in self._raw.parent.glob(f"{self._raw.name}{_HELD}*"):
-            if path != self._held(self._inode):
-                path.unlink(missing_ok=True)
+        for name in directory.files(f"{self._raw.name}{_HELD}"):
+            if name != self._held(self._inode):
+                directory.unlink(name)
 
-    def _files(self) -> list[tuple[Path, int]]:
+    def _files(self, directory: HeldDirectory) -> list[tuple[str, int]]:
         """The raw file and those it was renamed to, with their inodes, oldest first."""
-        found = _look_for(self._raw)
-        while (again := _look_for(self._raw)) != found:  # a rotation is under way
-            found = again
+        found = _look_for(directory, self._raw.name)
+        for _ in range(_ROTATION_LOOKS):
+            if (again := _look_for(directory, self._raw.name)) == found:
+                break
+            found = again  # a rotation is under way
         return found
 
-    def _load(self) -> Progress:
+    def _load(self, directory: HeldDirectory) -> Progress:
         try:
-            return msgspec.json.decode(self._note.read_bytes(), type=Progress)
+            with os.fdopen(directory.open(self._note_name), "rb") as note:
+                return msgspec.json.decode(note.read(_NOTE_BYTES), type=Progress)
         except (FileNotFoundError, msgspec.DecodeError):
             return Progress()
 
-    def _save(self) -> None:
+    def _save(self, directory: HeldDirectory) -> None:
         offset = self._position - len(self._lines.pending)
         if offset < 0:
             return  # a line that began in the file before this one: the note still tells of its beginning
         progress = Progress(offset=offset, log_size=self._log.size, inode=self._inode)
-        fresh = self._note.with_name(f"{self._note.name}.new")
-        fresh.write_bytes(msgspec.json.encode(progress))
-        fresh.rename(self._note)
+        fresh = f"{self._note_name}.new"
+        with os.fdopen(directory.replace(fresh, _LOG_MODE), "wb") as note:
+            note.write(msgspec.json.encode(progress))
+        directory.rename(fresh, self._note_name)
         if self._noted != self._inode:
-            self._let_go()
+            self._let_go(directory)
             self._noted = self._inode
 
     def _free_space(self) -> None:
@@ -284,19 +305,15 @@ class RawLogFollower:
         return now_ns(self._clock)
 
 
-def _look_for(raw: Path) -> list[tuple[Path, int]]:
-    found: list[tuple[int, Path, int]] = []
-    with (
-        suppress(FileNotFoundError),
-        os.scandir(raw.parent) as entries,
-    ):  # no directory: nothing yet, or no more
-        for entry in entries:
-            name, _, number = entry.name.rpartition(".")
-            if entry.name == raw.name or (name == raw.name and number.isdecimal()):
-                age = -1 if entry.name == raw.name else int(number)
-                with suppress(FileNotFoundError):
-                    found.append((age, Path(entry.path), entry.stat(follow_symlinks=False).st_ino))
-    return [(path, inode) for _, path, inode in sorted(found, reverse=True)]
+def _look_for(directory: HeldDirectory, raw: str) -> list[tuple[str, int]]:
+    found: list[tuple[int, str, int]] = []
+    for name in directory.files(raw):
+        stem, _, number = name.rpartition(".")
+        if name == raw or (stem == raw and number.isdecimal() and len(number) <= _NUMBER_DIGITS):
+            there = directory.stat(name)
+            if there is not None:
+                found.append((-1 if name == raw else int(number), name, there.st_ino))
+    return [(name, inode) for _, name, inode in sorted(found, reverse=True)]
 
 
 async def keep_stream(
@@ -312,13 +329,15 @@ async def keep_stream(
     lines = {name: LineSplitter(name.encode()) for name in ("stdout", "stderr")}
 
     def open_file() -> None:
-        log_file.parent.mkdir(parents=True, exist_ok=True)
-        file.open()
+        make_private(log_file.parents[2], _DIRECTORY_MODE)
+        with hold_directory(log_file.parent, make=_DIRECTORY_MODE) as directory:
+            file.open(directory)
 
     def append(data: bytes) -> None:
         file.write(data)
         if file.is_full:
-            file.rotate()
+            with hold_directory(log_file.parent) as directory:
+                file.rotate(directory)
 
     await blocking(open_file)
     try:

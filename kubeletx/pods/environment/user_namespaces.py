@@ -20,11 +20,13 @@ from kubeletx.kube.core import Pod
 from kubeletx.kube.meta import ApiStruct
 from kubeletx.volumes import layout
 from kubeletx.volumes.beneath import make_private
+from kubeletx.volumes.held import hold_directory
 
 from .errors import CONFIG_POD_SANDBOX_ERROR
 
 FILE: Final = "userns"
 IDS_PER_POD: Final = 65_536
+_MAX_BYTES: Final = 4096
 
 
 class IdRange(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +91,8 @@ class UserNamespaces:
 
     def _find(self, uid: PodUid) -> int | None:
         try:
-            data = (layout.pod_dir(self._root_dir, uid) / FILE).read_bytes()
+            with hold_directory(layout.pod_dir(self._root_dir, uid), depth=1) as directory:
+                data = directory.read(FILE, _MAX_BYTES)
             return msgspec.json.decode(data, type=_Record).uid_mappings[0].host_id
         except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError, IndexError):
             return None
@@ -98,9 +101,10 @@ class UserNamespaces:
         directory = layout.pod_dir(self._root_dir, uid)
         make_private(directory)
         mapping = (_Mapping(host_id=first, container_id=0, length=IDS_PER_POD),)
-        fresh = directory / f".{FILE}.new"
-        with open(fresh, "wb") as file:
-            file.write(msgspec.json.encode(_Record(uid_mappings=mapping, gid_mappings=mapping)))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.rename(directory / FILE)
+        data = msgspec.json.encode(_Record(uid_mappings=mapping, gid_mappings=mapping))
+        with hold_directory(directory, depth=1) as held:
+            with os.fdopen(held.replace(f".{FILE}.new", 0o644), "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            held.rename(f".{FILE}.new", FILE)

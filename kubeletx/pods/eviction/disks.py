@@ -17,6 +17,7 @@ from kubeletx.kube.core import Pod
 from kubeletx.node.host_usage import read_fs
 from kubeletx.volumes import layout
 from kubeletx.volumes.disk_usage import DiskUse, measure
+from kubeletx.volumes.held import hold_directory
 
 from ..environment.node import NodeContext
 from ..facts import Fact
@@ -123,8 +124,10 @@ def _measure(context: NodeContext, pod: Pod, now: float, wall: float) -> PodDisk
 
 
 def _children(path: Path) -> list[Path]:
+    """The directories in a directory; no link counts."""
     try:
-        return list(path.iterdir())
+        with hold_directory(path, depth=1) as directory:
+            return [path / name for name in directory.directories()]
     except OSError:
         return []
 

@@ -20,6 +20,7 @@ from kubeletx.pods.environment.logs_rotation import (
     rotated_name,
 )
 from kubeletx.testing.clock import FakeClock
+from kubeletx.volumes.held import hold_directory
 
 LIMITS = RotationLimits(max_size_bytes=100, max_files=4)
 STAMPS = ["20260101-000001", "20260101-000002", "20260101-000003", "20260101-000004"]
@@ -55,7 +56,8 @@ def test_a_packed_file_holds_the_same_text(tmp_path):
     path = tmp_path / "0.log.20260101-000001"
     path.write_bytes(b"text" * 1000)
     path.chmod(0o640)
-    pack(path)
+    with hold_directory(tmp_path) as directory:
+        pack(directory, path.name)
     packed = tmp_path / "0.log.20260101-000001.gz"
     assert gzip.decompress(packed.read_bytes()) == b"text" * 1000
     assert packed.stat().st_mode & 0o777 == 0o640

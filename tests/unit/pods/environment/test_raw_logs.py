@@ -72,7 +72,7 @@ class Crash(Exception):
 def crash_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Raise at the n-th rename or write that the follower makes."""
     calls = iter(range(1, 10_000))
-    write, rename = os.write, Path.rename
+    write, rename = os.write, os.rename
 
     def count() -> None:
         if next(calls) == step:
@@ -82,12 +82,12 @@ def crash_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
         count()
         return write(fd, data)
 
-    def counted_rename(self: Path, target: Path) -> Path:
+    def counted_rename(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
         count()
-        return rename(self, target)
+        rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
     monkeypatch.setattr(os, "write", counted_write)
-    monkeypatch.setattr(Path, "rename", counted_rename)
+    monkeypatch.setattr(os, "rename", counted_rename)
 
 
 @pytest.mark.parametrize("step", range(1, 16))

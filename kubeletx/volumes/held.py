@@ -1,0 +1,213 @@
+"""Files in directories that a pod can write to, opened through the directory's descriptor.
+
+A pod with a hostPath to the log directory, or to the agent's root directory, can put a link, a FIFO or a device where
+the agent expects a file of its own. `HeldDirectory` therefore resolves every name in an open directory, follows no
+link, opens regular files only and never waits for the other end of a FIFO. The number of names it returns has a limit.
+
+All functions block and raise OSError: ENOENT if the name does not exist, EINVAL if it is no regular file, ELOOP or
+ENOTDIR if a directory on the way is a link.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Final, Protocol
+
+MAX_NAMES: Final = 10_000
+"""Names of one directory that are looked at; the rest is left out."""
+MAX_PENDING: Final = 1_000_000
+"""Directories that a walk remembers; they cost about 60 bytes each."""
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ALWAYS: Final = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class HeldDirectory:
+    """An open directory. `path`: its name, for messages only."""
+
+    def __init__(self, fd: int, path: Path) -> None:
+        self.fd = fd
+        self.path = path
+
+    def open(self, name: str, flags: int = os.O_RDONLY) -> int:
+        """A descriptor of a regular file that exists."""
+        return open_regular(name, flags, dir_fd=self.fd)
+
+    def open_or_create(self, name: str, flags: int, mode: int) -> int:
+        """As `open`; a file that does not exist is created with `mode`, whatever the umask is."""
+        try:
+            return self.open(name, flags)
+        except FileNotFoundError:
+            return self._create(name, flags, mode)
+
+    def replace(self, name: str, mode: int) -> int:
+        """A descriptor for writing to a new, empty file; what has the name is unlinked first."""
+        self.unlink(name)
+        return self._create(name, os.O_WRONLY, mode)
+
+    def stat(self, name: str) -> os.stat_result | None:
+        """Of the name itself, whatever it is; None if it does not exist."""
+        try:
+            return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def files(self, prefix: str = "") -> list[str]:
+        """Names of regular files that begin with `prefix`, sorted; at most `MAX_NAMES`."""
+        return self._names(lambda one: one.name.startswith(prefix) and one.is_file(follow_symlinks=False))
+
+    def names(self, prefix: str) -> list[str]:
+        """As `files`, with links, FIFOs and all else but directories."""
+        return self._names(lambda one: one.name.startswith(prefix) and not one.is_dir(follow_symlinks=False))
+
+    def directories(self) -> list[str]:
+        """Names of directories, sorted; at most `MAX_NAMES`."""
+        return self._names(lambda one: one.is_dir(follow_symlinks=False))
+
+    def read(self, name: str, limit: int) -> bytes:
+        """The content of a regular file; a larger one is refused with EFBIG."""
+        with os.fdopen(self.open(name), "rb") as file:
+            data = file.read(limit + 1)
+        if len(data) > limit:
+            raise OSError(errno.EFBIG, f"larger than {limit} bytes", str(self.path / name))
+        return data
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename inside the directory, over a file that is there."""
+        os.rename(source, target, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+
+    def unlink(self, name: str) -> None:
+        """Remove a name that is no directory; succeeds if it does not exist."""
+        try:
+            os.unlink(name, dir_fd=self.fd)
+        except FileNotFoundError:
+            return
+
+    def link(self, source: str, target: str) -> None:
+        """A second name for a file; a link is not followed."""
+        os.link(source, target, src_dir_fd=self.fd, dst_dir_fd=self.fd, follow_symlinks=False)
+
+    def _create(self, name: str, flags: int, mode: int) -> int:
+        fd = os.open(
+            name, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=self.fd
+        )
+        os.fchmod(fd, mode)
+        return fd
+
+    def _names(self, is_wanted: Callable[[os.DirEntry[str]], bool]) -> list[str]:
+        with os.scandir(self.fd) as entries:
+            return sorted(islice((one.name for one in entries if is_wanted(one)), MAX_NAMES))
+
+
+@contextmanager
+def hold_directory(path: Path, *, depth: int = 2, make: int | None = None) -> Iterator[HeldDirectory]:
+    """Open `path` without following a link in its last `depth` names; those before them are trusted.
+
+    `make`: the mode of missing directories among them; None: ENOENT.
+    """
+    fd = os.open(path.parents[depth - 1], _DIRECTORY & ~os.O_NOFOLLOW)
+    try:
+        for name in path.parts[-depth:]:
+            inner = _open_directory(name, fd, make)
+            os.close(fd)
+            fd = inner
+        yield HeldDirectory(fd, path)
+    finally:
+        os.close(fd)
+
+
+def open_regular(path: str | Path, flags: int = os.O_RDONLY, *, dir_fd: int | None = None) -> int:
+    """A descriptor of a regular file; `path` itself may be no link.
+
+    The kind is checked before the file is opened: opening a device is enough to start a watchdog.
+    """
+    found = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
+    try:
+        if not stat.S_ISREG(os.fstat(found).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return os.open(f"/proc/self/fd/{found}", flags | _ALWAYS)
+    finally:
+        os.close(found)
+
+
+def _open_directory(name: str, dir_fd: int, make: int | None) -> int:
+    try:
+        return os.open(name, _DIRECTORY, dir_fd=dir_fd)
+    except FileNotFoundError:
+        if make is None:
+            raise
+    os.mkdir(name, make, dir_fd=dir_fd)
+    fd = os.open(name, _DIRECTORY, dir_fd=dir_fd)
+    os.fchmod(fd, make)
+    return fd
+
+
+class TreeVisitor(Protocol):
+    """Called by `walk` for each entry, with the descriptor of its directory."""
+
+    def __call__(self, directory: int, entry: os.DirEntry[str], /) -> bool:
+        """Whether to go into the entry, if it is a directory."""
+        ...
+
+
+def walk(path: Path, visit: TreeVisitor) -> None:
+    """Visit everything below a directory; no link is followed, `path` itself may be none.
+
+    Depth costs neither stack nor descriptors, and a directory with many files no memory: what cannot be opened, or
+    vanishes meanwhile, is left out, and so are directories after the first `MAX_PENDING` that wait for their turn.
+    """
+    current = os.open(path, _DIRECTORY)
+    try:
+        pending = _visit(current, visit, MAX_PENDING)
+        above: list[tuple[tuple[int, int], list[str]]] = []
+        waiting = len(pending)
+        while pending or above:
+            if not pending:
+                identity, pending = above.pop()
+                current = _go_to("..", current)
+                if _identity(current) != identity:
+                    return  # somebody moved the directory while it was looked at
+                continue
+            name = pending.pop()
+            waiting -= 1
+            here = _identity(current)
+            try:
+                current = _go_to(name, current)
+            except OSError:
+                continue
+            above.append((here, pending))
+            pending = _visit(current, visit, MAX_PENDING - waiting)
+            waiting += len(pending)
+    finally:
+        os.close(current)
+
+
+def _visit(directory: int, visit: TreeVisitor, limit: int) -> list[str]:
+    """The names of directories to go into."""
+    found: list[str] = []
+    try:
+        entries = os.scandir(directory)
+    except OSError:
+        return found
+    with entries:
+        for entry in entries:
+            go_in = visit(directory, entry)
+            if go_in and len(found) < limit and entry.is_dir(follow_symlinks=False):
+                found.append(entry.name)
+    return found
+
+
+def _go_to(name: str, current: int) -> int:
+    inner = os.open(name, _DIRECTORY, dir_fd=current)
+    os.close(current)
+    return inner
+
+
+def _identity(directory: int) -> tuple[int, int]:
+    found = os.fstat(directory)
+    return found.st_dev, found.st_ino
