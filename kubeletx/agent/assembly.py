@@ -104,6 +104,7 @@ from .rooms import (
     rotation_limits,
 )
 from .shutdown import make_shutdown
+from .source_health import SourceHealth
 from .sources import Sources, make_sources
 
 log = structlog.get_logger(__name__)
@@ -286,7 +287,10 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
         manager = PodManager(services, keeps_orphans=store.lost is not None)
         registry.subscribe(manager)
         classes.subscribe(manager.classes_changed)
-        sources = make_sources(config, manager, clock, reporter.name, plugins.kinds.workload_types())
+        source_health = SourceHealth(clock=clock, events=events, node=node_ref)
+        sources = make_sources(
+            config, manager, clock, reporter.name, plugins.kinds.workload_types(), source_health
+        )
         stack.push_async_callback(sources.applied.close)
         collector = ImageCollector(
             stores,
@@ -409,6 +413,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 probes=probes,
                 volumes=volume_uses,
                 pulse=pulse,
+                sources=source_health,
                 secrets=SecretFigures(
                     providers=providers,
                     client=link.client_rotation if link is not None else None,

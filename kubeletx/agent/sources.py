@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Collection
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from kubeletx.static.manifest import ManifestReader
 from kubeletx.static.url import UrlSource
 
 from .config import AgentConfig
+from .source_health import SourceHealth
 from .supervise import supervise
 
 
@@ -24,6 +26,7 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
     """All sources. `applied` is also written by the admin server."""
 
     applied: AppliedSource
+    health: SourceHealth
     file: FileSource | None = None
     url: UrlSource | None = None
 
@@ -35,11 +38,14 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
 
     def start(self, group: asyncio.TaskGroup, clock: Clock) -> None:
         """Run each in a task of its own; one that fails with a bug starts again."""
-        group.create_task(supervise("source-applied", self.applied.start, clock), name="source-applied")
-        for name, source in (("file", self.file), ("url", self.url)):
-            if source is not None:
-                task = f"source-{name}"
-                group.create_task(supervise(task, source.run, clock), name=task)
+        runs = {APPLIED: self.applied.start}
+        if self.file is not None:
+            runs[FILE] = self.file.run
+        if self.url is not None:
+            runs["url"] = self.url.run
+        for name, run in runs.items():
+            task, on_failure = f"source-{name}", functools.partial(self.health.failed, name)
+            group.create_task(supervise(task, run, clock, on_failure), name=task)
 
 
 def make_sources(
@@ -48,6 +54,7 @@ def make_sources(
     clock: Clock,
     node_name: str,
     workload_types: Collection[str],
+    health: SourceHealth,
 ) -> Sources:
     """The sources that the configuration names, and the applied one, which is always there."""
     settings = config.sources
@@ -70,6 +77,7 @@ def make_sources(
             reader=reader,
             clock=clock,
             check_seconds=settings.http_check_seconds,
+            has_earlier_pods=lambda: manager.has_unclaimed(URL),
         )
     applied = AppliedSource(
         directory=_directory(config.applied_directory),
@@ -78,7 +86,7 @@ def make_sources(
         clock=clock,
         workload_types=workload_types,
     )
-    return Sources(applied=applied, file=file, url=url)
+    return Sources(applied=applied, health=health, file=file, url=url)
 
 
 def _directory(path: Path) -> Path:

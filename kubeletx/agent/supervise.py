@@ -18,8 +18,13 @@ log = structlog.get_logger(__name__)
 RESTART_SECONDS = 10.0
 
 
-async def supervise(name: str, run: Callable[[], Awaitable[None]], clock: Clock) -> None:
-    """Run to the end, again after each failure; `name` stands in the log."""
+async def supervise(
+    name: str,
+    run: Callable[[], Awaitable[None]],
+    clock: Clock,
+    on_failure: Callable[[Exception], None] | None = None,
+) -> None:
+    """Run to the end, again after each failure; `name` stands in the log. `on_failure` gets each error."""
     while True:
         try:
             await run()
@@ -28,6 +33,10 @@ async def supervise(name: str, run: Callable[[], Awaitable[None]], clock: Clock)
             raise
         except KubeletxError as error:
             log.error("Task failed and starts again", task=name, err=str(error))
-        except Exception:
+            failure: Exception = error
+        except Exception as error:
             log.exception("Task failed with a bug and starts again", task=name)
+            failure = error
+        if on_failure is not None:
+            on_failure(failure)
         await clock.sleep(RESTART_SECONDS)

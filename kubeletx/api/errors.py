@@ -23,14 +23,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .text import printable
+
 
 class KubeletxError(Exception):
     """Base of all errors that a user may see as one line."""
 
     def __init__(self, message: str, *, reason: str | None = None) -> None:
         """`message`: one line for people. `reason`: CamelCase word for events and status, if one applies."""
-        super().__init__(message)
-        self.message = message
+        self.message = printable(message)
+        super().__init__(self.message)
         self.reason = reason
 
     def __str__(self) -> str:
@@ -52,7 +54,8 @@ class FieldError(KubeletxError):
         self, *, field: str, problem: str, fix: str = "", obj: str = "", reason: str | None = None
     ) -> None:
         """`obj`: the object or file, if known. `field`: path such as ``spec.containers[0].image``."""
-        self.obj, self.field, self.problem, self.fix = obj, field, problem, fix
+        self.obj, self.field = printable(obj), printable(field)
+        self.problem, self.fix = printable(problem), printable(fix)
         where = f"{obj}: {field}" if obj and field else (obj or field)
         text = f"{where}: {problem}" if where else problem
         super().__init__(f"{text}; {fix}" if fix else text, reason=reason)

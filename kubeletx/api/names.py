@@ -211,6 +211,7 @@ class Event:
     OPERATION_FAILED: Final = "OperationFailed"
     OPERATION_UNKNOWN: Final = "OperationUnknown"
     RUNTIME_BOUND: Final = "RuntimeBound"
+    FAILED_SOURCE: Final = "FailedSource"
     FAILED_MIRROR: Final = "FailedMirrorPod"
     RUNTIME_READY: Final = "RuntimeReady"
     RUNTIME_NOT_READY: Final = "RuntimeNotReady"

@@ -11,11 +11,13 @@ What is decoded here has no defaults yet (`defaults`) and is not validated (`val
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final, NoReturn
 
 import msgspec
 
 from kubeletx.api import InvalidPod
+from kubeletx.api.text import is_printable, printable
 
 from . import yaml
 from .core import Pod
@@ -25,6 +27,8 @@ MAX_BYTES: Final = 10 * 1024 * 1024
 _LISTS: Final = {"PodList": "Pod", "List": ""}
 _QUANTITY_MAPS: Final = frozenset({"limits", "requests", "overhead", "resourcesAllocated"})
 _QUANTITIES: Final = frozenset({"sizeLimit", "divisor"})
+_HALF_PAIR: Final = re.compile(r"\\u[dD][89a-fA-F]")
+"""An escape that may stand for half of a surrogate pair."""
 _STRING_MAPS: Final = frozenset({"labels", "annotations", "matchLabels", "nodeSelector"})
 
 
@@ -66,7 +70,8 @@ def _documents(data: bytes, origin: str) -> list[Any]:
         ) from err
     if text.lstrip()[:1] == "{":
         try:
-            return [json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse, parse_int=_integer)]
+            document = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse, parse_int=_integer)
+            return _checked([document], text)
         except json.JSONDecodeError as err:
             if text.lstrip()[1:].lstrip()[:1] == '"':
                 problem = f"is not JSON: {err.msg} at column {err.colno}"
@@ -74,17 +79,19 @@ def _documents(data: bytes, origin: str) -> list[Any]:
                     obj=origin, field=f"line {err.lineno}", problem=problem, fix="correct it"
                 ) from err
             # else a YAML flow mapping, which starts like JSON but does not quote its keys
-        except (_JsonError, RecursionError) as err:
-            problem = str(err) if isinstance(err, _JsonError) else "is nested too deep"
+        except (_TextError, RecursionError) as err:
+            problem = str(err) if isinstance(err, _TextError) else "is nested too deep"
             raise InvalidPod(obj=origin, field="", problem=problem, fix="correct the JSON") from err
     try:
-        return yaml.parse_documents(text)
+        return _checked(yaml.parse_documents(text), text)
+    except _TextError as err:
+        raise InvalidPod(obj=origin, field="", problem=str(err), fix="correct the YAML") from err
     except yaml.YamlError as err:
         field = f"line {err.line}" if err.line else ""
         raise InvalidPod(obj=origin, field=field, problem=err.problem, fix=err.fix) from err
 
 
-class _JsonError(ValueError):
+class _TextError(ValueError):
     pass
 
 
@@ -93,8 +100,30 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise _JsonError(f"has the key {twice!r} twice")
+        raise _TextError(f"has the key {twice!r} twice")
     return found
+
+
+def _checked(documents: list[Any], text: str) -> list[Any]:
+    """The documents of the text, which may hold half of a surrogate pair only if an escape for one stands in it."""
+    if _HALF_PAIR.search(text) is not None:
+        for document in documents:
+            _refuse_half_pairs(document, "")
+    return documents
+
+
+def _refuse_half_pairs(value: Any, path: str) -> None:
+    """Raise _TextError for a string that UTF-8 cannot hold: it can be neither stored nor sent."""
+    if isinstance(value, str) and not is_printable(value):
+        where = f" in {path}" if path else ""
+        raise _TextError(f"has half of a surrogate pair{where}, which is no character")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _refuse_half_pairs(key, path)
+            _refuse_half_pairs(inner, f"{path}.{printable(key)}".lstrip("."))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            _refuse_half_pairs(inner, f"{path}[{index}]")
 
 
 def _integer(text: str) -> int | str:
@@ -102,7 +131,7 @@ def _integer(text: str) -> int | str:
 
 
 def _refuse(word: str) -> NoReturn:
-    raise _JsonError(f"has the value {word}, which is not JSON")
+    raise _TextError(f"has the value {word}, which is not JSON")
 
 
 def _pods_of(document: Any, origin: str) -> list[Pod]:

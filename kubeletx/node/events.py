@@ -23,6 +23,7 @@ import msgspec
 import structlog
 
 from ..api import Clock, KubeletxError, ObjectRef
+from ..api.text import is_printable, printable
 from ..kube.event import Event, EventSource
 from ..kube.meta import ObjectMeta, ObjectReference
 from ..store import Store
@@ -107,6 +108,7 @@ class EventRecorder:
     def record(self, ref: ObjectRef, *, type: str, reason: str, message: str) -> None:
         """Count the event; returns at once."""
         now = self._clock.now()
+        ref, message = _writable(ref), printable(message)
         identity = _identity(ref)
         key = _Key(identity, type, reason, self._merged(identity, type, reason, message, now))
         old = self._rows.get(key)
@@ -264,6 +266,14 @@ class _Watcher:
             self._changed.clear()
             await self._changed.wait()
         return self._rows.popitem(last=False)[1]
+
+
+def _writable(ref: ObjectRef) -> ObjectRef:
+    """The reference with nothing in it that the database and the API cannot hold."""
+    if all(is_printable(text) for text in _identity(ref)):
+        return ref
+    kind, namespace, name, uid, field = map(printable, _identity(ref))
+    return ObjectRef(kind=kind, namespace=namespace, name=name, uid=uid, field=field)
 
 
 def _identity(ref: ObjectRef) -> tuple[str, str, str, str, str]:

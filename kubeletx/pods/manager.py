@@ -120,6 +120,11 @@ class PodManager:
         """Whether no source has claimed the pod since the agent started."""
         return uid in self._unclaimed
 
+    def has_unclaimed(self, source: str) -> bool:
+        """Whether pods of this source were found at the start and not claimed since."""
+        workers = (self._workers.get(uid) for uid in self._unclaimed)
+        return any(worker is not None and worker.desired.source == source for worker in workers)
+
     @property
     def synced_sources(self) -> frozenset[str]:
         """Sources that delivered everything they had at start."""

@@ -3,7 +3,8 @@
 What was asked for is files, one per pod (see `applied_files`), so it survives the database. A pod keeps the
 name it was given and a UID of its own, made once; changes that kubectl would allow keep the UID, all
 others need `replace` with force, which ends the pod and starts another. Nobody but this source writes the
-directory while the agent runs; a file that an operator broke is reported when the agent starts.
+directory while the agent runs. A file that an operator broke, or that the disk does not give, is reported when the agent
+starts; its pod may be one that runs, so the source is not synced before that file is read, written again or deleted.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 import msgspec
 
 from kubeletx.api import Clock, Conflict, InvalidPod, NotFound, PodUid, Unavailable, names
+from kubeletx.api.text import printable
 from kubeletx.kube.core import Pod, PodStatus
 from kubeletx.kube.defaults import DEFAULT_NAMESPACE, set_defaults
 from kubeletx.kube.hashes import pod_hash
@@ -33,6 +35,9 @@ from .update_rules import forbidden_changes
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+RETRY_SECONDS: Final = 20.0
+"""Between two tries to read a file that the disk did not give."""
 
 _OURS: Final = frozenset(
     {names.CONFIG_SOURCE, names.CONFIG_SEEN, names.CONFIG_HASH, names.CONFIG_MIRROR, names.BOUND_RUNTIME}
@@ -71,18 +76,26 @@ class AppliedSource:
         self._lock = asyncio.Lock()
         self._is_started = False
         self._refused: set[str] = set()
+        self._unknown: dict[str, bool] = {}
+        """Files of which nothing is known yet; whether reading one again may help."""
+        self._is_synced = False
         self._verbs: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> None:
-        """Deliver every pod that was applied before, then report the source as synced."""
+        """Deliver every pod that was applied before, then report the source as synced.
+
+        Returns when no file is left that the disk did not give.
+        """
         async with self._lock:
             for path in await asyncio.to_thread(applied_files.list_files, self._directory):
-                try:
-                    self._load(path)
-                except (InvalidPod, OSError) as err:
-                    self._refuse(str(path), err)
+                self._read(path)
             self._is_started = True
-            self._sink.synced(APPLIED)
+            self._report_synced()
+        while any(self._unknown.values()):
+            await self._clock.sleep(RETRY_SECONDS)
+            async with self._lock:
+                for name in [name for name, may_help in self._unknown.items() if may_help]:
+                    self._read(Path(name))
 
     async def close(self) -> None:
         """Wait for the verbs that are still at work."""
@@ -113,6 +126,10 @@ class AppliedSource:
         `grace_seconds` None: the pod's own. `force`: do not wait for a runtime that does not answer.
         """
         return await self._whole(self._delete(namespace, name, grace_seconds, force))
+
+    async def forget(self, namespace: str, name: str) -> bool:
+        """Remove the file of this name if nothing is known of it, because it was broken at the start; else False."""
+        return await self._whole(self._forget(namespace, name))
 
     # --- steps --------------------------------------------------------------------------------------
 
@@ -162,11 +179,29 @@ class AppliedSource:
         self._sink.remove(APPLIED, pod.uid, grace_seconds, force)
         return pod
 
+    async def _forget(self, namespace: str, name: str) -> bool:
+        path = applied_files.path_of(self._directory, namespace, name)
+        if str(path) not in self._unknown:
+            return False
+        await _change(f"remove {path}", applied_files.remove, path)
+        self._settle(path)
+        return True
+
     def _existing(self, ref: str) -> Pod:
         pod = self._pods.get(ref)
         if pod is None:
             raise NotFound(f"pod {ref} was not applied on this node")
         return pod
+
+    def _read(self, path: Path) -> None:
+        """Deliver one file's pod, or show why not."""
+        try:
+            self._load(path)
+        except FileNotFoundError:
+            self._settle(path)
+        except (InvalidPod, OSError) as err:
+            self._unknown[str(path)] = isinstance(err, OSError)
+            self._refuse(str(path), err)
 
     def _load(self, path: Path) -> None:
         """Deliver one file's pod. Rules that are newer than the file do not end its pod."""
@@ -180,6 +215,7 @@ class AppliedSource:
                 )
                 raise InvalidManifest(problems or (missing,))
             self._deliver(pod)
+            self._settle(path)
             if problems:
                 self._refuse(origin, InvalidManifest(problems), pod.uid)
 
@@ -188,7 +224,7 @@ class AppliedSource:
             problem = f"cannot be read: {err.strerror}"
             err = InvalidPod(obj=origin, field="", problem=problem, fix="make it readable for the agent")
         self._refused.add(origin)
-        self._sink.invalid(APPLIED, origin, err, uid)
+        self._sink.invalid(APPLIED, printable(origin), err, uid)
 
     def _prepare(self, pod: Pod, origin: str, current: Pod | None) -> tuple[Pod, Pod]:
         """The pod as it will be written and as it will run, with the identity of `current` if given."""
@@ -241,9 +277,21 @@ class AppliedSource:
     async def _save(self, written: Pod) -> None:
         path = applied_files.path_of(self._directory, written.namespace, written.name)
         await _change(f"write {path}", applied_files.save, path, written)
+        self._settle(path)
+
+    def _settle(self, path: Path) -> None:
+        """Nothing is wrong with this file any more."""
         if str(path) in self._refused:
             self._refused.discard(str(path))
-            self._sink.valid(APPLIED, str(path))
+            self._sink.valid(APPLIED, printable(str(path)))
+        self._unknown.pop(str(path), None)
+        if self._is_started:
+            self._report_synced()
+
+    def _report_synced(self) -> None:
+        if not self._is_synced and not self._unknown:
+            self._is_synced = True
+            self._sink.synced(APPLIED)
 
 
 async def _change(what: str, function: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:

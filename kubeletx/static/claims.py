@@ -13,6 +13,7 @@ import bisect
 import structlog
 
 from kubeletx.api import InvalidPod, PodUid
+from kubeletx.api.text import printable
 from kubeletx.kube.core import Pod
 from kubeletx.kube.hashes import pod_hash
 from kubeletx.pods.sources import PodSink
@@ -108,17 +109,18 @@ class Claims:
         else:
             error = next(filter(None, (self._refusal(origin, pod) for pod in pods)), None)
         told = self._reported.get(origin)
+        shown = printable(origin)
         if error is None:
             if told is not None:
                 del self._reported[origin]
-                log.info("Manifest is valid again" if pods else "Invalid manifest is gone", manifest=origin)
-                self._sink.valid(self._source, origin)
+                log.info("Manifest is valid again" if pods else "Invalid manifest is gone", manifest=shown)
+                self._sink.valid(self._source, shown)
             return
         if told == (str(error), uids):
             return
         self._reported[origin] = (str(error), uids)
         for uid in uids or (None,):
-            self._sink.invalid(self._source, origin, error, uid)
+            self._sink.invalid(self._source, shown, error, uid)
 
     def _refusal(self, origin: str, pod: Pod) -> InvalidPod | None:
         first = self._origins[pod.ref][0]

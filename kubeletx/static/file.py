@@ -5,7 +5,8 @@
 
 A change is one read, however many manifests there are; the list every `check_seconds` only compares
 signatures. A path that is missing at the start is an empty set; one that vanishes or cannot be read later
-keeps its pods, with one warning; an invalid file keeps its pod; only a removed file removes one. A removed
+keeps its pods, with one warning; a file that is invalid or cannot be read keeps its pod, over a restart of the agent too
+(`remembered`); only a removed file removes one. A removed
 file is believed once nothing else was removed for a moment and the directory is still there, because a
 directory that is deleted loses its files first.
 """
@@ -122,9 +123,12 @@ class FileSource:
         self._watch.arm()
         try:
             paths = self._paths()
-        except (FileNotFoundError, NotADirectoryError):
-            self._begin_outage("is missing")
-            self._set_synced([])
+        except (FileNotFoundError, NotADirectoryError) as err:
+            if is_gone(self._path):
+                self._begin_outage("is missing")
+                self._set_synced([])
+            else:
+                await self._keep_behind_link(err.strerror)
             return
         except OSError as err:
             self._begin_outage(f"cannot be read: {err.strerror}")
@@ -136,6 +140,12 @@ class FileSource:
         for path in self._claims.origins().difference(paths):
             self._removals.add(path)
         self._set_synced(paths)
+
+    async def _keep_behind_link(self, problem: str) -> None:
+        """The path is a link whose target is gone, such as a file system that is not mounted yet: no empty set."""
+        self._begin_outage(f"is a link that leads nowhere: {problem}")
+        if not self._is_synced:
+            self._set_synced(await self._looking.keep_remembered(self._path, problem))
 
     def _paths(self) -> list[str]:
         if not stat.S_ISDIR(os.stat(self._path).st_mode):

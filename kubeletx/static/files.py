@@ -47,8 +47,14 @@ def is_complete_at_once(path: str) -> bool:
 
 
 def is_gone(path: str) -> bool:
-    """Whether nothing has this name any more, not even a dangling link."""
-    return not os.path.lexists(path)
+    """Whether nothing has this name any more, not even a dangling link. A disk that fails says nothing of that."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def signature_of(status: os.stat_result) -> Signature:

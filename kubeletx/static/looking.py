@@ -9,7 +9,10 @@ import stat
 from collections.abc import Container, Iterable
 from typing import Final
 
+import structlog
+
 from kubeletx.api import Clock, InvalidPod
+from kubeletx.api.text import is_printable
 from kubeletx.kube.core import Pod
 from kubeletx.pods.sources import FILE
 
@@ -17,6 +20,8 @@ from .claims import Claims
 from .files import Signature, is_gone, read_manifest, signature_of
 from .manifest import ManifestReader
 from .remembered import Remembered
+
+log = structlog.get_logger(__name__)
 
 _LARGE_BYTES: Final = 256 * 1024
 """Manifests from this size on are parsed beside the event loop."""
@@ -50,13 +55,15 @@ class Looking:
         try:
             status = os.stat(path)
         except OSError as err:
-            return self._unreadable(path, err)
+            return await self._unreadable(path, err)
         if stat.S_ISDIR(status.st_mode):
             return Outcome.GONE
         signature = signature_of(status)
         if self._signatures.get(path) == signature:
             return Outcome.SETTLED
         try:
+            if not is_printable(path):
+                raise InvalidPod(obj=path, field="", problem="the name is not UTF-8", fix="rename the file")
             content = read_manifest(path)
             signature = content.signature
             pods = await self._parse(path, content.data)
@@ -65,7 +72,13 @@ class Looking:
             await self._refuse(path, err)
             return Outcome.SETTLED
         except OSError as err:
-            return self._unreadable(path, err)
+            return await self._unreadable(path, err)
+        except Exception as err:  # a bug in reading one file must not stop the others
+            self._signatures[path] = signature
+            log.exception("Failed to read a manifest with a bug", manifest=path)
+            problem = f"cannot be read because of a bug: {type(err).__name__}: {err}"
+            await self._refuse(path, InvalidPod(obj=path, field="", problem=problem, fix="report the bug"))
+            return Outcome.SETTLED
         if any(self._claims.owner(pod.ref) in leaving for pod in pods):
             return Outcome.POSTPONED
         self._signatures[path] = signature
@@ -81,6 +94,14 @@ class Looking:
         if self._remembered is not None:
             self._remembered.forget(path)
 
+    async def keep_remembered(self, root: str, problem: str) -> list[str]:
+        """Use what is remembered of the manifests at or below `root`, which cannot be read; returns their paths."""
+        known = self._remembered.origins() if self._remembered is not None else []
+        paths = [path for path in known if path == root or path.startswith(f"{root}/")]
+        for path in paths:
+            await self._refuse(path, _unusable(path, problem))
+        return paths
+
     def begin(self, paths: Iterable[str]) -> None:
         """These are the files there are at the start; what went before is no longer remembered."""
         if self._remembered is not None:
@@ -91,13 +112,11 @@ class Looking:
         if self._remembered is not None:
             self._remembered.close()
 
-    def _unreadable(self, path: str, err: OSError) -> Outcome:
+    async def _unreadable(self, path: str, err: OSError) -> Outcome:
         if is_gone(path):
             return Outcome.GONE
         self._signatures.pop(path, None)
-        problem = f"cannot be read: {err.strerror}"
-        error = InvalidPod(obj=path, field="", problem=problem, fix="make it readable for the agent")
-        self._claims.set_error(path, error)
+        await self._refuse(path, _unusable(path, err.strerror))
         return Outcome.SETTLED
 
     async def _refuse(self, path: str, error: InvalidPod) -> None:
@@ -118,3 +137,9 @@ class Looking:
             return self._reader.read(data, origin=path, source=FILE, seen_at=now)
 
         return read() if len(data) < _LARGE_BYTES else await asyncio.to_thread(read)
+
+
+def _unusable(path: str, problem: str) -> InvalidPod:
+    return InvalidPod(
+        obj=path, field="", problem=f"cannot be read: {problem}", fix="make it readable for the agent"
+    )

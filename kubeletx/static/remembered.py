@@ -15,6 +15,8 @@ from typing import Final, NamedTuple
 import msgspec
 import structlog
 
+from kubeletx.api.text import printable
+
 log = structlog.get_logger(__name__)
 
 JOURNAL: Final = "journal"
@@ -56,7 +58,7 @@ class Remembered:
     def save(self, origin: str, data: bytes, mtime_ns: int) -> None:
         """Keep this text. A full disk is reported once and otherwise harmless."""
         self._open()
-        key = _key(origin)
+        key = printable(origin)
         place = self._places.get(key)
         if place is None or (place.mtime_ns, place.size) != (mtime_ns, len(data)):
             text = data.decode("utf-8", "replace")
@@ -65,24 +67,29 @@ class Remembered:
     def find(self, origin: str) -> bytes | None:
         """The last good text, if there is one."""
         self._open()
-        place = self._places.get(_key(origin))
+        place = self._places.get(printable(origin))
         if place is None:
             return None
         try:
             return _line.decode(os.pread(self._file, place.length, place.offset)).text.encode()
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
+
+    def origins(self) -> list[str]:
+        """The manifests that are remembered, in sorted order."""
+        self._open()
+        return sorted(self._places)
 
     def forget(self, origin: str) -> None:
         """The manifest is gone."""
         self._open()
-        if _key(origin) in self._places:
-            self._append(_Line(origin=_key(origin), mtime_ns=0, size=-1))
+        if printable(origin) in self._places:
+            self._append(_Line(origin=printable(origin), mtime_ns=0, size=-1))
 
     def keep_only(self, origins: Iterable[str]) -> None:
         """Forget every manifest but these: the others went while nobody looked."""
         self._open()
-        kept = {_key(origin) for origin in origins}
+        kept = {printable(origin) for origin in origins}
         for key in self._places.keys() - kept:
             self._append(_Line(origin=key, mtime_ns=0, size=-1))
 
@@ -113,7 +120,7 @@ class Remembered:
                     break
                 try:
                     self._note(_head.decode(line), self._end, len(line))
-                except msgspec.DecodeError:
+                except (msgspec.DecodeError, UnicodeDecodeError):
                     log.debug("Skipped a damaged line", path=str(self._path), offset=self._end)
                 self._end += len(line)
         os.ftruncate(self._file, self._end)
@@ -150,7 +157,3 @@ class Remembered:
         if not self._has_failed:
             log.warning("Could not remember manifests", path=str(self._path), err=str(err))
         self._has_failed = True
-
-
-def _key(origin: str) -> str:
-    return origin.encode("utf-8", "backslashreplace").decode()

@@ -1,15 +1,16 @@
 """Static pods from a manifest URL, asked every `check_seconds`.
 
 What does not answer, or answers with anything but 200, keeps the pods it had, with one warning for the
-whole outage. Bytes equal to the last ones are not parsed again. An empty body counts as an answer that
-holds nothing new: it lets the first clean-up go ahead but removes no pod; an empty list does that.
+whole outage. Bytes equal to the last ones are not parsed again. The source is synced once an answer was understood: an
+answer that is no manifest keeps the pods of an earlier life of the agent too. An empty body removes no pod, now or at
+the start; on a node without pods from this URL it counts as understood, as for a kubelet. An empty list removes all.
 Source: kubelet, pkg/kubelet/config/http.go.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -43,8 +44,10 @@ class UrlSource:
         clock: Clock,
         check_seconds: float = 20.0,
         timeout_seconds: float = TIMEOUT_SECONDS,
+        has_earlier_pods: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`headers`: sent with every request, values in order. Raises InvalidConfig for a bad URL."""
+        """`headers`: sent with every request, values in order. `has_earlier_pods`: whether pods of this URL from
+        before the agent started wait to be claimed. Raises InvalidConfig for a bad URL."""
         self._url = url
         self._origin = shown_url(url)
         self._headers = [(name, value) for name, values in headers.items() for value in values]
@@ -54,6 +57,7 @@ class UrlSource:
         self._check_seconds = check_seconds
         self._timeout_seconds = timeout_seconds
         self._claims = Claims(sink, URL)
+        self._has_earlier_pods = has_earlier_pods
         self._last: bytes | None = None
         self._is_synced = False
         self._outage = ""
@@ -74,13 +78,20 @@ class UrlSource:
         except KubeletxError as err:
             self._begin_outage(str(err))
             return
-        if not data.strip() and self._claims.has_pods(self._origin):
-            self._begin_outage("the answer is empty")
+        if not data.strip():
+            if self._claims.has_pods(self._origin) or (not self._is_synced and self._has_earlier_pods()):
+                self._begin_outage("the answer is empty")
+                return
+            self._end_outage()
+            self._last = data
+            self._set_synced()
             return
         self._end_outage()
-        if data != self._last:
-            self._last = data
-            await self._take(data)
+        if data != self._last and await self._take(data):
+            self._set_synced()
+        self._last = data
+
+    def _set_synced(self) -> None:
         if not self._is_synced:
             self._is_synced = True
             self._sink.synced(URL)
@@ -103,9 +114,8 @@ class UrlSource:
         except (aiohttp.ClientError, OSError) as err:
             raise Unavailable(str(err) or type(err).__name__) from err
 
-    async def _take(self, data: bytes) -> None:
-        if not data.strip():
-            return
+    async def _take(self, data: bytes) -> bool:
+        """Deliver the pods of an answer; False, with the error shown, for one that is no valid manifest."""
         now = self._clock.now()
         try:
             pods = await asyncio.to_thread(
@@ -113,8 +123,9 @@ class UrlSource:
             )
         except InvalidPod as err:
             self._claims.set_error(self._origin, err)
-            return
+            return False
         self._claims.set_pods(self._origin, pods)
+        return True
 
     def _begin_outage(self, problem: str) -> None:
         if not self._outage:

@@ -26,6 +26,7 @@ from ..config import AgentConfig
 from ..config_view import effective_values
 from ..plugins import Plugins
 from ..pulse import Pulse
+from ..source_health import SourceHealth
 from .metrics import SecretFigures, metrics_view
 
 
@@ -47,6 +48,7 @@ class AgentBackend:
         volumes: VolumeBoard,
         pulse: Pulse,
         secrets: SecretFigures,
+        sources: SourceHealth,
     ) -> None:
         self._config = config
         self._plugins = plugins
@@ -57,6 +59,7 @@ class AgentBackend:
         self._volumes = volumes
         self._pulse = pulse
         self._secrets = secrets
+        self._sources = sources
         self._node_name = node_name
         self._version = VersionView(
             version=kubeletx.__version__,
@@ -73,7 +76,7 @@ class AgentBackend:
 
     async def health(self) -> HealthView:
         """Each part; asks no runtime."""
-        stall = self._pulse.worst_seconds
+        stall, failing = self._pulse.worst_seconds, self._sources.problems()
         return HealthView(
             parts=(
                 PartHealth(
@@ -81,6 +84,7 @@ class AgentBackend:
                     ok=self._pulse.is_alive,
                     message="" if self._pulse.is_alive else f"the event loop stalled for {stall:.1f} s",
                 ),
+                PartHealth(name="sources", ok=not failing, message="; ".join(failing)),
             )
         )
 

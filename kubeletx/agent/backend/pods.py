@@ -22,7 +22,7 @@ from kubeletx.api import (
     UnitId,
     Unsupported,
 )
-from kubeletx.kube.core import Pod, PodStatus
+from kubeletx.kube.core import ObjectMeta, Pod, PodStatus
 from kubeletx.pods.facts import DesiredPod, PodFacts
 from kubeletx.pods.manager import PodManager
 from kubeletx.pods.progress import newest
@@ -105,8 +105,10 @@ class PodBackend:
     async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:
         """Begin the end of every life of the pod, or of the one with the target's UID."""
         grace, force = options.grace_seconds, options.force
-        lives = self._lives(target)
         applied = self._applied.find(target.namespace, target.name)
+        if applied is None and await self._applied.forget(target.namespace, target.name):
+            return self._end_forgotten(target, grace, force)
+        lives = self._lives(target)
         others = [life for life in lives if applied is None or life.uid != applied.uid]
         for life in others:
             if not (life.is_going or self._manager.is_orphan(life.uid) or (force and grace == 0)):
@@ -120,6 +122,14 @@ class PodBackend:
             self._manager.remove(life.source, life.uid, grace, force)
         worker = self._manager.workers.get(lives[0].uid)
         return self._shown(worker) if worker is not None else self._waiting(lives[0])
+
+    def _end_forgotten(self, target: PodTarget, grace: int | None, force: bool) -> Pod:
+        """End the applied pods of this name whose file could not be read and is gone now."""
+        worker = self._manager.find(target.namespace, target.name)
+        if worker is None or worker.desired.source != APPLIED:
+            return Pod(metadata=ObjectMeta(namespace=target.namespace, name=target.name))
+        self._manager.remove(APPLIED, worker.uid, grace, force)
+        return self._shown(worker)
 
     async def open_logs(self, target: PodTarget, options: LogOptions) -> AsyncIterator[bytes]:
         """The container's log lines."""

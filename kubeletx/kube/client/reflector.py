@@ -12,6 +12,8 @@
 - A watch that breaks in the middle of a line loses nothing: the version counts for whole events only.
 - A server that was set back to an older state has never had our version: the whole set is listed anew.
 - One object that cannot be decoded is named to the sink and does not stop the others.
+- An answer that is no list, or a list with an object that has no readable name, changes nothing: the objects that it seems
+  to lack may well be there.
 
 Source: client-go, tools/cache/reflector.go; Kubernetes API concepts, "Efficient detection of changes".
 """
@@ -76,6 +78,7 @@ class ReflectorSink(Protocol[T_contra]):
 
 
 class _Page(ApiStruct, frozen=True, kw_only=True):
+    kind: str = ""
     metadata: ListMeta = ListMeta()
     items: tuple[msgspec.Raw, ...] | None = ()
 
@@ -85,8 +88,17 @@ class _Event(msgspec.Struct, frozen=True, gc=False):
     object: msgspec.Raw = msgspec.Raw(b"{}")
 
 
+class _Identity(ApiStruct, frozen=True, kw_only=True):
+    """The part of ObjectMeta that says which object it is; the rest may be what cannot be decoded."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
 class _Bare(ApiStruct, frozen=True, kw_only=True):
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: _Identity = _Identity()
 
 
 class Reflector(Generic[T]):
@@ -183,17 +195,23 @@ class Reflector(Generic[T]):
         while True:
             body = await self._client.request("GET", self._path, params=params, longest_seconds=LIST_SECONDS)
             page = decode(body, _Page, self._path)
+            self._check(page)
             for number, raw in enumerate(page.items or ()):
                 if number % BREATH == BREATH - 1:
                     await asyncio.sleep(0)
                 try:
                     items.append(self._decoder.decode(raw))
                 except msgspec.DecodeError as error:
-                    if (meta := self._spoiled(raw, error)) is not None:
-                        unreadable.append(meta)
+                    unreadable.append(self._spoiled(raw, error))
             if not page.metadata.continue_:
                 return items, unreadable, page.metadata.resource_version
             params = {**self._query, "limit": str(PAGE), "continue": page.metadata.continue_}
+
+    def _check(self, page: _Page) -> None:
+        """Raise Unavailable for JSON that is no list: its missing objects would look like deleted ones."""
+        if not page.kind.endswith("List") or not page.metadata.resource_version:
+            found = f"kind {page.kind!r}, resourceVersion {page.metadata.resource_version!r}"
+            raise Unavailable(f"{self._path}: the answer is no list of {self._what}: {found}")
 
     # --- watch ---
 
@@ -257,17 +275,23 @@ class Reflector(Generic[T]):
         version = decode(bytes(event.object), _Bare, self._what).metadata.resource_version
         self._version = version or self._version
 
-    def _spoiled(self, raw: msgspec.Raw, error: msgspec.DecodeError) -> ObjectMeta | None:
+    def _spoiled(self, raw: msgspec.Raw, error: msgspec.DecodeError) -> ObjectMeta:
+        """Name the object to the sink. Raises Unavailable when not even its name can be read."""
         try:
-            meta = msgspec.json.decode(raw, type=_Bare).metadata
+            found = msgspec.json.decode(raw, type=_Bare).metadata
         except msgspec.DecodeError:
-            log.error("Cannot read an object at all", resource=self._what, err=str(error))
-            return None
+            raise Unavailable(f"{self._what}: an object cannot be read at all: {error}") from error
         log.warning(
             "Cannot read an object",
             resource=self._what,
-            object=f"{meta.namespace}/{meta.name}".lstrip("/"),
+            object=f"{found.namespace}/{found.name}".lstrip("/"),
             err=str(error),
+        )
+        meta = ObjectMeta(
+            name=found.name,
+            namespace=found.namespace,
+            uid=found.uid,
+            resource_version=found.resource_version,
         )
         self._sink.spoil(meta, str(error))
         return meta

@@ -78,6 +78,8 @@ class AgentModel:
         )
         (root / "manifests").mkdir(exist_ok=True)
         self.parts: Assembly
+        self.is_applied_awaited = True
+        """Whether a life begins for a test once the source of applied pods is synced."""
         loaded = LoadedPlugin(name="fake", distribution="d", version="1", state="ready", kinds=("fake",))
         monkeypatch.setattr(assembly, "load_plugins", lambda: Plugins(loaded=(loaded,), kinds=self.kinds))
         monkeypatch.setattr(assembly, "SystemClock", lambda: self.clock)
@@ -105,7 +107,10 @@ class AgentModel:
             task = asyncio.create_task(_run(parts, time.monotonic()))
             try:
                 await self.until(
-                    lambda: self.config.socket_path.exists() and "applied" in parts.manager.synced_sources
+                    lambda: (
+                        self.config.socket_path.exists()
+                        and (not self.is_applied_awaited or "applied" in parts.manager.synced_sources)
+                    )
                 )
                 yield parts.backend
                 assert not task.done(), task

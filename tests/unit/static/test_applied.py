@@ -12,6 +12,7 @@ from recording_sink import RecordingSink
 from kubeletx.api import Conflict, InvalidPod, NotFound, Unavailable
 from kubeletx.kube.core import Pod
 from kubeletx.kube.load import load_pods
+from kubeletx.static import applied
 from kubeletx.static.applied import Action, AppliedSource
 from kubeletx.testing.clock import FakeClock
 
@@ -214,8 +215,45 @@ async def test_a_broken_file_is_reported_and_mended_by_applying_again(node: Node
     node.directory.mkdir()
     (node.directory / "default_web.yaml").write_text("kind: [")
     source, sink = await node.start()
-    assert sink.calls == ["invalid default_web.yaml", "synced"]
+    assert sink.calls == ["invalid default_web.yaml"], "the pod of that file may be one that runs"
     await source.apply(pod())
+    assert sink.calls == ["invalid default_web.yaml", "valid default_web.yaml", "synced", "update web"]
+    assert sink.errors == {}
+
+
+async def test_a_broken_file_can_be_deleted_by_its_pods_name(node: Node) -> None:
+    node.directory.mkdir()
+    (node.directory / "default_web.yaml").write_text("kind: [")
+    source, sink = await node.start()
+    assert not await source.forget("default", "other")
+    assert await source.forget("default", "web")
+    assert sink.calls[1:] == ["valid default_web.yaml", "synced"]
+    assert list(node.directory.iterdir()) == []
+    assert not await source.forget("default", "web")
+
+
+async def test_a_file_that_the_disk_does_not_give_is_tried_again(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, _ = await node.start()
+    _, made = await source.apply(pod())
+    really = applied.read_manifest
+
+    def refuse(path: str) -> None:
+        raise OSError(5, "Input/output error", path)
+
+    monkeypatch.setattr(applied, "read_manifest", refuse)
+    sink, clock = RecordingSink(), FakeClock()
+    again = AppliedSource(directory=node.directory, sink=sink, node_name="n1", clock=clock)
+    task = asyncio.create_task(again.start())
+    await sink.wait(lambda: bool(sink.errors))
+    await clock.run_for(3 * applied.RETRY_SECONDS)
+    assert not sink.is_synced
+    monkeypatch.setattr(applied, "read_manifest", really)
+    await clock.run_for(applied.RETRY_SECONDS)
+    await task
+    assert list(sink.pods) == [made.uid]
+    assert sink.is_synced
     assert sink.errors == {}
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import stat
@@ -481,3 +482,112 @@ async def test_a_removed_and_rewritten_directory_keeps_what_did_not_change(direc
             (directory / f"{name}.yaml").write_text(manifest(name))
         await it.settle_removals(lambda: it.sink.names == ["b-node1", "c-node1"])
         assert "remove b-node1" not in it.sink.calls
+
+
+HALF_PAIR = '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bad", "labels": {"a": "\\ud800"}}}'
+
+
+async def test_a_string_that_is_no_unicode_is_an_error_of_its_file_only(directory: Path) -> None:
+    (directory / "a.json").write_text(HALF_PAIR)
+    (directory / "b.yaml").write_text(manifest("b"))
+    async with running(directory) as it:
+        assert it.sink.names == ["b-node1"]
+        text, _ = it.sink.errors[str(directory / "a.json")]
+        assert "has half of a surrogate pair in metadata.labels.a" in text
+        (directory / "b.yaml").unlink()
+        await it.settle_removals(lambda: not it.sink.pods)
+
+
+async def test_a_file_name_that_is_not_utf8_is_an_error_of_that_file_only(directory: Path) -> None:
+    name = Path(os.fsdecode(os.fsencode(directory) + b"/a\xff.yaml"))
+    name.write_text(manifest("a"))
+    (directory / "b.yaml").write_text(manifest("b"))
+    async with running(directory) as it:
+        assert it.sink.names == ["b-node1"]
+        ((origin, (text, _)),) = it.sink.errors.items()
+        assert origin == f"{directory}/a\\udcff.yaml"
+        assert text == f"{origin}: the name is not UTF-8; rename the file"
+        name.unlink()
+        await it.settle_removals(lambda: not it.sink.errors)
+
+
+async def test_a_bug_in_reading_one_file_does_not_stop_the_others(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = looking.read_manifest
+
+    def fail(path: str) -> object:
+        if path.endswith("a.yaml"):
+            raise ZeroDivisionError("division by zero")
+        return really(path)
+
+    monkeypatch.setattr(looking, "read_manifest", fail)
+    for name in ("a", "b"):
+        (directory / f"{name}.yaml").write_text(manifest(name))
+    async with running(directory) as it:
+        assert it.sink.names == ["b-node1"]
+        assert "because of a bug: ZeroDivisionError" in it.sink.errors[str(directory / "a.yaml")][0]
+
+
+async def test_a_manifest_that_cannot_be_read_at_a_restart_keeps_its_pod(
+    directory: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "target").write_text(manifest("a"))
+    (directory / "a.yaml").symlink_to(tmp_path / "target")
+    async with running(directory, tmp_path / "memory") as first:
+        (uid,) = first.sink.pods
+    (tmp_path / "target").unlink()
+    async with running(directory, tmp_path / "memory") as second:
+        assert list(second.sink.pods) == [uid]
+        assert second.sink.errors[str(directory / "a.yaml")][1] == uid
+        (tmp_path / "target").write_text(manifest("a"))
+        await second.list_again()
+        assert list(second.sink.pods) == [uid]
+        assert not second.sink.errors
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.EACCES])
+async def test_a_disk_that_fails_at_a_restart_costs_no_pod(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    (directory / "a.yaml").write_text(manifest("a"))
+    async with running(directory, tmp_path / "memory") as first:
+        (uid,) = first.sink.pods
+    really = {name: getattr(os, name) for name in ("stat", "lstat")}
+
+    def failing(name: str) -> Callable[..., object]:
+        def call(path: object, *args: object, **kwargs: object) -> object:
+            if str(path).endswith("a.yaml"):
+                raise OSError(code, os.strerror(code), path)
+            return really[name](path, *args, **kwargs)
+
+        return call
+
+    for name in really:
+        monkeypatch.setattr(os, name, failing(name))
+    async with running(directory, tmp_path / "memory") as second:
+        assert list(second.sink.pods) == [uid]
+        assert os.strerror(code) in second.sink.errors[str(directory / "a.yaml")][0]
+        monkeypatch.undo()
+        await second.list_again()
+        assert list(second.sink.pods) == [uid]
+        assert not second.sink.errors
+
+
+@pytest.mark.parametrize("is_directory", [True, False])
+async def test_a_path_that_is_a_dangling_link_at_a_restart_keeps_its_pods(
+    directory: Path, tmp_path: Path, is_directory: bool
+) -> None:
+    (directory / "a.yaml").write_text(manifest("a"))
+    target = directory if is_directory else directory / "a.yaml"
+    link = tmp_path / "link"
+    link.symlink_to(target)
+    async with running(link, tmp_path / "memory") as first:
+        (uid,) = first.sink.pods
+    target.rename(tmp_path / "away")
+    async with running(link, tmp_path / "memory") as second:
+        assert list(second.sink.pods) == [uid]
+        (tmp_path / "away").rename(target)
+        await second.list_again()
+        assert list(second.sink.pods) == [uid]
+        assert not second.sink.errors

@@ -50,7 +50,9 @@ class Running:
 
 
 @asynccontextmanager
-async def running(server: Server, timeout_seconds: float = 10) -> AsyncIterator[Running]:
+async def running(
+    server: Server, timeout_seconds: float = 10, has_earlier_pods: bool = False
+) -> AsyncIterator[Running]:
     runner = web.ServerRunner(web.Server(server.handle), shutdown_timeout=0.01)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -64,6 +66,7 @@ async def running(server: Server, timeout_seconds: float = 10) -> AsyncIterator[
         reader=ManifestReader(node_name="n1"),
         clock=it.clock,
         timeout_seconds=timeout_seconds,
+        has_earlier_pods=lambda: has_earlier_pods,
     )
     task = asyncio.create_task(source.run(), name="url-source")
     try:
@@ -129,6 +132,31 @@ async def test_a_source_that_never_answered_is_not_synced() -> None:
     async with running(server) as it:
         assert it.sink.calls == []
         server.status = 200
+        await it.ask()
+        assert it.sink.calls == ["synced"]
+
+
+GARBAGE = [b"<html>Sign in</html>", b"{}", b"kind: [", b"\xff\xfe", b'{"kind": "Pod", "apiVersion": "v1"}']
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+async def test_a_first_answer_that_is_no_manifest_does_not_make_the_source_synced(garbage: bytes) -> None:
+    server = Server()
+    server.body = garbage
+    async with running(server) as it:
+        assert it.sink.calls == ["invalid pods"]
+        await it.ask()
+        assert it.sink.calls == ["invalid pods"], "the same bytes again are no better"
+        server.body = (POD % ("web", "app:1")).encode()
+        await it.ask()
+        assert it.sink.calls == ["invalid pods", "update web-n1", "valid pods", "synced"]
+
+
+async def test_an_empty_first_answer_keeps_the_pods_of_an_earlier_life() -> None:
+    server = Server()
+    async with running(server, has_earlier_pods=True) as it:
+        assert it.sink.calls == []
+        server.body = b'{"apiVersion": "v1", "kind": "PodList", "items": []}'
         await it.ask()
         assert it.sink.calls == ["synced"]
 

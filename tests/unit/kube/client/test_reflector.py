@@ -177,6 +177,45 @@ async def test_a_pod_that_cannot_be_read_is_named_and_the_others_go_on() -> None
     assert versions(script)[-1] == ("watch", "5")
 
 
+NO_LISTS = [
+    {},
+    {"kind": "Status", "metadata": {}, "status": "Success"},
+    {"metadata": {"resourceVersion": "7"}, "items": []},
+    {"kind": "PodList", "items": []},
+    {"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"uid": 5}}]},
+]
+
+
+@pytest.mark.parametrize("answer", NO_LISTS)
+async def test_an_answer_that_is_no_list_is_not_taken_for_an_empty_one(answer: dict[str, object]) -> None:
+    script = Script()
+    script.lists = [answer, pod_list(3, pod("a", 1))]
+    found, _ = await follow(script)
+    assert found.pods == {"a": "1"}
+    assert found.replaced == 1
+
+
+@pytest.mark.parametrize("answer", NO_LISTS)
+async def test_an_answer_that_is_no_list_removes_no_pod_later(answer: dict[str, object]) -> None:
+    script = Script()
+    script.lists = [pod_list(3, pod("a", 1)), answer, pod_list(8, pod("a", 1))]
+    script.watches = [(500, {"message": "sad"})]
+    found, _ = await follow(script)
+    assert found.pods == {"a": "1"}
+    assert found.replaced == 2
+
+
+async def test_a_pod_with_unreadable_metadata_still_counts_as_there() -> None:
+    bad = pod("bad", 2)
+    bad["metadata"]["creationTimestamp"] = "yesterday"
+    script = Script()
+    script.lists = [pod_list(3, pod("a", 1), bad)]
+    script.watches = [lines(("MODIFIED", bad), ("ADDED", pod("c", 5)))]
+    found, _ = await follow(script)
+    assert found.pods == {"a": "1", "bad": "?", "c": "5"}
+    assert found.spoilt == ["bad", "bad"]
+
+
 async def test_a_deletion_that_cannot_be_read_is_seen_by_a_whole_list() -> None:
     script = Script()
     script.lists = [pod_list(3, pod("a", 1), pod("b", 2)), pod_list(5, pod("a", 1))]

@@ -1,0 +1,54 @@
+"""`SourceHealth`: pod sources whose task fails again and again, for ``/healthz`` and as an event.
+
+A source that failed once and works after its restart is not mentioned. Unreachable and invalid manifests are not failures
+of the source: it reports them itself and keeps its pods.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from kubeletx.api import Clock, EventSink, ObjectRef
+from kubeletx.api.names import Event
+
+FORGET_SECONDS: Final = 120.0
+"""Without another failure, after which the source counts as well."""
+REPEATED: Final = 2
+"""Failures, each within FORGET_SECONDS of the last, from which on the source counts as failing."""
+
+
+class _Failing(msgspec.Struct):
+    count: int
+    last_at: float
+    problem: str
+
+
+class SourceHealth:
+    """Counts failures by the source's name. Used from the event loop."""
+
+    def __init__(self, *, clock: Clock, events: EventSink, node: ObjectRef) -> None:
+        self._clock = clock
+        self._events = events
+        self._node = node
+        self._failing: dict[str, _Failing] = {}
+
+    def failed(self, name: str, error: Exception) -> None:
+        """The source's task ended with this error and starts again later."""
+        now, problem = self._clock.monotonic(), f"{type(error).__name__}: {error}"
+        known = self._failing.get(name)
+        count = known.count + 1 if known is not None and now - known.last_at < FORGET_SECONDS else 1
+        self._failing[name] = _Failing(count, now, problem)
+        if count >= REPEATED:
+            message = f"Pod source {name} fails repeatedly and delivers nothing: {problem}"
+            self._events.record(self._node, type="Warning", reason=Event.FAILED_SOURCE, message=message)
+
+    def problems(self) -> tuple[str, ...]:
+        """One line for each source that fails repeatedly now, in the order of their names."""
+        now = self._clock.monotonic()
+        return tuple(
+            f"{name} failed {one.count} times: {one.problem}"
+            for name, one in sorted(self._failing.items())
+            if one.count >= REPEATED and now - one.last_at < FORGET_SECONDS
+        )
