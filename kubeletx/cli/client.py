@@ -59,7 +59,7 @@ class AgentClient:
         try:
             with response:
                 return msgspec.json.decode(response.read(), type=type_)
-        except msgspec.DecodeError as err:
+        except (msgspec.DecodeError, UnicodeDecodeError) as err:
             raise Internal(f"the agent answered {path} with something else: {err}") from err
         except (OSError, http.client.HTTPException) as err:
             raise self._lost(err) from err
@@ -155,7 +155,7 @@ def _status(response: http.client.HTTPResponse) -> Status:
         body = response.read()
     try:
         return msgspec.json.decode(body, type=Status)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         text = body.decode(errors="replace").strip() or response.reason
         return Status(message=f"the agent answered {response.status}: {text}", code=response.status)
 

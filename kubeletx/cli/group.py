@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import click
 
 from kubeletx.api.errors import InvalidConfig, InvalidPod, KubeletxError
+from kubeletx.api.text import printable
 
 from .exit_codes import ExitCode
 
@@ -85,6 +86,8 @@ class ErrorGroup(LazyGroup):
             code = _quiet_pipe()
         except KubeletxError as error:
             code = show(error)
+        except UnicodeEncodeError as error:
+            code = show(_not_utf8(error))
         sys.exit(int(code or 0))
 
 
@@ -94,6 +97,12 @@ def show(error: KubeletxError) -> ExitCode:
     for one in each:
         click.echo(f"Error: {one.message}", err=True)
     return ExitCode.USAGE if isinstance(error, InvalidConfig | InvalidPod) else ExitCode.FAILED
+
+
+def _not_utf8(error: UnicodeEncodeError) -> InvalidConfig:
+    """An argument that is no text cannot be sent to the agent."""
+    problem = f"{printable(str(error.object))!r} is not UTF-8"
+    return InvalidConfig(field="arguments", problem=problem, fix="give names as UTF-8")
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import click
 
 from kubeletx.api import InvalidConfig
+from kubeletx.api.text import printable
 from kubeletx.server.status import to_error
 from kubeletx.server.views import ApplyReport
 
@@ -38,7 +39,7 @@ def read_manifests(files: tuple[str, ...]) -> Iterator[Manifest]:
         if not paths:
             raise InvalidConfig(obj=file, field="--filename", problem=f"holds no {', '.join(_SUFFIXES)} file")
         for found in paths:
-            yield Manifest(str(found), _read(found))
+            yield Manifest(printable(str(found)), _read(found))
 
 
 def _read(path: Path) -> bytes:

@@ -108,7 +108,7 @@ def cgroup_parent(path: str, driver: str) -> str:
 def _settings(status: pb.StatusResponse) -> dict[str, Any]:
     try:
         settings = msgspec.json.decode(status.info.get("config", "{}"))
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return {}
     return settings if isinstance(settings, dict) else {}
 

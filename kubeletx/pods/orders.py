@@ -101,7 +101,7 @@ def decode(data: bytes) -> Orders:
     """From the file. Raises ValueError for what this version cannot read."""
     try:
         return _decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ValueError(str(error)) from error
 
 

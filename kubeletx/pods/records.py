@@ -136,7 +136,7 @@ def _load(connection: Connection) -> dict[PodUid, PodRecord]:
                 pod=_pod_decoder.decode(row.pod),
                 status=_status_decoder.decode(row.status) if row.status else None,
             )
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             continue
         records[record.uid] = record
     return records

@@ -16,6 +16,7 @@ import structlog
 from aiohttp import web
 
 from kubeletx.api import Internal, InvalidConfig, KubeletxError
+from kubeletx.api.text import printable
 from kubeletx.streaming.unsent import wait_sent
 
 from .status import Status, to_status
@@ -32,9 +33,29 @@ LINES = "application/json;stream=watch"
 _STARTED = web.RequestKey("started", bool)
 
 
+def encode(value: Any) -> bytes:
+    """JSON of plain values and Structs. Text that UTF-8 cannot hold, such as a strange file name, is written escaped."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_printable(msgspec.to_builtins(value)))
+
+
+def _printable(value: Any) -> Any:
+    match value:
+        case str():
+            return printable(value)
+        case dict():
+            return {_printable(key): _printable(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_printable(inner) for inner in value]
+        case _:
+            return value
+
+
 def json_response(value: Any, code: int = 200) -> web.Response:
     """Structs as JSON."""
-    return web.Response(body=msgspec.json.encode(value), status=code, content_type="application/json")
+    return web.Response(body=encode(value), status=code, content_type="application/json")
 
 
 def error_response(error: KubeletxError) -> web.Response:
@@ -93,7 +114,7 @@ async def read_json(request: web.Request, type_: type[T]) -> T:
     body = await request.read()
     try:
         return msgspec.json.decode(body or b"{}", type=type_)
-    except msgspec.DecodeError as err:
+    except (msgspec.DecodeError, UnicodeDecodeError) as err:
         raise InvalidConfig(field="body", problem=str(err), fix="correct the request") from err
 
 
@@ -114,7 +135,7 @@ async def stream_lines(
     async with aclosing(closable(items)) as source:
         try:
             async for item in source:
-                await response.write(msgspec.json.encode(_line(item, kind)) + b"\n")
+                await response.write(encode(_line(item, kind)) + b"\n")
         except ConnectionResetError:
             return response
         except Exception as error:  # noqa: BLE001 - the status line is sent already

@@ -128,7 +128,7 @@ class FileSource:
                 self._begin_outage("is missing")
                 self._set_synced([])
             else:
-                await self._keep_behind_link(err.strerror)
+                await self._keep_behind_link(err.strerror or str(err))
             return
         except OSError as err:
             self._begin_outage(f"cannot be read: {err.strerror}")

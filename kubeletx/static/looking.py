@@ -116,7 +116,7 @@ class Looking:
         if is_gone(path):
             return Outcome.GONE
         self._signatures.pop(path, None)
-        await self._refuse(path, _unusable(path, err.strerror))
+        await self._refuse(path, _unusable(path, err.strerror or str(err)))
         return Outcome.SETTLED
 
     async def _refuse(self, path: str, error: InvalidPod) -> None:

@@ -84,6 +84,6 @@ def decode_resize(data: bytes) -> TerminalSize | None:
     """The size, or None when it makes no sense."""
     try:
         size = msgspec.json.decode(data, type=TerminalSize)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return size if size.width > 0 and size.height > 0 else None

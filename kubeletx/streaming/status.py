@@ -64,7 +64,7 @@ def refusal_of(body: bytes) -> str:
     text = body.decode(errors="replace").strip()
     try:
         return msgspec.json.decode(body, type=RemoteStatus).message or text
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return text
 
 
@@ -72,7 +72,7 @@ def exit_code_of(data: bytes) -> int:
     """The exit code in a Status; raises Internal with its message when the command did not run."""
     try:
         status = msgspec.json.decode(data, type=RemoteStatus)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         raise Internal(data.decode(errors="replace").strip() or "empty status") from None
     if status.status == "Success":
         return 0

@@ -83,7 +83,7 @@ def parse_status(body: bytes) -> Status:
     """A Status; a body that is none (a proxy's page, say) becomes its message."""
     try:
         found = msgspec.json.decode(body, type=Status)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         found = Status()
     if found.message or found.reason or found.code:
         return found

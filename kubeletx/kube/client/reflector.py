@@ -201,7 +201,7 @@ class Reflector(Generic[T]):
                     await asyncio.sleep(0)
                 try:
                     items.append(self._decoder.decode(raw))
-                except msgspec.DecodeError as error:
+                except (msgspec.DecodeError, UnicodeDecodeError) as error:
                     unreadable.append(self._spoiled(raw, error))
             if not page.metadata.continue_:
                 return items, unreadable, page.metadata.resource_version
@@ -263,7 +263,7 @@ class Reflector(Generic[T]):
             return
         try:
             item = self._decoder.decode(event.object)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             if event.type == "DELETED":  # nobody could be told which object went; the whole set tells it
                 raise Expired(f"watch of {self._what}: a deleted object cannot be read") from error
             self._spoiled(event.object, error)
@@ -275,11 +275,11 @@ class Reflector(Generic[T]):
         version = decode(bytes(event.object), _Bare, self._what).metadata.resource_version
         self._version = version or self._version
 
-    def _spoiled(self, raw: msgspec.Raw, error: msgspec.DecodeError) -> ObjectMeta:
+    def _spoiled(self, raw: msgspec.Raw, error: ValueError) -> ObjectMeta:
         """Name the object to the sink. Raises Unavailable when not even its name can be read."""
         try:
             found = msgspec.json.decode(raw, type=_Bare).metadata
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             raise Unavailable(f"{self._what}: an object cannot be read at all: {error}") from error
         log.warning(
             "Cannot read an object",

@@ -243,7 +243,7 @@ def decode(body: bytes, type_: type[T], what: str) -> T:
     """Raises Unavailable for an answer that is not the object (a proxy's page, a cut body)."""
     try:
         return msgspec.json.decode(body, type=type_)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unavailable(f"{what}: the answer is no {type_.__name__}: {error}") from error
 
 

@@ -271,7 +271,7 @@ class RawLogFollower:
         try:
             with os.fdopen(directory.open(self._note_name), "rb") as note:
                 return msgspec.json.decode(note.read(_NOTE_BYTES), type=Progress)
-        except (FileNotFoundError, msgspec.DecodeError):
+        except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
             return Progress()
 
     def _save(self, directory: HeldDirectory) -> None:

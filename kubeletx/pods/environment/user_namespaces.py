@@ -94,7 +94,7 @@ class UserNamespaces:
             with hold_directory(layout.pod_dir(self._root_dir, uid), depth=1) as directory:
                 data = directory.read(FILE, _MAX_BYTES)
             return msgspec.json.decode(data, type=_Record).uid_mappings[0].host_id
-        except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError, IndexError):
+        except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError, UnicodeDecodeError, IndexError):
             return None
 
     def _write(self, uid: PodUid, first: int) -> None:

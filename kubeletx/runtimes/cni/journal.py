@@ -48,7 +48,7 @@ class Journal:
         for path in sorted(self._directory.glob("*.json")):
             try:
                 entry = msgspec.json.decode(path.read_bytes(), type=Entry)
-            except (OSError, msgspec.DecodeError) as error:
+            except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
                 log.warning("Failed to read a pod network record", path=str(path), err=str(error))
                 continue
             entries[entry.uid] = entry

@@ -184,7 +184,7 @@ class CniPodNetwork:
             output = await self._run("ADD", entry, plugin, result)
             try:
                 result = msgspec.json.decode(output, type=dict[str, Any])
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise Internal(
                     f"pod network: CNI plugin {plugin['type']!r} gave no result: {error}"
                 ) from error
@@ -271,6 +271,6 @@ def _message(error: ProgramFailed) -> str:
     """The plugin's own words: CNI errors are JSON on standard output."""
     try:
         said = msgspec.json.decode(error.output, type=dict[str, Any])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return str(error)
     return "; ".join(str(said[key]) for key in ("msg", "details") if said.get(key)) or str(error)

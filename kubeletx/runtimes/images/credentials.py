@@ -120,7 +120,7 @@ class NodeCredentials:
         try:
             output = await run_program(program, "get", stdin=server.encode(), seconds=self._helper_seconds)
             answer = msgspec.json.decode(output, type=HelperAnswer)
-        except (OSError, TimeoutError, ProgramFailed, msgspec.ValidationError, msgspec.DecodeError) as error:
+        except (OSError, TimeoutError, ProgramFailed, msgspec.DecodeError, UnicodeDecodeError) as error:
             if _NO_CREDENTIALS not in str(error):
                 log.warning(
                     "Failed to ask credential helper", helper=helper, server=server, err=_reason(error)

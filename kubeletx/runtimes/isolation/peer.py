@@ -87,7 +87,7 @@ class Peer:
                 self._take(self._decoder.decode(await self._reader.readexactly(size)))
         except (asyncio.IncompleteReadError, OSError):
             pass
-        except (KubeletxError, msgspec.DecodeError) as error:
+        except (KubeletxError, msgspec.DecodeError, UnicodeDecodeError) as error:
             why = f"it broke the protocol: {error}"
         finally:
             self._close(why)

@@ -136,7 +136,7 @@ def decode(data: msgspec.Raw, type_: Any) -> Any:
     """The value. Raises Internal when the other side broke the protocol."""
     try:
         return msgspec.msgpack.decode(data, type=type_)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Internal(f"the plugin's process sent something else than {type_}: {error}") from error
 
 

@@ -486,3 +486,18 @@ def test_logs_in_any_form_of_kubectl(agent: Any, kubeletx: Run) -> None:
     ):
         result = kubeletx("logs", *args, "--timestamps=true")
         assert (result.exit_code, result.stderr) == (0, ""), args
+
+
+def test_names_that_are_not_utf8_are_usage_errors(agent: Any, kubeletx: Run) -> None:
+    for words in (("describe", "pod"), ("logs",), ("delete", "pod"), ("runtime", "cordon")):
+        result = kubeletx(*words, "a\udcff")
+        assert result.exit_code == 2, words
+        assert result.stderr == "Error: arguments: 'a\\\\udcff' is not UTF-8; give names as UTF-8\n"
+
+
+def test_a_file_whose_name_is_not_utf8_can_be_applied(agent: Any, kubeletx: Run, tmp_path: Path) -> None:
+    path = tmp_path / "a\udcff.yaml"
+    path.write_text("kind: Pod")
+    result = kubeletx("apply", "-f", str(path))
+    assert result.exit_code != 0
+    assert "a\\udcff.yaml: apiVersion: is missing" in result.stderr

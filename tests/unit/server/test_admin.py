@@ -266,3 +266,30 @@ def test_subclasses_count_as_what_they_extend() -> None:
 
     assert to_status(Gone("x")).code == 404
     assert to_status(Conflict("x")).reason == "Conflict"
+
+
+HALF_PAIR = b'{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"b": "\\ud800"}}}'
+
+
+async def test_half_of_a_surrogate_pair_in_a_manifest_is_the_authors_mistake(
+    client: aiohttp.ClientSession,
+) -> None:
+    async with client.post("/v1/pods", params={"origin": "web.json"}, data=HALF_PAIR) as response:
+        assert response.status == 422
+        message = (await response.json())["message"]
+    assert message.startswith("web.json: has half of a surrogate pair in metadata.labels.b")
+
+
+async def test_a_request_that_is_not_utf8_is_the_clients_mistake(client: aiohttp.ClientSession) -> None:
+    async with client.delete("/v1/pods/default/web", data=b'{"force": "\xff"}') as response:
+        assert response.status == 400
+        assert "correct the request" in (await response.json())["message"]
+
+
+async def test_text_that_utf8_cannot_hold_is_sent_escaped(
+    client: aiohttp.ClientSession, backend: FakeAdminBackend
+) -> None:
+    backend.pods = {("default", "a"): pod("a", image="x\udcff")}
+    async with client.get("/v1/pods") as response:
+        (item,) = (await response.json())["items"]
+    assert item["spec"]["containers"][0]["image"] == "x\\udcff"

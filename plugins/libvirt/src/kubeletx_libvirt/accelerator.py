@@ -53,7 +53,7 @@ async def check_kvm(host: Host, directory: Path) -> Verdict:
     path = directory / "kvm.json"
     boot_id = (await host.blocking(_BOOT_ID.read_text)).strip()
     emulator = shutil.which(EMULATOR) or ""
-    with contextlib.suppress(OSError, msgspec.MsgspecError):
+    with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
         known = msgspec.json.decode(path.read_bytes(), type=Verdict)
         if (known.boot_id, known.emulator) == (boot_id, emulator):
             return known

@@ -163,7 +163,9 @@ _REMEMBERED = 1000
 
 def _read_all(parent: Path, name: str, kind: type[T]) -> Iterator[tuple[str, T]]:
     for path in parent.glob(f"*/{name}"):
-        with contextlib.suppress(OSError, msgspec.MsgspecError):  # half of a removal, or a newer version's
+        with contextlib.suppress(
+            OSError, msgspec.MsgspecError, UnicodeDecodeError
+        ):  # half of a removal, or a newer version's
             yield path.parent.name, msgspec.json.decode(path.read_bytes(), type=kind)
 
 

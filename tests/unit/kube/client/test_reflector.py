@@ -216,6 +216,17 @@ async def test_a_pod_with_unreadable_metadata_still_counts_as_there() -> None:
     assert found.spoilt == ["bad", "bad"]
 
 
+async def test_a_pod_with_bytes_that_are_not_utf8_is_named_and_the_others_go_on() -> None:
+    bad = pod("bad", 4, nodeName="BYTES")
+    script = Script()
+    script.lists = [pod_list(3, pod("a", 1))]
+    script.watches = [lines(("ADDED", bad), ("ADDED", pod("c", 5))).replace(b"BYTES", b"\xff")]
+    found, _ = await follow(script)
+    assert found.pods == {"a": "1", "c": "5"}
+    assert found.spoilt == ["bad"]
+    assert versions(script)[-1] == ("watch", "5")
+
+
 async def test_a_deletion_that_cannot_be_read_is_seen_by_a_whole_list() -> None:
     script = Script()
     script.lists = [pod_list(3, pod("a", 1), pod("b", 2)), pod_list(5, pod("a", 1))]

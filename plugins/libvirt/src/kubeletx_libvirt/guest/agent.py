@@ -21,6 +21,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import libvirt
+import msgspec
 
 from kubeletx.api import (
     Conflict,
@@ -252,4 +253,7 @@ def _command(handle: libvirt.virConnect, uuid: str, text: str, seconds: int) -> 
         answer = libvirt_qemu.qemuAgentCommand(domain, text, math.ceil(seconds), 0)
     except libvirt.libvirtError as error:
         raise agent_error(code_of(error), error.get_error_message() or "") or translate(error) from error
-    return json.loads(answer)["return"]
+    try:
+        return msgspec.json.decode(answer, type=dict[str, Any])["return"]
+    except (msgspec.DecodeError, UnicodeError, KeyError) as error:
+        raise Internal(f"the guest agent of machine {uuid} answered with something else than JSON") from error

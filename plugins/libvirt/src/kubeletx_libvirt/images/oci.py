@@ -152,7 +152,7 @@ class Registry:
             )
         try:
             return digest, msgspec.json.decode(body, type=_Document)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Refused(f"has no readable manifest ({error})", "check the registry's address") from error
 
     # --- who we are ---
@@ -204,7 +204,7 @@ class Registry:
                 raise broken.error from broken
         try:
             answer = msgspec.json.decode(body, type=dict[str, object])
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Unavailable(f"{self._shown}: the token server gave no readable answer") from error
         token = answer.get("token") or answer.get("access_token")
         if not isinstance(token, str) or not token.isprintable() or not token.isascii():

@@ -50,7 +50,7 @@ class Part:
         try:
             state = msgspec.json.decode(self._state_path.read_bytes(), type=PartState)
             size = self.path.stat().st_size
-        except (FileNotFoundError, msgspec.MsgspecError):
+        except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
             state, size = None, 0
         if state is None or state.url != url or (state.total_bytes is not None and size > state.total_bytes):
             self._forget()

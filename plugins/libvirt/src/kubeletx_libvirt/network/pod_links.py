@@ -205,7 +205,7 @@ class PodLinks:
     def _read(self, uid: str) -> GuestLink | None:
         try:
             return msgspec.json.decode(self._record(uid).read_bytes(), type=GuestLink)
-        except (FileNotFoundError, msgspec.DecodeError):
+        except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
             return None  # a torn record of a crash: attaching again writes it anew
 
     def _write(self, uid: str, link: GuestLink) -> None:
