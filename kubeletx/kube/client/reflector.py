@@ -275,7 +275,7 @@ class Reflector(Generic[T]):
         version = decode(bytes(event.object), _Bare, self._what).metadata.resource_version
         self._version = version or self._version
 
-    def _spoiled(self, raw: msgspec.Raw, error: ValueError) -> ObjectMeta:
+    def _spoiled(self, raw: msgspec.Raw, error: Exception) -> ObjectMeta:
         """Name the object to the sink. Raises Unavailable when not even its name can be read."""
         try:
             found = msgspec.json.decode(raw, type=_Bare).metadata
