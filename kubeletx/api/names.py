@@ -214,4 +214,5 @@ class Event:
     FAILED_SOURCE: Final = "FailedSource"
     FAILED_MIRROR: Final = "FailedMirrorPod"
     RUNTIME_READY: Final = "RuntimeReady"
+    RUNTIME_WITHOUT_EFFECT: Final = "RuntimeWithoutEffect"
     RUNTIME_NOT_READY: Final = "RuntimeNotReady"

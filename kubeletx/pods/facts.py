@@ -179,6 +179,13 @@ class Outage(Fact, frozen=True, kw_only=True):
     message: str
 
 
+class Pace(Fact, frozen=True, kw_only=True):
+    """An action that ended without a failure `count` times in a row, last at `at` (monotonic)."""
+
+    count: int
+    at: float
+
+
 class PodFacts(Fact, frozen=True, kw_only=True):
     """All that is known of one pod.
 
@@ -216,6 +223,8 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     resize_failure: Failure | None = None
     """Why the pod as a whole has not the resources that it wants."""
     stop_failure: Failure | None = None
+    paces: dict[str, Pace] = {}
+    """Actions that were done lately, so that one without effect is not repeated at once for ever."""
     waiting: Waiting | None = None
     rejection: Rejection | None = None
     admitted: bool = False

@@ -36,6 +36,7 @@ from .actions import (
     Unbind,
 )
 from .facts import Deletion, DesiredPod, Failure, Now, PodFacts
+from .pacing import due_at
 from .phase import FAILED
 from .plan_sandbox import SandboxNeed, sandbox_need, stop_stale
 from .plan_stop import plan_removal, plan_stop_units
@@ -85,6 +86,7 @@ class Draft:
         self.goal, self.now = goal, now
         self._busy = set(facts.in_flight)
         self._stop_failure = facts.stop_failure
+        self._paces = facts.paces
         self._actions: list[Action] = []
         self._wake_at: float | None = None
         self.notice: Notice | None = None
@@ -95,10 +97,15 @@ class Draft:
         return key in self._busy
 
     def do(self, action: Action) -> None:
-        """Plan the action unless its key is busy."""
-        if action.key not in self._busy:
-            self._busy.add(action.key)
-            self._actions.append(action)
+        """Plan the action unless its key is busy; one that had no effect lately, not before it is due again."""
+        if action.key in self._busy:
+            return
+        due = due_at(self._paces, action)
+        if due is not None and due > self.now.mono:
+            self.wake(due)
+            return
+        self._busy.add(action.key)
+        self._actions.append(action)
 
     def end(self, action: Action) -> None:
         """Plan a stop or a removal; after one that failed, not before it is due again."""

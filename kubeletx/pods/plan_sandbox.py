@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-from kubeletx.api import SandboxState, SandboxSummary
+from kubeletx.api import SandboxState, SandboxSummary, UnitState
 
 from .actions import StopSandbox, StopUnit
 from .facts import DesiredPod, PodFacts
@@ -61,7 +61,8 @@ def stop_stale(facts: PodFacts, draft: Draft, *, newest_too: bool) -> bool:
     usable_id = usable.id if usable is not None else None
     is_stopping = False
     for unit in snapshot.units:
-        if unit.state.is_alive and unit.sandbox_id != usable_id:
+        may_live = unit.state.is_alive or unit.state is UnitState.UNKNOWN
+        if may_live and unit.sandbox_id != usable_id:
             is_stopping = True
             draft.end(
                 StopUnit(

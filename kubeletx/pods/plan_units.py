@@ -52,6 +52,10 @@ def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
             if facts.is_machine and facts.orders is not None:
                 plan_power(unit, desired, facts, draft)
                 plan_devices(unit, desired, facts, draft)
+    for container in (c for c in init_units(desired.pod) if not is_sidecar(c)):
+        unit = newest(facts, container.name)
+        if unit is not None and unit.sandbox_id == sandbox.id and unit.state is UnitState.UNKNOWN:
+            _kill_unknown(container, unit, facts, draft)
     assert facts.snapshot is not None
     _remove_cut_off(facts, draft)
     generation = due_generation(desired, facts)
@@ -116,7 +120,7 @@ def _remove_cut_off(facts: PodFacts, draft: Draft) -> None:
 def _tend(container: Container, unit: UnitSummary, facts: PodFacts, draft: Draft) -> None:
     """Look after a unit that is there: unknown, outdated, unhealthy, or with a hook to run."""
     if unit.state is UnitState.UNKNOWN:
-        _kill(container, unit, facts, draft, "Unknown", "is in unknown state, try killing it before starting")
+        _kill_unknown(container, unit, facts, draft)
         return
     if not unit.state.is_alive:
         return
@@ -137,6 +141,10 @@ def _tend(container: Container, unit: UnitSummary, facts: PodFacts, draft: Draft
         _kill_probed(container, container.startup_probe, unit, facts, draft, "startup")
     elif known.probes.liveness is False:
         _kill_probed(container, container.liveness_probe, unit, facts, draft, "liveness")
+
+
+def _kill_unknown(container: Container, unit: UnitSummary, facts: PodFacts, draft: Draft) -> None:
+    _kill(container, unit, facts, draft, "Unknown", "is in unknown state, try killing it before starting")
 
 
 def _kill_probed(

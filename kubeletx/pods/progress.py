@@ -228,7 +228,8 @@ def _init_step(
     if here and unit is not None:
         if unit.state.is_alive:
             return None, False
-        if unit.state is UnitState.EXITED and exit_code_of(facts, unit) == 0:
+        is_done = unit.state is UnitState.EXITED and exit_code_of(facts, unit) == 0
+        if is_done and not facts.unit(container.name).killed:
             return None, True
     return _due(desired, facts, now, container, sandbox_id), False
 

@@ -22,6 +22,7 @@ import structlog
 from msgspec.structs import replace
 
 from kubeletx.api import Conflict, PodUid, RuntimeEvent, UnitState
+from kubeletx.api.names import Event
 from kubeletx.kube.core import Pod, PodStatus
 
 from . import changes
@@ -31,6 +32,7 @@ from .changes import Change
 from .debts import Debts
 from .facts import Deletion, DesiredPod, Now, PodFacts, ProbeFacts
 from .orders import Orders
+from .pacing import NOTICED, count_done, doing
 from .plan import Goal, Notice, Plan, deadline_end, plan_pod
 from .progress import newest
 
@@ -114,6 +116,8 @@ class PodWorker:
         after = desired.deletion
         if before is not None:
             after = before if after is None else _after(before, after)
+        if after != before:
+            self.facts = replace(self.facts, paces={})
         if before is None and after is not None:
             self._cancel_cancellable()
             self.ending.set()
@@ -284,8 +288,21 @@ class PodWorker:
         self._actions.pop(action.key, None)
         self._stop_ends_at.pop(action.key, None)
         if not task.cancelled():
-            self.facts = task.result()(self.facts, self._around.now())
+            now = self._around.now()
+            self.facts, done = count_done(task.result()(self.facts, now), action, now)
+            if done == NOTICED:
+                self._tell_no_effect(action)
         self._woken.set()
+
+    def _tell_no_effect(self, action: Action) -> None:
+        """The runtime reports no error and does nothing: an operator has to look at it."""
+        runtime = self.facts.runtime
+        log.warning("Action had no effect", pod=self.desired.ref, action=doing(action), runtime=runtime)
+        message = (
+            f"runtime {runtime} reported no error {NOTICED} times for {doing(action)}, and nothing changed; it is "
+            "asked again at most every 10s; see the runtime's log, or restart the runtime"
+        )
+        self._around.notify(self.desired, Notice(reason=Event.RUNTIME_WITHOUT_EFFECT, message=message))
 
     def _settle_debts(self, now: Now) -> None:
         """Drop the debts that are paid; see that a look comes for the others."""

@@ -115,19 +115,23 @@ class Connection:
         return cast("T | None", self._capabilities[protocol])
 
     async def run(self) -> None:
-        """Open, probe, and open again when the connection was lost; until cancelled."""
+        """Open, probe, and open again when the connection was lost; until cancelled.
+
+        Only an answered health call ends the back-off: a runtime may open and never answer.
+        """
         backoff = Backoff(0.25, self._limits.probe_interval_seconds)
         while True:
             self._poked.clear()
             if not self._opened and not await self._open():
                 await self._clock.sleep(backoff.next())
                 continue
-            backoff.reset()
             healthy = await self._probe()
             if not self.state.reachable:
                 self._opened = False
+                await self._clock.sleep(backoff.next())
                 continue
             if healthy:
+                backoff.reset()
                 await sleep_or(self._clock, self._limits.probe_interval_seconds, self._poked)
                 if self._poked.is_set():
                     await self._clock.sleep(0.2)  # many calls fail together: one probe answers them all

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
-from kubeletx.api import Clock, KubeletxError
+from kubeletx.api import Clock, Conflict, KubeletxError
 
 from .handle import RuntimeHandle
 from .tombstones import Tombstone, Tombstones
@@ -53,3 +53,6 @@ async def _clear(handle: RuntimeHandle, stone: Tombstone) -> None:
         if all(unit.sandbox_id != sandbox.id for sandbox in snapshot.sandboxes):
             await handle.stop_unit(unit.id, 0)
             await handle.remove_unit(unit.id)
+    left = await handle.look(stone.uid)
+    if left.sandboxes or left.units:
+        raise Conflict(f"runtime {handle.name} still shows what it reported as removed")
