@@ -76,7 +76,7 @@ class Pulse:
 
 def _where(stack: str) -> str:
     """The plugin or room nearest to the stall."""
-    for line in reversed(stack.splitlines()):
+    for line in reversed(stack.split("\n")):
         for mark in ("kubeletx_", "kubeletx/"):
             if mark in line:
                 return line.strip()

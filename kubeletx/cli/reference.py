@@ -137,7 +137,7 @@ def _paragraphs(text: str) -> str:
     parts = []
     for block in text.strip().split("\n\n"):
         is_code = block.startswith("\b")
-        lines = [line.strip() for line in block.removeprefix("\b\n").splitlines()]
+        lines = [line.strip() for line in block.removeprefix("\b\n").split("\n")]
         parts.append("\n".join(["```", *lines, "```"] if is_code else lines))
     return "\n\n".join(parts)
 

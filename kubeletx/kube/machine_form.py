@@ -142,7 +142,7 @@ def _from_container(container: Container, annotations: dict[str, str]) -> Virtua
         public_key=annotations.get(names.VM_SSH_KEYS),
         user_data=annotations.get(names.VM_USER_DATA_BASE64),
         cloud_init_user_data_script=annotations.get(names.VM_SCRIPT),
-        trusted_image_certificate=tuple((annotations.get(names.VM_CERTIFICATES) or "").splitlines()),
+        trusted_image_certificate=tuple(filter(None, annotations.get(names.VM_CERTIFICATES, "").split("\n"))),
         shutdown_behavior=annotations.get(names.VM_SHUTDOWN_BEHAVIOR),
         boot_volume=annotations.get(names.VM_BOOT_VOLUME),
         power_spec=annotations.get(names.VM_POWER),

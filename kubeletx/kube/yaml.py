@@ -115,7 +115,7 @@ def _describe(problem: str | None) -> str:
 
 
 def _fix(text: str, line: int) -> str:
-    lines = text.splitlines()
+    lines = text.split("\n")
     found = lines[line - 1] if 0 < line <= len(lines) else ""
     indent = found[: len(found) - len(found.lstrip())]
     return "indent with spaces, not tabs" if "\t" in indent else "correct the YAML"

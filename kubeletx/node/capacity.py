@@ -110,7 +110,7 @@ def missing_resources(capacity: NodeResources) -> tuple[str, ...]:
 
 
 def _memory_bytes(meminfo: Path) -> int:
-    for line in meminfo.read_text().splitlines():
+    for line in meminfo.read_text().split("\n"):
         name, _, rest = line.partition(":")
         if name == "MemTotal":
             return int(rest.split()[0]) * 1024

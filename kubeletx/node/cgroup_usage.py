@@ -74,16 +74,16 @@ def children(trees: CgroupTrees, path: str) -> tuple[str, ...]:
 
 
 def parse_net_dev(text: str) -> tuple[InterfaceStats, ...]:
-    """The lines of ``/proc/PID/net/dev``."""
+    """The lines of ``/proc/PID/net/dev``. Containers name their interfaces, with all but blanks, ``/`` and ``:``."""
     found = []
-    for line in text.splitlines()[2:]:
+    for line in text.split("\n")[2:]:
         name, _, rest = line.partition(":")
-        words = [int(word) for word in rest.split()]
-        if name.strip() == "lo" or len(words) < 12:
+        name, words = name.strip(" "), [int(word) for word in rest.split() if word.isdecimal()]
+        if name == "lo" or len(words) < 12:
             continue
         found.append(
             InterfaceStats(
-                name=name.strip(),
+                name=name,
                 rx_bytes=words[0],
                 rx_packets=words[1],
                 rx_errors=words[2],
@@ -99,7 +99,7 @@ def parse_net_dev(text: str) -> tuple[InterfaceStats, ...]:
 
 def device_name(device: str, *, directory: Path = BLOCK_DEVICES) -> str:
     """``/dev/sda`` of ``8:0``; the numbers themselves where the kernel does not tell."""
-    for line in _text(directory / device / "uevent").splitlines():
+    for line in _text(directory / device / "uevent").split("\n"):
         key, _, value = line.partition("=")
         if key == "DEVNAME":
             return f"/dev/{value}"
@@ -155,7 +155,7 @@ def _read_v1(trees: CgroupTrees, path: str) -> CgroupUsage:
 def parse_io_stat(text: str) -> tuple[DiskUsage, ...]:
     """The lines of v2's ``io.stat``."""
     found = []
-    for line in text.splitlines():
+    for line in filter(None, text.split("\n")):
         device, *words = line.split()
         pairs = (word.partition("=") for word in words)
         values = {
@@ -192,7 +192,7 @@ def _disks_v1(directory: Path) -> tuple[DiskUsage, ...]:
 def _operations(text: str) -> dict[str, dict[str, int]]:
     """Device to operation to value, of v1's ``blkio`` files."""
     found: dict[str, dict[str, int]] = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):
         words = line.split()
         if len(words) == 3:
             found.setdefault(words[0], {})[words[1]] = int(words[2])
@@ -200,7 +200,7 @@ def _operations(text: str) -> dict[str, dict[str, int]]:
 
 
 def _table(path: Path) -> dict[str, int]:
-    pairs = (line.split() for line in _text(path).splitlines())
+    pairs = (line.split() for line in _text(path).split("\n"))
     return {words[0]: int(words[1]) for words in pairs if len(words) == 2 and words[1].isdigit()}
 
 
@@ -216,6 +216,6 @@ def _scaled(value: int | None, unit: float) -> float | None:
 def _text(path: Path) -> str:
     """Empty for what is not there (any more)."""
     try:
-        return path.read_text()
+        return path.read_text(errors="replace")
     except OSError:
         return ""

@@ -33,6 +33,8 @@ log = structlog.get_logger(__name__)
 
 COMPONENT = "kubelet"
 COMBINED = "(combined from similar events): "
+MAX_MESSAGE = 4096
+"""Characters of a message that are kept: a manifest's own text, quoted in an error, may have megabytes."""
 _API_VERSIONS = {"Pod": "v1", "Node": "v1"}
 _DEFAULT_NAMESPACE = "default"
 
@@ -108,7 +110,7 @@ class EventRecorder:
     def record(self, ref: ObjectRef, *, type: str, reason: str, message: str) -> None:
         """Count the event; returns at once."""
         now = self._clock.now()
-        ref, message = _writable(ref), printable(message)
+        ref, message = _writable(ref), shortened(printable(message))
         identity = _identity(ref)
         key = _Key(identity, type, reason, self._merged(identity, type, reason, message, now))
         old = self._rows.get(key)
@@ -274,6 +276,11 @@ def _writable(ref: ObjectRef) -> ObjectRef:
         return ref
     kind, namespace, name, uid, field = map(printable, _identity(ref))
     return ObjectRef(kind=kind, namespace=namespace, name=name, uid=uid, field=field)
+
+
+def shortened(message: str) -> str:
+    """The message, cut to what is kept of it."""
+    return message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 3]}..."
 
 
 def _identity(ref: ObjectRef) -> tuple[str, str, str, str, str]:

@@ -52,7 +52,7 @@ class HostUsage(msgspec.Struct, frozen=True, kw_only=True):
 def read_host(root_dir: Path, *, proc: Path = Path("/proc")) -> HostUsage:
     """`root_dir`: its filesystem is the node's (nodefs)."""
     stat = (proc / "stat").read_text()
-    first, *rest = stat.splitlines()
+    first, *rest = stat.split("\n")
     ticks = [int(word) for word in first.split()[1:]]
     booted = next((line.split()[1] for line in rest if line.startswith("btime ")), "0")
     memory = _bytes(proc / "meminfo")
@@ -74,7 +74,7 @@ def read_host(root_dir: Path, *, proc: Path = Path("/proc")) -> HostUsage:
         swap_usage_bytes=swap - memory.get("SwapFree", 0),
         page_faults=counts.get("pgfault", 0),
         major_page_faults=counts.get("pgmajfault", 0),
-        interfaces=parse_net_dev((proc / "net/dev").read_text()),
+        interfaces=parse_net_dev((proc / "net/dev").read_text(errors="replace")),
         fs=read_fs(root_dir),
     )
 
@@ -96,10 +96,10 @@ def read_fs(path: Path) -> FsUsage | None:
 
 
 def _bytes(path: Path) -> dict[str, int]:
-    pairs = (line.partition(":") for line in path.read_text().splitlines())
+    pairs = (line.partition(":") for line in path.read_text().split("\n"))
     return {name: int(rest.split()[0]) * 1024 for name, _, rest in pairs if rest.split()}
 
 
 def _numbers(path: Path) -> dict[str, int]:
-    pairs = (line.split() for line in path.read_text().splitlines())
+    pairs = (line.split() for line in path.read_text().split("\n"))
     return {words[0]: int(words[1]) for words in pairs if len(words) == 2}

@@ -65,7 +65,7 @@ def local_addresses(table: Path = Path("/proc/net/fib_trie")) -> tuple[str, ...]
     """IPv4 addresses of this host that are not loopback's, in the kernel's order."""
     previous, found = "", []
     try:
-        lines = table.read_text().splitlines()
+        lines = table.read_text().split("\n")
     except OSError:
         return ()
     for line in lines:

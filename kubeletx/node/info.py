@@ -76,7 +76,7 @@ def _first(*paths: Path) -> str:
 
 
 def _os_image(path: Path) -> str:
-    for line in _first(path).splitlines():
+    for line in _first(path).split("\n"):
         name, _, value = line.partition("=")
         if name == "PRETTY_NAME":
             return value.strip("\"'")
@@ -84,7 +84,7 @@ def _os_image(path: Path) -> str:
 
 
 def _swap(meminfo: Path) -> NodeSwapStatus | None:
-    for line in _first(meminfo).splitlines():
+    for line in _first(meminfo).split("\n"):
         name, _, rest = line.partition(":")
         if name == "SwapTotal" and int(rest.split()[0]) > 0:
             return NodeSwapStatus(capacity=int(rest.split()[0]) * 1024)

@@ -93,7 +93,7 @@ def _device(path: str) -> int | None:
 
 def _meminfo(path: Path) -> dict[str, int]:
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text().split("\n")
     except OSError:
         return {}
     pairs = (line.partition(":") for line in lines)

@@ -20,6 +20,8 @@ from __future__ import annotations
 
 import msgspec
 
+from kubeletx.node.events import shortened
+
 from .facts import Backoff, Failure
 
 CRASH_INITIAL_SECONDS = 10.0
@@ -111,7 +113,7 @@ def next_failure(
     spread = 1 + policy.jitter * (2 * min(max(draw, 0.0), 1.0) - 1)
     return Failure(
         reason=reason,
-        message=message,
+        message=shortened(message),
         retry_at=now + delay * spread,
         delay_seconds=delay,
         count=previous.count + 1 if previous else 1,

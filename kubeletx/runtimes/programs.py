@@ -55,6 +55,6 @@ async def run_program(
         raise
     if process.returncode != 0:
         code = process.returncode or 0
-        lines = (output.strip() or errors.strip()).decode(errors="replace").splitlines()
-        raise ProgramFailed(lines[0][:200] if lines else f"exit code {code}", output, errors, code)
+        first = (output.strip() or errors.strip()).decode(errors="replace").partition("\n")[0]
+        raise ProgramFailed(first[:200] or f"exit code {code}", output, errors, code)
     return output

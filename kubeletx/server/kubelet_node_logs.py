@@ -127,7 +127,7 @@ async def _units() -> Sequence[str]:
     except (OSError, TimeoutError, ProgramFailed) as error:
         log.debug("Found no journal", err=str(error))
         return ()
-    return output.decode(errors="replace").splitlines()
+    return [line for line in output.decode(errors="replace").split("\n") if line]
 
 
 async def _journal(request: web.Request, query: LogQuery) -> web.StreamResponse:

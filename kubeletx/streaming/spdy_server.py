@@ -215,7 +215,7 @@ async def _input(session: Session, streams: dict[str, SpdyStream]) -> None:
 
 async def _resize(session: Session, stream: SpdyStream) -> None:
     while data := await stream.read():
-        for line in data.splitlines():
+        for line in data.split(b"\n"):
             if size := decode_resize(line):
                 await session.resize(size.width, size.height)
 

@@ -15,10 +15,10 @@ import msgspec
 
 from kubeletx.api import Device, InvalidPod, Mount, MountPropagation, SourceKind
 from kubeletx.kube.core import Container, Pod, VirtualMachine, VolumeMount
+from kubeletx.kube.expansion import MAX_PATH_BYTES, TooLong, UnknownName, expand_strictly
 
 from . import layout
 from .beneath import make_private
-from .expansion import UnknownName, expand_strictly
 from .held import hold_directory
 from .mounting import Mounter, ensure_shared
 from .prepared import PreparedVolume, PreparedVolumes
@@ -132,11 +132,14 @@ def _sub_path(request: MountRequest, wanted: VolumeMount, field: str) -> str:
     if not wanted.sub_path_expr:
         return check_sub_path(wanted.sub_path or "", f"{field}.subPath")
     try:
-        text = expand_strictly(wanted.sub_path_expr, request.environment)
+        text = expand_strictly(wanted.sub_path_expr, request.environment, at_most=MAX_PATH_BYTES)
     except UnknownName as err:
         raise MountError(
             field=f"{field}.subPathExpr", problem=f"missing value for {err.name!r}", fix="add it to env"
         ) from err
+    except TooLong as err:
+        problem = f"{err} with its $(NAME) references replaced, and no path may be longer"
+        raise MountError(field=f"{field}.subPathExpr", problem=problem, fix="shorten it") from err
     return check_sub_path(text, f"{field}.subPathExpr")
 
 

@@ -23,6 +23,8 @@ from . import layout
 from .beneath import open_beneath
 
 MAX_FILE_BYTES: Final = 64 * 1024
+MAX_FILES: Final = 32
+"""Files that the variables of one container may come from; each takes a moment of the agent's loop."""
 
 _SKIPPED: Final = re.compile(r"[ \t]*(?:#[^\n]*)?(?:\n|\Z)")
 _ASSIGNMENT: Final = re.compile(r"[ \t]*([^\s='#]+)=(?:'([^']*)')?[ \t]*(?:#[^\n]*)?(?:\n|\Z)")
@@ -44,6 +46,23 @@ def parse_env_file(text: str) -> dict[str, str]:
         values[match[1]] = (match[2] if match.re is _ASSIGNMENT else "") or ""
         position = match.end()
     return values
+
+
+class EnvFiles:
+    """The files of one container while its environment is put together: each is read once."""
+
+    def __init__(self, root_dir: Path, uid: PodUid) -> None:
+        self._root_dir, self._uid = root_dir, uid
+        self._read: dict[tuple[str, str], dict[str, str] | None] = {}
+
+    def read(self, volume: str, path: str) -> dict[str, str] | None:
+        """As `read_env_file`; ValueError for one file too many as well."""
+        key = (volume, path)
+        if key not in self._read:
+            if len(self._read) >= MAX_FILES:
+                raise ValueError(f"is one more than the {MAX_FILES} files that a container may name")
+            self._read[key] = read_env_file(self._root_dir, self._uid, volume, path)
+        return self._read[key]
 
 
 def read_env_file(root_dir: Path, uid: PodUid, volume: str, path: str) -> dict[str, str] | None:

@@ -1,4 +1,8 @@
-"""What is mounted where, from ``/proc/self/mountinfo``. Source: proc(5)."""
+"""What is mounted where, from ``/proc/self/mountinfo``. Source: proc(5).
+
+The names in it are those that containers and manifests give: bytes that need not be UTF-8, and with every character
+that Python takes for the end of a line. Lines end with a line feed, and the kernel writes one in a name as ``\\012``.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +31,9 @@ class MountPoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_mountinfo(text: str) -> tuple[MountPoint, ...]:
-    """Every mount of this namespace, in mount order."""
-    return tuple(_parse_line(line) for line in text.splitlines() if line)
+    """Every mount of this namespace, in mount order. A line that is none of a mount hides no other."""
+    found = (_parse_line(line) for line in text.split("\n"))
+    return tuple(one for one in found if one is not None)
 
 
 def read_mountinfo(below: Path | None = None) -> tuple[MountPoint, ...]:
@@ -37,10 +42,10 @@ def read_mountinfo(below: Path | None = None) -> tuple[MountPoint, ...]:
     A node with a thousand pods has many thousands of mounts, and each pod asks for its own few: the lines of
     others are not taken apart.
     """
-    text = MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape")
+    text = MOUNTINFO.read_bytes().decode("utf-8", "surrogateescape")  # as text, a \r would become a line feed
     if below is not None:
         wanted = f" {_escape(str(below))}"
-        text = "\n".join(line for line in text.splitlines() if wanted in line)
+        text = "\n".join(line for line in text.split("\n") if wanted in line)
     return parse_mountinfo(text)
 
 
@@ -59,19 +64,23 @@ def find_mount(mounts: Iterable[MountPoint], target: Path) -> MountPoint | None:
     return found
 
 
-def _parse_line(line: str) -> MountPoint:
+def _parse_line(line: str) -> MountPoint | None:
+    """None for what is no line of a mount: a file system that does not escape its options can write anything."""
     words = line.split(" ")
-    dash = words.index("-", 6)
-    return MountPoint(
-        id=int(words[0]),
-        root=_unescape(words[3]),
-        target=_unescape(words[4]),
-        options=words[5],
-        shared=any(word.startswith("shared:") for word in words[6:dash]),
-        fstype=words[dash + 1],
-        source=_unescape(words[dash + 2]),
-        super_options=words[dash + 3],
-    )
+    try:
+        dash = words.index("-", 6)
+        return MountPoint(
+            id=int(words[0]),
+            root=_unescape(words[3]),
+            target=_unescape(words[4]),
+            options=words[5],
+            shared=any(word.startswith("shared:") for word in words[6:dash]),
+            fstype=words[dash + 1],
+            source=_unescape(words[dash + 2]),
+            super_options=words[dash + 3],
+        )
+    except (ValueError, IndexError):
+        return None
 
 
 def _escape(text: str) -> str:

@@ -34,6 +34,8 @@ Files = dict[str, FileContent]
 VOLUME_MODE: Final = 0o777
 PRIVATE_MODE: Final = 0o600
 REASON: Final = Event.FAILED_MOUNT
+MAX_VOLUME_BYTES: Final = 32 * 1024 * 1024
+"""All files of one volume. A manifest of a megabyte could otherwise name one large value ten thousand times."""
 _FIX_STATIC: Final = "this pod's source gives no cluster objects: use hostPath, or mark it optional"
 _FIX_NO_TOKEN: Final = "this pod's source gives no cluster objects: use a file of the node (hostPath)"
 
@@ -43,24 +45,28 @@ def downward_files(
 ) -> Files:
     """One file for each item, with a field of the pod or a resource of a container."""
     files: Files = {}
+    known: dict[str, bytes] = {}  # annotations may be large and be named by any number of items
     for index, item in enumerate(items):
         where = f"{field}.items[{index}]"
         if item.field_ref is not None:
-            text = field_text(
-                request.pod, item.field_ref, request.fields, field=f"{where}.fieldRef", reason=REASON
-            )
+            path = item.field_ref.field_path
+            if path not in known:
+                known[path] = field_text(
+                    request.pod, item.field_ref, request.fields, field=f"{where}.fieldRef", reason=REASON
+                ).encode()
+            data = known[path]
         elif item.resource_field_ref is not None:
-            text = resource_text(
+            data = resource_text(
                 request.pod,
                 None,
                 item.resource_field_ref,
                 request.fields,
                 field=f"{where}.resourceFieldRef",
                 reason=REASON,
-            )
+            ).encode()
         else:
             raise VolumeError(field=where, problem="names neither fieldRef nor resourceFieldRef")
-        files[item.path] = FileContent(data=text.encode(), mode=_mode(item.mode, default_mode))
+        files[item.path] = FileContent(data=data, mode=_mode(item.mode, default_mode))
     return checked(files, field)
 
 
@@ -144,7 +150,8 @@ def write_volume(request: SetUp, kind: str, files: Files, *, in_memory: bool) ->
 
 
 def checked(files: Files, field: str) -> Files:
-    """`files`, if every path is allowed. Raises InvalidPod."""
+    """`files`, if every path is allowed and they are not too large together. Raises InvalidPod."""
+    check_size(size_of(files), field)
     for path in files:
         try:
             check_path(path)
@@ -153,6 +160,21 @@ def checked(files: Files, field: str) -> Files:
                 field=f"{field}.items", problem=str(err), fix="use a relative path inside the volume"
             ) from err
     return files
+
+
+def size_of(files: Files) -> int:
+    """Bytes of all files; a value that several of them hold counts for each."""
+    return sum(len(one.data) for one in files.values())
+
+
+def check_size(size: int, field: str) -> None:
+    """Raises InvalidPod for more bytes than a volume may have."""
+    if size > MAX_VOLUME_BYTES:
+        raise VolumeError(
+            field=field,
+            problem=f"has files of {size} bytes together, more than {MAX_VOLUME_BYTES}",
+            fix="name fewer of them, or use several volumes",
+        )
 
 
 def _found(

@@ -11,10 +11,12 @@ from kubeletx.kube.core import VolumeProjection
 from . import layout
 from .payload import (
     Files,
+    check_size,
     downward_files,
     find_config_map,
     find_secret,
     object_files,
+    size_of,
     token_file,
     write_volume,
 )
@@ -26,9 +28,13 @@ def set_up(request: SetUp) -> PreparedVolume:
     source = request.volume.projected
     assert source is not None
     files: Files = {}
+    size = 0
     for index, one in enumerate(source.sources):
         field = f"{request.field}.projected.sources[{index}]"
-        files |= _files(request, one, source.default_mode, field)
+        found = _files(request, one, source.default_mode, field)
+        size += size_of(found)
+        check_size(size, f"{request.field}.projected")
+        files |= found
     in_memory = any(one.secret is not None or one.service_account_token is not None for one in source.sources)
     return write_volume(request, layout.PROJECTED, files, in_memory=in_memory)
 

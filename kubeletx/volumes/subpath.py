@@ -29,6 +29,8 @@ def check_sub_path(text: str, field: str) -> str:
         problem = f"{text!r} is an absolute path"
     elif ".." in PurePosixPath(text).parts:
         problem = f"{text!r} contains '..'"
+    elif "\0" in text:
+        problem = f"{text!r} contains a NUL character"
     else:
         return text
     raise InvalidPod(field=field, problem=problem, fix="name a path relative to the volume", reason=REASON)

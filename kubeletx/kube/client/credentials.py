@@ -164,9 +164,9 @@ class Credentials:
                 process.kill()
                 await process.wait()
         if process.returncode != 0:
-            words = err.decode(errors="replace").strip().splitlines()
+            words = err.decode(errors="replace").strip().rpartition("\n")[2]
             raise PermissionDenied(
-                f"{program.command} ended with {process.returncode}: {words[-1] if words else 'no words'}"
+                f"{program.command} ended with {process.returncode}: {words or 'no words'}"
             )
         try:
             status = msgspec.json.decode(out, type=_ExecAnswer).status

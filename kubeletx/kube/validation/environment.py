@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from ..container import Container, EnvFromSource, EnvVar, ObjectFieldSelector, ResourceFieldSelector
+from ..expansion import MAX_PATH_BYTES, MAX_STRING_BYTES, MAX_TOTAL_BYTES, least_size, size_of
 from ..quantity import parse
 from . import words
 from .problems import Problems, show
@@ -45,6 +46,38 @@ def check_environment(field: str, container: Container, problems: Problems) -> N
         _check_set(f"{field}.envFrom[{index}]", source, problems)
     for index, variable in enumerate(container.env):
         _check_variable(f"{field}.env[{index}]", variable, problems)
+    _check_sizes(field, container, problems)
+
+
+def _check_sizes(field: str, container: Container, problems: Problems) -> None:
+    """No program or path takes more than these; references in variables can double a text with every variable.
+
+    What comes from elsewhere (valueFrom, envFrom) counts as empty: `kubeletx.pods` measures again with real values.
+    """
+    sizes: dict[str, int] = {}
+    total = 0
+
+    def check(where: str, text: str, at_most: int) -> int:
+        size = min(least_size(text, sizes), MAX_TOTAL_BYTES + 1)
+        if size <= at_most:
+            return size
+        problem = f"{show(text)} has more than {at_most} bytes with its $(NAME) references replaced"
+        problems.add(where, problem, "shorten it, or use a file in a volume")
+        return 0  # said once: what refers to it is not measured with it
+
+    for index, variable in enumerate(container.env):
+        room = MAX_STRING_BYTES - size_of(variable.name) - len("=\0")
+        size = check(f"{field}.env[{index}].value", variable.value or "", room)
+        total += size - sizes.get(variable.name, 0)
+        sizes[variable.name] = size
+    for word, texts in (("command", container.command), ("args", container.args)):
+        for index, text in enumerate(texts):
+            total += check(f"{field}.{word}[{index}]", text, MAX_STRING_BYTES - 1)
+    for index, mount in enumerate(container.volume_mounts):
+        check(f"{field}.volumeMounts[{index}].subPathExpr", mount.sub_path_expr or "", MAX_PATH_BYTES)
+    if total > MAX_TOTAL_BYTES:
+        problem = f"command, args and env have more than {MAX_TOTAL_BYTES} bytes together"
+        problems.add(field, problem, "shorten them, or use files in a volume")
 
 
 def check_field_ref(

@@ -53,7 +53,7 @@ def parse_resolv_conf(text: str) -> Dns:
     servers: list[str] = []
     searches: list[str] = []
     options: list[str] = []
-    for line in text.splitlines():
+    for line in text.split("\n"):
         words = line.split()
         if not words or words[0][0] in "#;":
             continue

@@ -6,10 +6,11 @@ A value may refer to variables before it with ``$(NAME)``. What names a config m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from kubeletx import api
+from kubeletx.api import ObjectData
 from kubeletx.kube.core import (
     ConfigMapEnvSource,
     ConfigMapKeySelector,
@@ -22,10 +23,10 @@ from kubeletx.kube.core import (
     SecretKeySelector,
 )
 from kubeletx.volumes.cluster_objects import ObjectSet, read
-from kubeletx.volumes.expansion import expand
 from kubeletx.volumes.pod_fields import FieldContext, field_text, resource_text
 
 from .errors import ContainerConfigError, path_of
+from .process_size import ProcessSize
 
 EnvFileReader: TypeAlias = Callable[[str, str], dict[str, str] | None]
 """(volume, path) → values of that file, None when it is not there. Raises ValueError or OSError."""
@@ -48,30 +49,39 @@ def build_environment(
     anything of the same name replaces. `read_file`: for fileKeyRef; None: there are no such files.
     """
     path = path_of(pod, container)
-    values: dict[str, str] = {}
+    empty_dirs = {volume.name for volume in pod.spec.volumes if volume.empty_dir is not None}
+    process = ProcessSize()
+    found: dict[str, str] = {}
+
+    def add(name: str, value: str, where: str) -> None:
+        process.variable(name, value, where)
+        found[name] = value
+
+    for name, value in (services or {}).items():
+        add(name, value, f"{path}.env")
     for index, source in enumerate(container.env_from):
-        values.update(_from_object(source, pod, objects, f"{path}.envFrom[{index}]"))
-    service_values = dict(services or {})
+        where = f"{path}.envFrom[{index}]"
+        for name, value in _from_object(source, pod, objects, where).items():
+            add(name, value, where)
     for index, variable in enumerate(container.env):
+        where = f"{path}.env[{index}]"
         if variable.value_from is None:
-            known = {**service_values, **values}
-            values[variable.name] = expand(variable.value or "", known)
+            add(variable.name, process.expanded(variable.value or "", found, f"{where}.value"), where)
             continue
-        where = f"{path}.env[{index}].valueFrom"
+        where = f"{where}.valueFrom"
         if variable.value_from.file_key_ref is not None:
-            found = _from_file(variable.value_from.file_key_ref, pod, read_file, f"{where}.fileKeyRef")
+            given = _from_file(variable.value_from.file_key_ref, empty_dirs, read_file, f"{where}.fileKeyRef")
         else:
-            found = _from_source(variable.value_from, pod, container, fields, objects, where)
-        if found is not None:
-            values[variable.name] = found
-    return {**service_values, **values}
+            given = _from_source(variable.value_from, pod, container, fields, objects, where)
+        if given is not None:
+            add(variable.name, given, where)
+    return found
 
 
 def _from_file(
-    reference: FileKeySelector, pod: Pod, read_file: EnvFileReader | None, where: str
+    reference: FileKeySelector, empty_dirs: Collection[str], read_file: EnvFileReader | None, where: str
 ) -> str | None:
-    volume = next((one for one in pod.spec.volumes if one.name == reference.volume_name), None)
-    if volume is None or volume.empty_dir is None:
+    if reference.volume_name not in empty_dirs:
         problem = f"volume {reference.volume_name!r} is no emptyDir of this pod"
         raise ContainerConfigError(field=f"{where}.volumeName", problem=problem)
     what = f"{reference.path!r} in volume {reference.volume_name!r}"
@@ -101,8 +111,8 @@ def skipped_names(container: Container, pod: Pod, objects: ObjectSet | None) -> 
         ):
             if reference is None:
                 continue
-            texts = _texts(objects, kind, reference.name, pod, optional=True, where="") or {}
-            names = sorted((source.prefix or "") + key for key in texts)
+            data = _object(objects, kind, reference.name, pod, optional=True, where="")
+            names = sorted((source.prefix or "") + key for key in _keys(data, kind))
             if bad := [name for name in names if not is_variable_name(name)]:
                 found.append(
                     f"Keys [{', '.join(bad)}] from the EnvFrom {shown} {pod.namespace}/{reference.name} were "
@@ -129,15 +139,15 @@ def _from_object(source: EnvFromSource, pod: Pod, objects: ObjectSet | None, whe
         reference, kind, where = source.secret_ref, "secret", f"{where}.secretRef"
     else:
         return {}
-    texts = _texts(objects, kind, reference.name, pod, optional=bool(reference.optional), where=where)
-    named = {(source.prefix or "") + key: value for key, value in (texts or {}).items()}
-    return {name: value for name, value in named.items() if is_variable_name(name)}
+    data = _object(objects, kind, reference.name, pod, optional=bool(reference.optional), where=where)
+    named = (((source.prefix or "") + key, key) for key in _keys(data, kind))
+    return {name: _text(data, kind, key) or "" for name, key in named if is_variable_name(name)}
 
 
-def _texts(
+def _object(
     objects: ObjectSet | None, kind: str, name: str, pod: Pod, *, optional: bool, where: str
-) -> dict[str, str] | None:
-    """Text of every key of an object; None when it is not there and need not be."""
+) -> ObjectData | None:
+    """The config map or secret; None when it is not there and need not be."""
     if objects is None:
         if optional:
             return None
@@ -145,13 +155,25 @@ def _texts(
             field=where, problem=f'{kind} "{pod.namespace}/{name}" cannot be read', fix=_FIX_STATIC
         )
     data = read(objects.config_maps if kind == "configmap" else objects.secrets, name)
-    if data is None:
-        if optional:
-            return None
+    if data is None and not optional:
         raise ContainerConfigError(field=where, problem=f'{kind} "{name}" not found')
-    if kind == "configmap":  # its binaryData never becomes a variable
-        return data.text
-    return {key: value.decode("utf-8", "replace") for key, value in data.as_bytes().items()}
+    return data
+
+
+def _keys(data: ObjectData | None, kind: str) -> Iterable[str]:
+    """Keys that may become variables: binaryData of a config map never does."""
+    if data is None:
+        return ()
+    return data.text if kind == "configmap" else (*data.text, *data.binary)
+
+
+def _text(data: ObjectData | None, kind: str, key: str) -> str | None:
+    """Text of one key; only this one is decoded."""
+    if data is None:
+        return None
+    if kind == "secret" and (content := data.binary.get(key)) is not None:
+        return content.decode("utf-8", "replace")
+    return data.text.get(key)
 
 
 def _from_source(
@@ -180,13 +202,12 @@ def _from_source(
             fix="use fieldRef, resourceFieldRef, configMapKeyRef, secretKeyRef or fileKeyRef",
         )
     optional = bool(reference.optional)
-    texts = _texts(objects, kind, reference.name, pod, optional=optional, where=where)
-    if texts is None:
-        return None
-    if reference.key not in texts and not optional:
+    data = _object(objects, kind, reference.name, pod, optional=optional, where=where)
+    text = _text(data, kind, reference.key)
+    if data is not None and text is None and not optional:
         shown = {"configmap": "ConfigMap", "secret": "Secret"}[kind]
         raise ContainerConfigError(
             field=f"{where}.key",
             problem=f"couldn't find key {reference.key} in {shown} {pod.namespace}/{reference.name}",
         )
-    return texts.get(reference.key)
+    return text

@@ -39,7 +39,7 @@ def build_machine(pod: Pod, machine: VirtualMachine) -> Machine:
             user_data=_user_data(pod, machine),
             meta_data=_meta_data(pod),
             script=machine.cloud_init_user_data_script or None,
-            ssh_keys=tuple(key.strip() for key in (machine.public_key or "").splitlines() if key.strip()),
+            ssh_keys=tuple(key.strip() for key in (machine.public_key or "").split("\n") if key.strip()),
         ),
         nics=tuple(build_nic(nic) for nic in _nics(pod)),
         vpc=vpc_of(pod),

@@ -24,13 +24,14 @@ from kubeletx.api import (
 )
 from kubeletx.kube.core import Container, Pod, VirtualMachine
 from kubeletx.volumes.cluster_objects import ObjectSet
-from kubeletx.volumes.env_file import read_env_file
-from kubeletx.volumes.expansion import expand
+from kubeletx.volumes.env_file import EnvFiles
 
 from .env import as_variables, build_environment
+from .errors import path_of
 from .labels import unit_annotations, unit_labels
 from .machine import build_machine
 from .node import NodeContext
+from .process_size import ProcessSize
 from .raw_logs import RAW_SUFFIX
 from .resources import unit_resources
 from .security import process_security
@@ -77,13 +78,14 @@ def build_unit_spec(
         pod, container, context, image=image, target_unit=target_unit, user_mappings=user_mappings
     )
     lifecycle = container.lifecycle
+    path, process = path_of(pod, container), ProcessSize(values)
     return UnitSpec(
         name=container.name,
         attempt=attempt,
         image=_image(container, image),
         detail=Process(
-            command=tuple(expand(word, values) for word in container.command),
-            args=tuple(expand(word, values) for word in container.args),
+            command=process.words(container.command, values, f"{path}.command"),
+            args=process.words(container.args, values, f"{path}.args"),
             working_dir=container.working_dir or "",
             stdin=container.stdin,
             stdin_once=container.stdin_once,
@@ -113,11 +115,9 @@ def unit_environment(
     """The container's environment; subPathExpr and $(NAME) in commands refer to it."""
     ips = tuple(pod_ips) or (context.host_ips if pod.spec.host_network else ())
 
-    def read_file(volume: str, path: str) -> dict[str, str] | None:
-        return read_env_file(context.root_dir, pod.uid, volume, path)
-
+    files = EnvFiles(context.root_dir, pod.uid)
     return build_environment(
-        pod, container, context.fields(ips), objects=objects, services=services, read_file=read_file
+        pod, container, context.fields(ips), objects=objects, services=services, read_file=files.read
     )
 
 

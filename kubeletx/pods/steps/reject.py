@@ -6,6 +6,7 @@ import structlog
 
 from kubeletx.api import InvalidPod, KubeletxError
 from kubeletx.api.names import RUNTIME_UNSUPPORTED
+from kubeletx.node.events import shortened
 
 from .. import changes
 from ..changes import Change
@@ -18,6 +19,7 @@ log = structlog.get_logger(__name__)
 
 def reject(step: StepContext, reason: str, message: str) -> Change:
     """The pod is Failed, and says why."""
+    message = shortened(message)
     log.info("Rejected pod", pod=step.desired.ref, pod_uid=step.uid, reason=reason, err=message)
     step.warning(reason, message)
     step.services.counters.admission_rejections[reason] += 1

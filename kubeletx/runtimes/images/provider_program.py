@@ -101,8 +101,8 @@ def _end(error: ProgramFailed, token: str) -> str:
     text = error.errors.decode(errors="replace")
     if token:
         text = text.replace(token, "***")
-    lines = text.strip().splitlines()
-    return f"{how}: {lines[0][:_LONGEST_LINE]}" if lines else how
+    first = text.strip().partition("\n")[0]
+    return f"{how}: {first[:_LONGEST_LINE]}" if first else how
 
 
 def _answer(provider: Provider, output: bytes) -> Answer:

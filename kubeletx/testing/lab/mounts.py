@@ -7,6 +7,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from kubeletx.volumes.mountinfo import mounts_below, read_mountinfo
+
 from .tools import get_tool
 
 _MNT_DETACH = 2
@@ -15,11 +17,7 @@ _UMOUNT_NOFOLLOW = 8
 
 def list_mounts(base_dir: Path) -> list[str]:
     """Mount points below `base_dir`, deepest and latest first."""
-    points = []
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        point = _unescape(line.split()[4])
-        if point == str(base_dir) or point.startswith(f"{base_dir}/"):
-            points.append(point)
+    points = [mount.target for mount in mounts_below(read_mountinfo(base_dir), base_dir)]
     points.reverse()
     return sorted(points, key=lambda point: -point.count("/"))
 
@@ -40,10 +38,3 @@ def make_shared(directory: Path) -> None:
     for option in ("--bind", "--make-shared"):
         targets = [str(directory)] * (2 if option == "--bind" else 1)
         subprocess.run([get_tool("mount"), option, *targets], check=True)
-
-
-def _unescape(text: str) -> str:
-    """Undo mountinfo's octal escapes."""
-    for code, char in ((r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\")):
-        text = text.replace(code, char)
-    return text

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Final
@@ -16,14 +17,18 @@ from typing import Final
 from kubeletx.api import Unavailable
 
 _SECONDS: Final = 20
+_MOUNTS: Final = Path("/proc/self/mounts")
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 def mounts_below(directory: Path) -> dict[str, bool]:
     """Mount points below it → whether they are read-only. Links in the names are resolved, as in the mount table."""
     prefix = f"{os.path.realpath(directory)}/"
-    with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
-        lines = [line.split(" ") for line in file]
-    points = ((_unescape(words[1]), "ro" in words[3].split(",")) for words in lines)
+    # In bytes: names may hold what Python takes for the end of a line.
+    lines = [line.split(b" ") for line in _MOUNTS.read_bytes().split(b"\n")]
+    points = (
+        (_unescape(os.fsdecode(words[1])), b"ro" in words[3].split(b",")) for words in lines if len(words) > 3
+    )
     return {point: is_read_only for point, is_read_only in points if point.startswith(prefix)}
 
 
@@ -78,10 +83,8 @@ def unbind(point: str) -> None:
 
 
 def _unescape(text: str) -> str:
-    """The mount table writes blanks as octal numbers."""
-    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        text = text.replace(code, character)
-    return text
+    """The mount table writes blanks and backslashes as octal numbers."""
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), text)
 
 
 def _run(*command: str) -> None:
@@ -90,5 +93,5 @@ def _run(*command: str) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unavailable(f"{' '.join(command)}: {error}") from error
     if done.returncode != 0:
-        said = done.stderr.strip().splitlines()
-        raise Unavailable(said[0] if said else f"{' '.join(command)} failed")
+        said = done.stderr.strip().split("\n")
+        raise Unavailable(said[0] or f"{' '.join(command)} failed")

@@ -195,7 +195,7 @@ def _meta_data(
 
 
 def _ssh_keys(machine: Machine, key_pairs: Mapping[str, str]) -> list[str]:
-    keys = [key.strip() for text in machine.cloud_init.ssh_keys for key in text.splitlines() if key.strip()]
+    keys = [key.strip() for text in machine.cloud_init.ssh_keys for key in text.split("\n") if key.strip()]
     name = machine.settings.get(KEY_PAIR)
     if name:
         if name not in key_pairs:

@@ -64,7 +64,7 @@ def find_daemon(path: Path, proc: Path = PROC) -> int | None:
     """
     try:
         pid = _answering(path)
-        if pid and (proc / str(pid) / "comm").read_text().strip() == _PROXY:
+        if pid and (proc / str(pid) / "comm").read_bytes().strip() == _PROXY.encode():
             pid = _answering(path.with_name(DRIVER_SOCKET))
     except TimeoutError as error:
         raise Unavailable(f"libvirt's socket {path} gives no answer in {_SECONDS:g} s") from error

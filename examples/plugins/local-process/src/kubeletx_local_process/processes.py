@@ -54,7 +54,7 @@ class Child:
         """Process id of the supervisor while it lives, and so perhaps the program."""
         with suppress(FileNotFoundError, ProcessLookupError):
             pid, start = (self.path / "supervisor").read_text().split()
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
             if fields[19] == start and fields[0] != "Z" and not (self.path / "exit").exists():
                 return int(pid)
         return None

@@ -190,7 +190,7 @@ async def _look_at(guest: Guest, names: Sequence[str]) -> list[tarfile.TarInfo]:
         done = await _run(guest, ("stat", "-c", "%f %u %g %Y", "--", *names))
     except _Lacks:
         return [_info(name, f"{stat.S_IFREG | _FILE_MODE:x} 0 0 {time.time():.0f}") for name in names]
-    lines = done.stdout.decode().splitlines()
+    lines = done.stdout.decode(errors="replace").removesuffix("\n").split("\n")
     if len(lines) == len(names):
         return [_info(name, line) for name, line in zip(names, lines, strict=True)]
     if len(names) == 1:  # it has just gone
