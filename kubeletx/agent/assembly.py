@@ -61,6 +61,7 @@ from kubeletx.runtimes.tombstones import Tombstones
 from kubeletx.runtimes.usage import UsageBoard
 from kubeletx.server.admin import AdminServer
 from kubeletx.server.healthz import health_server
+from kubeletx.server.http_counts import HttpCounts
 from kubeletx.server.readonly import readonly_server
 from kubeletx.store import Store
 from kubeletx.volumes.preparer import VolumePreparer
@@ -72,7 +73,7 @@ from .backend.figures import FigureBackend
 from .backend.images import ImageBackend
 from .backend.logs import PodLogs
 from .backend.machines import MachineBackend
-from .backend.metrics import SecretFigures
+from .backend.metrics import Counted, SecretFigures
 from .backend.node import NodeBackend, runtime_reports
 from .backend.pods import PodBackend
 from .backend.runtimes import RuntimeBackend
@@ -356,6 +357,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 usage=usage,
                 disks=disks,
                 pids=pids_counter(cgroups, trees),
+                evictions=services.counters.evictions,
             ),
             door=door,
             node=node,
@@ -391,6 +393,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             blocking=files,
             events=events,
         )
+        http_counts = HttpCounts()
         pulse = Pulse()
         pulse.start()
         stack.callback(pulse.close)
@@ -407,18 +410,24 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 node_name=reporter.name,
                 started_at=clock.now(),
                 plugins=plugins,
-                registry=registry,
-                manager=manager,
-                counters=services.counters,
-                probes=probes,
-                volumes=volume_uses,
+                counted=Counted(
+                    registry=registry,
+                    manager=manager,
+                    counters=services.counters,
+                    probes=probes,
+                    claims=volume_uses,
+                    volumes=volumes,
+                    cgroups=cgroups,
+                    secrets=SecretFigures(
+                        providers=providers,
+                        client=link.client_rotation if link is not None else None,
+                        server=cluster.server_rotation if cluster is not None else None,
+                    ),
+                    http=http_counts,
+                    requests=link.client.counts if link is not None else None,
+                ),
                 pulse=pulse,
                 sources=source_health,
-                secrets=SecretFigures(
-                    providers=providers,
-                    client=link.client_rotation if link is not None else None,
-                    server=cluster.server_rotation if cluster is not None else None,
-                ),
             ),
             pods=pods,
             machines=MachineBackend(services, pods.find_worker),
@@ -426,7 +435,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             runtimes=RuntimeBackend(registry, manager, plugins.kinds),
             images=images,
         )
-        reviews = review_client(config, link.client.access if link is not None else None, clock)
+        reviews = review_client(config, link.client if link is not None else None, clock)
         if reviews is not None:
             stack.push_async_callback(reviews.close)
         kubelet_api = kubelet_server(
@@ -451,6 +460,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             node_name=reporter.name,
             addresses=reporter.ips,
             websockets=services.counters.websocket_streams,
+            http_counts=http_counts,
             blocking=files,
             clock=clock,
         )
@@ -465,7 +475,10 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             cluster=cluster,
             cgroups=cgroups,
             pods_limit=reporter.pods_limit,
-            servers=(*_servers(config, backend), *([kubelet_api] if kubelet_api is not None else [])),
+            servers=(
+                *_servers(config, backend, http_counts),
+                *([kubelet_api] if kubelet_api is not None else []),
+            ),
             background={
                 "clean-up": clean_up.run,
                 "drop-ins": drop_ins.run,
@@ -480,13 +493,13 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
         )
 
 
-def _servers(config: AgentConfig, backend: Backend) -> tuple[Server, ...]:
+def _servers(config: AgentConfig, backend: Backend, counts: HttpCounts) -> tuple[Server, ...]:
     servers: list[Server] = [AdminServer(backend=backend, socket_path=config.socket_path)]
     settings = config.server
     if settings.healthz_port:
         servers.append(health_server(backend, settings.healthz_bind_address, settings.healthz_port))
     if settings.read_only_port:
-        servers.append(readonly_server(backend, settings.address, settings.read_only_port))
+        servers.append(readonly_server(backend, settings.address, settings.read_only_port, counts))
     return tuple(servers)
 
 

@@ -93,7 +93,10 @@ def make_link(
         taint_client=None
         if settings.taint_kubeconfig is None
         else KubeClient(
-            load_kubeconfig(settings.taint_kubeconfig), clock=clock, user_agent=f"{agent} taints"
+            load_kubeconfig(settings.taint_kubeconfig),
+            clock=clock,
+            user_agent=f"{agent} taints",
+            counts=client.counts,
         ),
         client_rotation=client_rotation(config, found, client, node_name, clock),
         objects=ApiObjects(client, node_name, clock=clock),

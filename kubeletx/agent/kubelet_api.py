@@ -8,7 +8,7 @@ from functools import partial
 import kubeletx
 from kubeletx.api import Blocking, Clock
 from kubeletx.apiserver.certificate_files import SERVER, CertificateFiles
-from kubeletx.kube.client import ClusterAccess, KubeClient
+from kubeletx.kube.client import KubeClient
 from kubeletx.server import (
     kubelet_checkpoint,
     kubelet_debug,
@@ -23,6 +23,7 @@ from kubeletx.server.authentication import Authenticator, TokenReviews
 from kubeletx.server.authorization import AccessReviews, AlwaysAllow, Authorizer
 from kubeletx.server.backend import AdminBackend
 from kubeletx.server.figures import FiguresSource
+from kubeletx.server.http_counts import HttpCounts
 from kubeletx.server.kubelet_checkpoint import CheckpointSource
 from kubeletx.server.kubelet_node_logs import NodeLogs
 from kubeletx.server.kubelet_route import KubeletRoute
@@ -36,13 +37,14 @@ from .logging import set_verbosity
 from .ports import kubelet_port
 
 
-def review_client(config: AgentConfig, access: ClusterAccess | None, clock: Clock) -> KubeClient | None:
-    """A client of its own, so that strangers who are reviewed never hold up what the node itself has to say."""
-    if kubelet_port(config) is None or access is None:
+def review_client(config: AgentConfig, client: KubeClient | None, clock: Clock) -> KubeClient | None:
+    """A client beside the node's own, so that strangers who are reviewed never hold up what the node has to say."""
+    if kubelet_port(config) is None or client is None:
         return None
     return KubeClient(
-        access,
+        client.access,
         clock=clock,
+        counts=client.counts,
         user_agent=f"kubeletx/{kubeletx.__version__} reviews",
     )
 
@@ -57,6 +59,7 @@ def kubelet_server(
     node_name: str,
     addresses: tuple[str, ...],
     websockets: Counter[str],
+    http_counts: HttpCounts,
     blocking: Blocking,
     clock: Clock,
 ) -> KubeletServer | None:
@@ -76,6 +79,7 @@ def kubelet_server(
         authenticator=_authenticator(config, reviews, clock),
         authorizer=_authorizer(config, reviews, node_name, clock),
         routes=_routes(config, backend, figures, checkpoints, websockets, blocking, clock),
+        counts=http_counts,
     )
 
 

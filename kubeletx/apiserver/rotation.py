@@ -21,10 +21,10 @@ import msgspec
 import structlog
 
 from kubeletx.api import Clock, KubeletxError
+from kubeletx.api.counting import Durations
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.backoff import Backoff
 from kubeletx.kube.client.errors import least_seconds
-from kubeletx.pods.counters import Durations
 
 from .certificate_files import CertificateFiles
 from .certificate_request import obtain

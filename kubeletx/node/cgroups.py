@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Protocol
@@ -23,6 +24,7 @@ from typing import Protocol
 import structlog
 
 from ..api import Blocking, Internal, Resources
+from ..api.counting import LabelledDurations
 from ..kube.core import Pod
 from ..kube.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, qos_class
 from .capacity import NodeResources
@@ -73,8 +75,11 @@ class PodCgroupManager:
         self._burstable: dict[str, int] = {}
         self._burstable_sum = 0
         self._burstable_written: int | None = None
+        self._made: set[str] = set()
         self._lock = asyncio.Lock()
         self._prepared = False
+        self.durations = LabelledDurations()
+        """Of changes, by the kubelet's words: create, update, destroy."""
 
     @cached_property
     def _driver(self) -> CgroupDriver:
@@ -83,7 +88,7 @@ class PodCgroupManager:
     async def prepare(self, limit: NodeResources | None = None) -> None:
         """Make the shared cgroups; `limit`: of all pods together (None: no limit)."""
         async with self._lock:
-            await self._blocking(self._prepare, limit)
+            await self._timed("create", self._prepare, limit)
             self._prepared = True
 
     async def resume(self, pods: Iterable[Pod]) -> None:
@@ -101,7 +106,8 @@ class PodCgroupManager:
         if not self._prepared:
             await self.prepare()
         path, limits = self.path(pod), self._limits_of(pod)
-        await self._blocking(self._create, path, limits)
+        await self._timed("update" if path in self._made else "create", self._create, path, limits)
+        self._made.add(path)
         if self._per_qos and qos_class(pod.spec) == BURSTABLE:
             await self._share(pod.metadata.uid, limits.cpu_shares or MIN_SHARES)
         return f"/{path}"
@@ -109,9 +115,17 @@ class PodCgroupManager:
     async def remove(self, pod: Pod) -> None:
         """Kill what is left of the pod and remove its cgroup; succeeds if there is none."""
         for path in self._paths(pod):
-            await self._blocking(self._driver.remove, path)
+            await self._timed("destroy", self._driver.remove, path)
+            self._made.discard(path)
         if pod.metadata.uid in self._burstable:
             await self._share(pod.metadata.uid, None)
+
+    async def _timed(self, operation: str, function: Callable[..., None], *args: object) -> None:
+        began = time.perf_counter()
+        try:
+            await self._blocking(function, *args)
+        finally:
+            self.durations.add(time.perf_counter() - began, operation)
 
     def _paths(self, pod: Pod) -> list[str]:
         """Where it may stand; of a pod that was found without its spec the QoS class is not known."""
@@ -181,7 +195,7 @@ class PodCgroupManager:
         together = _shares(self._burstable_sum)
         if together != self._burstable_written:  # a write that failed is made up for by the next pod
             path = self._join(_DIRECTORY[BURSTABLE])
-            await self._blocking(self._driver.limit, path, Resources(cpu_shares=together))
+            await self._timed("update", self._driver.limit, path, Resources(cpu_shares=together))
             self._burstable_written = together
 
 

@@ -6,39 +6,19 @@ kubelet's metrics without their prefix; `kubeletx.agent.backend.about` gives the
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
 
 from kubeletx.api import PodUid
+from kubeletx.api.counting import DEFAULT_BOUNDS, Durations, LabelledDurations
 from kubeletx.kube.core import ContainerStateTerminated, ContainerStatus, Pod, PodStatus
 
 from .roles import ephemeral_units, init_units
 from .sources import API
+from .start_times import START, StartTimes
 
-QUICK: tuple[float, ...] = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-START: tuple[float, ...] = (
-    *(0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120),
-    *(180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600),
-)
+QUICK = DEFAULT_BOUNDS
 PULL: tuple[float, ...] = (1, 5, 10, 20, 30, 60, 180, 300, 600, 900, 1200, 1800, 2700, 3600)
-
-
-class Durations:
-    """A histogram. `counts[i]`: values up to `bounds[i]` (not cumulative); the last is above all bounds."""
-
-    __slots__ = ("bounds", "counts", "sum_seconds")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        """`bounds`: upper bounds in seconds, rising; the kubelet's of the same metric."""
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum_seconds = 0.0
-
-    def add(self, seconds: float) -> None:
-        """Count one value."""
-        self.counts[bisect_left(self.bounds, seconds)] += 1
-        self.sum_seconds += seconds
 
 
 @dataclass(slots=True)
@@ -62,12 +42,19 @@ class Counters:
     """By reason."""
     preemptions: Counter[str] = field(default_factory=Counter)
     """Pods that made way for a critical one, by the resource that it lacked."""
+    evictions: Counter[str] = field(default_factory=Counter)
+    """Pods that were evicted, by the signal of the threshold or limit."""
     websocket_streams: Counter[str] = field(default_factory=Counter)
     """Streams of the node's API that came by WebSocket and end here, by subresource."""
     pod_start: Durations = field(default_factory=lambda: Durations(START))
-    pod_worker: Durations = field(default_factory=lambda: Durations(QUICK))
-    pod_worker_start: Durations = field(default_factory=lambda: Durations(QUICK))
+    pod_worker: LabelledDurations = field(default_factory=LabelledDurations)
+    """By operation: create, update, sync, kill."""
+    pod_worker_start: Durations = field(default_factory=Durations)
+    run_podsandbox: LabelledDurations = field(default_factory=LabelledDurations)
+    """By runtime handler; failures too."""
+    run_podsandbox_errors: Counter[str] = field(default_factory=Counter)
     image_pull: Durations = field(default_factory=lambda: Durations(PULL))
+    starts: StartTimes = field(default_factory=StartTimes)
     _seen: dict[PodUid, float] = field(default_factory=dict)
     _waiting: set[PodUid] = field(default_factory=set)
 
@@ -76,9 +63,9 @@ class Counters:
         self._seen.setdefault(uid, now)
         self._waiting.add(uid)
 
-    def worker_turned(self, uid: PodUid, seconds: float, now: float) -> None:
-        """Its worker made one round that took `seconds`."""
-        self.pod_worker.add(seconds)
+    def worker_turned(self, uid: PodUid, seconds: float, now: float, operation: str = "sync") -> None:
+        """Its worker made one round that took `seconds`. `operation`: as in `pod_worker`."""
+        self.pod_worker.add(seconds, operation)
         if uid in self._waiting:
             self._waiting.discard(uid)
             self.pod_worker_start.add(max(now - self._seen.get(uid, now), 0.0))
@@ -107,6 +94,7 @@ class Counters:
         """It needs no count any more."""
         self._seen.pop(uid, None)
         self._waiting.discard(uid)
+        self.starts.gone(uid)
 
 
 def _last_end(status: ContainerStatus) -> ContainerStateTerminated | None:

@@ -87,6 +87,7 @@ class UnitImages:
         self, step: StepContext, name: str, spec: ImageSpec, store: ImageStore, handle: RuntimeHandle
     ) -> Change:
         image, began = spec.requested, step.now().mono
+        began_at = step.now().wall
         auths = await self._pull_secrets(step, name, image)
         sandbox = _asker(step) if step.facts.is_machine else None
         step.normal(Event.PULLING, f'Pulling image "{image}"', container=name)
@@ -112,6 +113,7 @@ class UnitImages:
             return _failed(step, name, error.reason or "ErrImagePull", str(error))
         elapsed = step.now().mono - began
         step.services.counters.image_pull.add(elapsed)
+        step.services.counters.starts.pulled(step.uid, began_at, step.now().wall)
         text = _pulled_text(image, present, elapsed - sum(waited), elapsed)
         step.normal(Event.PULLED, text, container=name)
         log.info("Pulled image", pod=step.desired.ref, image=image, elapsed_seconds=round(elapsed, 3))

@@ -165,6 +165,7 @@ class PodManager:
             return
         self._services.records.note_pod(desired.uid, source, pod)
         self._services.counters.first_seen(desired.uid, self._services.clock.monotonic())
+        self._services.counters.starts.first_seen(pod, self._services.clock.now())
         self._begin(desired, self._services.fresh_facts(desired))
 
     def remove(self, source: str, uid: PodUid, grace_seconds: int | None = None, force: bool = False) -> None:

@@ -69,6 +69,8 @@ class PodServices:
         self.preemption = Preemption(parts.admission, parts.events, self.counters)
         self._identity = parts.identity
         self._order_locks: dict[PodUid, asyncio.Lock] = {}
+        self._turned: dict[PodUid, DesiredPod] = {}
+        """What each worker's last round was about."""
 
     @property
     def node_name(self) -> str:
@@ -125,6 +127,7 @@ class PodServices:
             self.records.note_status(desired.uid, status)
             self.counters.phase_changed(desired.uid, status.phase or "", self.clock.monotonic())
             self.counters.ended(before, status)
+            self.counters.starts.published(desired.uid, status, self.clock.now())
             for name in begin_to_wait(before, status):
                 self._tell_back_off(desired.pod, name)
             if status.phase in FINAL:
@@ -141,7 +144,7 @@ class PodServices:
 
     def turned(self, worker: PodWorker, seconds: float) -> None:
         """Count the round."""
-        self.counters.worker_turned(worker.uid, seconds, self.clock.monotonic())
+        self.counters.worker_turned(worker.uid, seconds, self.clock.monotonic(), self._operation(worker))
 
     # --- for steps ----------------------------------------------------------------------------------
 
@@ -225,6 +228,7 @@ class PodServices:
         """The pod is gone."""
         self.specs.forget(worker.uid)
         self._order_locks.pop(worker.uid, None)
+        self._turned.pop(worker.uid, None)
         self.counters.gone(worker.uid)
         self._parts.probes.drop(worker)
         self.records.forget(worker.uid)
@@ -234,6 +238,16 @@ class PodServices:
             handle.forget(worker.uid)
 
     # --- private ------------------------------------------------------------------------------------
+
+    def _operation(self, worker: PodWorker) -> str:
+        """What the worker's round was for, in the kubelet's words."""
+        desired, before = worker.desired, self._turned.get(worker.uid)
+        self._turned[worker.uid] = desired
+        if desired.deletion is not None:
+            return "kill"
+        if before is None:
+            return "create"
+        return "sync" if before is desired else "update"
 
     def _tell_back_off(self, pod: Pod, name: str) -> None:
         ref = ObjectRef(

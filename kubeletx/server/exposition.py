@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -22,7 +23,7 @@ class Family:
         if value is None:
             return
         stamp = f" {at_ms}" if at_ms is not None else ""
-        self._lines.append(f"{self._name}{labels} {_number(value)}{stamp}\n")
+        self._lines.append(f"{self._name}{labels} {number(value)}{stamp}\n")
 
     def text(self) -> str:
         """Empty without samples."""
@@ -41,5 +42,8 @@ def render(families: Iterable[Family]) -> bytes:
     return "".join(family.text() for family in families).encode()
 
 
-def _number(value: float) -> str:
-    return str(value) if isinstance(value, int) else repr(float(value))
+def number(value: float) -> str:
+    """As the format writes it."""
+    if isinstance(value, int):
+        return str(value)
+    return repr(value) if math.isfinite(value) else ("+Inf" if value > 0 else "-Inf")

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import structlog
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from kubeletx.api import InvalidConfig
 
@@ -60,12 +61,20 @@ def health_routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
 class HttpServer:
     """A plain HTTP server on one TCP address, from `start` to `stop`."""
 
-    def __init__(self, *, name: str, address: str, port: int, routes: Iterable[web.RouteDef]) -> None:
+    def __init__(
+        self,
+        *,
+        name: str,
+        address: str,
+        port: int,
+        routes: Iterable[web.RouteDef],
+        middlewares: Iterable[Middleware] = (),
+    ) -> None:
         """`name`: the flag that set the port, for messages. `port` 0: any free one (see `port`)."""
         self._name = name
         self._address = address
         self._port = port
-        self._app = web.Application(middlewares=[errors_as_status])
+        self._app = web.Application(middlewares=[*middlewares, errors_as_status])
         self._app.on_response_prepare.append(note_start)
         self._app.add_routes(routes)
         self._runner: web.AppRunner | None = None

@@ -24,6 +24,7 @@ from kubeletx.api import InvalidConfig, TimedOut, Unavailable
 from .authentication import Authenticator
 from .authorization import PROXY, VERBS, Authorizer, first_allowed
 from .http import MAX_LINE_BYTES, cut_if_started, note_start
+from .http_counts import HttpCounts, counting
 from .kubelet_route import Handler, KubeletRoute, failure, plain
 from .tls import ServerTls
 
@@ -54,10 +55,14 @@ class KubeletServer:
         authenticator: Authenticator,
         authorizer: Authorizer,
         routes: Iterable[KubeletRoute],
+        counts: HttpCounts | None = None,
     ) -> None:
+        """`counts`: where requests are counted; None: nowhere."""
         self._listen = listen
         self._tls = tls
-        self._app = make_app(routes, authenticator, authorizer, debugging_handlers=listen.debugging_handlers)
+        self._app = make_app(
+            routes, authenticator, authorizer, counts, debugging_handlers=listen.debugging_handlers
+        )
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
 
@@ -118,10 +123,12 @@ def make_app(
     routes: Iterable[KubeletRoute],
     authenticator: Authenticator,
     authorizer: Authorizer,
+    counts: HttpCounts | None = None,
     *,
     debugging_handlers: bool = True,
 ) -> web.Application:
     """The application without its socket."""
+    routes = tuple(routes)
     subresources: dict[web.AbstractRoute, tuple[str, ...]] = {}
 
     @web.middleware
@@ -148,7 +155,8 @@ def make_app(
             cut_if_started(request, error)
             return failure(error, is_upgrade=is_upgrade)
 
-    app = web.Application(middlewares=[guard], client_max_size=MAX_BODY_BYTES)
+    counter = counting(counts or HttpCounts(), "readwrite", (route.path for route in routes))
+    app = web.Application(middlewares=[counter, guard], client_max_size=MAX_BODY_BYTES)
     app.on_response_prepare.append(note_start)
     for route in routes:
         handler = route.handler if debugging_handlers or not route.is_debugging else _disabled

@@ -1,216 +1,104 @@
-"""Prometheus metrics with the kubelet's names, made from `MetricsView` when they are asked for.
+"""``/metrics`` from `MetricsView`, in Prometheus' text format.
 
 Nothing is counted here: the agent counts where things happen, and a scrape renders one view of it, so that
-an agent nobody scrapes pays nothing. prometheus-client is imported with the first scrape.
-
-kubelet_runtime_operations_* carry one more label than the kubelet's: ``runtime``.
+an agent nobody scrapes pays nothing. Which series there are stands in `metric_table`.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping
 
 from kubeletx import __version__
 
-from .views import ClaimView, CountView, HistogramView, MetricsView, OperationView
+from .exposition import labels_of, number
+from .exposition import render as render_families
+from .metric_table import METRICS
+from .process_metrics import process_metrics
+from .views import HistogramView, MetricsView
 
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry, Metric
+_CLAIM_FIELDS = ("capacity_bytes", "available_bytes", "used_bytes", "inodes", "inodes_free", "inodes_used")
 
-_COUNTERS: Final = {
-    "kubelet_started_pods_total": "Sandboxes that were asked for.",
-    "kubelet_started_pods_errors_total": "Sandboxes that could not be made.",
-    "kubelet_orphaned_runtime_pods_total": "Pods found on a runtime without a binding.",
-    "kubelet_certificate_manager_client_ttl_seconds": "How long the client certificate is good; +Inf without one.",
-    "kubelet_certificate_manager_client_expiration_renew_errors": "Failed renewals of the client certificate.",
-    "kubelet_certificate_manager_server_ttl_seconds": "How long the serving certificate is good; +Inf without one.",
-    "kubelet_server_expiration_renew_errors": "Failed renewals of the serving certificate.",
-}
-_LABELLED: Final = {
-    "kubelet_started_containers": (("container_type",), "Containers that were asked for."),
-    "kubelet_started_containers_errors": (
-        ("container_type", "code"),
-        "Containers that could not be made or started.",
-    ),
-    "kubelet_terminated_containers": (("container_type", "exit_code", "reason"), "Containers that ended."),
-    "kubelet_restarted_pods": (
-        ("static",),
-        "Pods that took the place of one of the same name after a change.",
-    ),
-    "kubelet_admission_rejections": (("reason",), "Pods rejected at admission."),
-    "kubelet_preemptions": (("preemption_signal",), "Pods that made way for a critical one."),
-    "kubelet_websocket_streaming_requests": (("subresource",), "Streams by WebSocket that end at the node."),
-}
-_CLAIMS: Final = {
-    "capacity_bytes": "Size of the file system behind a claim.",
-    "available_bytes": "What is left of it.",
-    "used_bytes": "What is used of it.",
-    "inodes": "Its inodes.",
-    "inodes_free": "Those that are free.",
-    "inodes_used": "Those that are used.",
-}
-_DURATIONS: Final = {
-    "kubelet_pod_start_duration_seconds": "From the first sight of a pod to its running.",
-    "kubelet_pod_worker_duration_seconds": "One turn of a pod worker.",
-    "kubelet_pod_worker_start_duration_seconds": "From the first sight of a pod to its worker's start.",
-    "kubelet_pleg_relist_duration_seconds": "One relist of a runtime.",
-    "kubelet_pleg_relist_interval_seconds": "Time between two relists.",
-    "kubelet_image_pull_duration_seconds": "One image pull.",
-    "kubelet_certificate_manager_server_rotation_seconds": "Life of a serving certificate until it was renewed.",
-}
+Sample = tuple[str, Mapping[str, str], float | HistogramView]
+"""Metric, labels, value."""
 
 
 def render(view: MetricsView) -> bytes:
     """The text exposition of one view, with the process's own figures."""
-    from prometheus_client import CollectorRegistry, generate_latest
-
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Once(view))
-    return generate_latest(registry) + generate_latest(_process_registry())
-
-
-@functools.cache
-def _process_registry() -> CollectorRegistry:
-    from prometheus_client import CollectorRegistry, ProcessCollector
-
-    registry = CollectorRegistry(auto_describe=False)
-    ProcessCollector(registry=registry)
-    return registry
+    found: dict[str, list[tuple[Mapping[str, str], float | HistogramView]]] = {}
+    for name, labels, value in _samples(view):
+        found.setdefault(name, []).append((labels, value))
+    text = "".join(_family(name, found[name]) for name in METRICS if name in found)
+    return text.encode() + render_families(process_metrics())
 
 
-class _Once:
-    """A collector of one view."""
-
-    def __init__(self, view: MetricsView) -> None:
-        self._view = view
-
-    def collect(self) -> Iterator[Metric]:
-        """Metric families of the view."""
-        yield from _gauges(self._view)
-        yield from _operations(self._view.operations)
-        yield from _counted(self._view)
-        yield from _labelled(self._view.counts)
-        yield from _claims(self._view.claims)
-        yield from _providers(self._view)
-
-
-def _gauges(view: MetricsView) -> Iterator[Metric]:
-    from prometheus_client.core import GaugeMetricFamily
-
-    node = GaugeMetricFamily("kubelet_node_name", "The node's name.", labels=["node"])
-    node.add_metric([view.node_name], 1)
-    yield node
-    build = GaugeMetricFamily("kubeletx_build_info", "Version of the agent.", labels=["version"])
-    build.add_metric([__version__], 1)
-    yield build
-    yield GaugeMetricFamily("kubelet_running_pods", "Pods with a running sandbox.", value=view.running_pods)
-    containers = GaugeMetricFamily(
-        "kubelet_running_containers", "Containers by state.", labels=["container_state"]
-    )
-    for state, number in sorted(view.running_containers.items()):
-        containers.add_metric([state], number)
-    yield containers
-    desired = GaugeMetricFamily("kubelet_desired_pods", "Pods that sources want.", labels=["static"])
-    for label, number in sorted(view.desired_pods.items()):
-        desired.add_metric([label], number)
-    yield desired
-    ready = GaugeMetricFamily("kubeletx_runtime_ready", "Whether the runtime is ready.", labels=["runtime"])
-    for name, ok in view.runtimes_ready.items():
-        ready.add_metric([name], int(ok))
-    yield ready
-    bound = GaugeMetricFamily("kubeletx_runtime_pods", "Pods bound to the runtime.", labels=["runtime"])
-    for name, number in view.pods_by_runtime.items():
-        bound.add_metric([name], number)
-    yield bound
-
-
-def _operations(operations: tuple[OperationView, ...]) -> Iterator[Metric]:
-    from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
-
-    labels = ["operation_type", "runtime"]
-    total = CounterMetricFamily("kubelet_runtime_operations", "Calls to runtimes.", labels=labels)
-    errors = CounterMetricFamily("kubelet_runtime_operations_errors", "Calls that failed.", labels=labels)
-    durations = HistogramMetricFamily(
-        "kubelet_runtime_operations_duration_seconds", "Duration of calls.", labels=labels
-    )
-    for row in operations:
-        values = [row.operation, row.runtime]
-        total.add_metric(values, row.calls)
-        errors.add_metric(values, row.errors)
-        if row.durations is not None:
-            durations.add_metric(values, _buckets(row.durations), row.durations.sum_seconds)
-    yield total
-    yield errors
-    yield durations
-
-
-def _providers(view: MetricsView) -> Iterator[Metric]:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-
-    if not view.provider_digest:
-        return
-    info = GaugeMetricFamily(
-        "kubelet_credential_provider_config_info", "The credential providers' configuration.", labels=["hash"]
-    )
-    info.add_metric([view.provider_digest], 1)
-    yield info
-    labels = ["plugin_name"]
-    errors = CounterMetricFamily(
-        "kubelet_credential_provider_plugin_errors", "Runs of a provider that failed.", labels=labels
-    )
-    durations = HistogramMetricFamily(
-        "kubelet_credential_provider_plugin_duration", "Seconds of a provider's run.", labels=labels
-    )
-    for one in view.providers:
-        errors.add_metric([one.name], one.errors)
-        durations.add_metric([one.name], _buckets(one.durations), one.durations.sum_seconds)
-    yield errors
-    yield durations
-
-
-def _labelled(counts: tuple[CountView, ...]) -> Iterator[Metric]:
-    from prometheus_client.core import CounterMetricFamily
-
-    for name, (labels, text) in _LABELLED.items():
-        family = CounterMetricFamily(name, text, labels=labels)
-        for one in counts:
-            if one.name == name:
-                family.add_metric([one.labels[label] for label in labels], one.value)
-        yield family
-
-
-def _claims(claims: tuple[ClaimView, ...]) -> Iterator[Metric]:
-    from prometheus_client.core import GaugeMetricFamily
-
-    for field, text in _CLAIMS.items():
-        labels = ["namespace", "persistentvolumeclaim"]
-        family = GaugeMetricFamily(f"kubelet_volume_stats_{field}", text, labels=labels)
-        for one in claims:
-            family.add_metric([one.namespace, one.claim], getattr(one, field))
-        yield family
-
-
-def _counted(view: MetricsView) -> Iterator[Metric]:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-
-    for name, value in sorted(view.counters.items()):
-        text = _COUNTERS.get(name, name)
-        if name.endswith("_total"):
-            yield CounterMetricFamily(name.removesuffix("_total"), text, value=value)
+def _family(name: str, samples: list[tuple[Mapping[str, str], float | HistogramView]]) -> str:
+    metric = METRICS[name]
+    lines = [f"# HELP {name} {metric.text}\n# TYPE {name} {metric.kind}\n"]
+    for labels, value in samples:
+        sorted_labels = dict(sorted(labels.items()))
+        if isinstance(value, HistogramView):
+            lines += _histogram(name, sorted_labels, value)
         else:
-            yield GaugeMetricFamily(name, text, value=value)
-    for name, histogram in sorted(view.durations.items()):
-        family = HistogramMetricFamily(name, _DURATIONS.get(name, name))
-        family.add_metric([], _buckets(histogram), histogram.sum_seconds)
-        yield family
+            lines.append(f"{name}{labels_of(sorted_labels)} {number(float(value))}\n")
+    return "".join(lines)
 
 
-def _buckets(histogram: HistogramView) -> list[tuple[str, float]]:
-    """Cumulative counts by upper bound, as the text format has them."""
-    total, rows = 0.0, []
+def _histogram(name: str, labels: dict[str, str], histogram: HistogramView) -> Iterator[str]:
+    """Cumulative counts by upper bound, then sum and count."""
+    total = 0
     for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):
         total += count
-        rows.append((bound, total))
-    return rows
+        yield f"{name}_bucket{labels_of({'le': bound, **labels})} {float(total)}\n"
+    text = labels_of(labels)
+    yield f"{name}_count{text} {float(total)}\n{name}_sum{text} {number(histogram.sum_seconds)}\n"
+
+
+def _samples(view: MetricsView) -> Iterator[Sample]:
+    yield "kubelet_node_name", {"node": view.node_name}, 1
+    yield "kubeletx_build_info", {"version": __version__}, 1
+    yield "kubelet_running_pods", {}, view.running_pods
+    for state, count in sorted(view.running_containers.items()):
+        yield "kubelet_running_containers", {"container_state": state}, count
+    for label, count in sorted(view.desired_pods.items()):
+        yield "kubelet_desired_pods", {"static": label}, count
+    for runtime, is_ready in view.runtimes_ready.items():
+        yield "kubeletx_runtime_ready", {"runtime": runtime}, is_ready
+    for runtime, count in view.pods_by_runtime.items():
+        yield "kubeletx_runtime_pods", {"runtime": runtime}, count
+    yield from _operations(view)
+    for name, value in view.counters.items():
+        yield name, {}, value
+    for name, histogram in view.durations.items():
+        yield name, {}, histogram
+    for one in view.counts:
+        yield one.name, one.labels, one.value
+    for row in view.labelled_durations:
+        yield row.name, row.labels, row.histogram
+    yield from _claims(view)
+    yield from _providers(view)
+
+
+def _operations(view: MetricsView) -> Iterator[Sample]:
+    for row in view.operations:
+        labels = {"operation_type": row.operation, "runtime": row.runtime}
+        yield "kubelet_runtime_operations_total", labels, row.calls
+        yield "kubelet_runtime_operations_errors_total", labels, row.errors
+        if row.durations is not None:
+            yield "kubelet_runtime_operations_duration_seconds", labels, row.durations
+
+
+def _claims(view: MetricsView) -> Iterator[Sample]:
+    for one in view.claims:
+        labels = {"namespace": one.namespace, "persistentvolumeclaim": one.claim}
+        for field in _CLAIM_FIELDS:
+            yield f"kubelet_volume_stats_{field}", labels, getattr(one, field)
+
+
+def _providers(view: MetricsView) -> Iterator[Sample]:
+    if not view.provider_digest:
+        return
+    yield "kubelet_credential_provider_config_info", {"hash": view.provider_digest}, 1
+    for one in view.providers:
+        labels = {"plugin_name": one.name}
+        yield "kubelet_credential_provider_plugin_errors_total", labels, one.errors
+        yield "kubelet_credential_provider_plugin_duration", labels, one.durations

@@ -11,6 +11,7 @@ from kubeletx.kube.core import PodList
 from .backend import AdminBackend
 from .healthz import HttpServer, health_routes
 from .http import json_response
+from .http_counts import HttpCounts, counting
 from .routes_agent import metrics_response
 
 
@@ -26,6 +27,10 @@ def readonly_routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
     return (web.get("/pods", pods), web.get("/metrics", metrics), *health_routes(backend))
 
 
-def readonly_server(backend: AdminBackend, address: str, port: int) -> HttpServer:
-    """The server of ``--read-only-port``."""
-    return HttpServer(name="read-only-port", address=address, port=port, routes=readonly_routes(backend))
+def readonly_server(
+    backend: AdminBackend, address: str, port: int, counts: HttpCounts | None = None
+) -> HttpServer:
+    """The server of ``--read-only-port``. `counts`: where requests are counted; None: nowhere."""
+    routes = tuple(readonly_routes(backend))
+    counter = counting(counts or HttpCounts(), "readonly", (route.path for route in routes))
+    return HttpServer(name="read-only-port", address=address, port=port, routes=routes, middlewares=[counter])

@@ -340,11 +340,19 @@ class OperationView(View, frozen=True, kw_only=True):
 
 
 class CountView(View, frozen=True, kw_only=True):
-    """One value of a counter with labels. `name`: without ``_total``."""
+    """One value of a counter or gauge with labels."""
 
     name: str
     labels: dict[str, str]
     value: float
+
+
+class LabelledHistogram(View, frozen=True, kw_only=True):
+    """A histogram of a metric with labels."""
+
+    name: str
+    labels: dict[str, str]
+    histogram: HistogramView
 
 
 class ProbeCount(View, frozen=True, kw_only=True):
@@ -385,8 +393,8 @@ class MetricsView(View, frozen=True, kw_only=True):
     """What the agent counted. Dictionaries go from a label's value to a number.
 
     `running_containers`: container state (running, exited, created, unknown) to number. `durations`: metric name
-    (``kubelet_pod_start_duration_seconds``) to its histogram. `counters`: metric name (``kubelet_started_pods_total``) to its value; those with labels are in
-    `counts`. `desired_pods`: by the kubelet's label ``static``. `provider_digest`: of the configuration of
+    (``kubelet_pod_start_duration_seconds``) to its histogram; those with labels are in `labelled_durations`.
+    `counters`: metric name (``kubelet_started_pods_total``) to its value, gauges too; those with labels are in `counts`. `desired_pods`: by the kubelet's label ``static``. `provider_digest`: of the configuration of
     credential providers, empty without one.
     """
 
@@ -398,6 +406,7 @@ class MetricsView(View, frozen=True, kw_only=True):
     runtimes_ready: dict[str, bool] = {}
     pods_by_runtime: dict[str, int] = {}
     durations: dict[str, HistogramView] = {}
+    labelled_durations: tuple[LabelledHistogram, ...] = ()
     counters: dict[str, float] = {}
     counts: tuple[CountView, ...] = ()
     probes: tuple[ProbeCount, ...] = ()

@@ -21,7 +21,8 @@ class PreparedVolume(msgspec.Struct, frozen=True, kw_only=True):
     """One volume, ready on the node.
 
     `source`: absolute path; empty for an image volume, where `image` is its reference. `managed`: the
-    directory is ours to create, relabel and remove; never true for a hostPath.
+    directory is ours to create, relabel and remove; never true for a hostPath. `plugin`: the kubelet's name of
+    the volume's kind, for metrics.
     """
 
     name: str
@@ -30,6 +31,7 @@ class PreparedVolume(msgspec.Struct, frozen=True, kw_only=True):
     read_only: bool = False
     managed: bool = True
     image: str = ""
+    plugin: str = ""
 
 
 class PreparedVolumes(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,11 +10,12 @@ that an earlier process prepared.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import structlog
+from msgspec.structs import replace
 
 from kubeletx.api import Blocking, ClusterObjects, KubeletxError, PodUid, TimedOut, Unavailable
 from kubeletx.api.names import Event
@@ -27,6 +28,7 @@ from .container_mounts import ContainerMounts, MountRequest, build_mounts
 from .fetch import fetch_objects
 from .kinds import mount_text, set_up_volume
 from .mounting import LinuxMounter, Mounter, mount_error
+from .operations import MOUNT, UNMOUNT, OperationCounts, Operations, plugin_of
 from .pod_fields import FieldContext
 from .prepared import PreparedVolume, PreparedVolumes, SetUp, SetUpVolume
 from .teardown import Orphan, find_orphans, remove_pod_directory, tear_down
@@ -64,6 +66,7 @@ class VolumePreparer:
         self._running: dict[PodUid, asyncio.Future[Any]] = {}
         self._overdue: set[PodUid] = set()
         self._ready: dict[PodUid, PreparedVolumes] = {}
+        self.operations = OperationCounts()
 
     async def prepare(
         self,
@@ -80,7 +83,11 @@ class VolumePreparer:
         if not pod.spec.volumes:
             return PreparedVolumes(uid=pod.uid)
         objects = await self._fetch(pod, cluster, deadline_seconds)
-        ready = await self._run(pod.uid, deadline_seconds, self._prepare, pod, objects)
+        done = Operations()
+        try:
+            ready = await self._run(pod.uid, deadline_seconds, self._prepare, pod, objects, done)
+        finally:
+            self.operations.add(done)
         self._ready[pod.uid] = ready
         return ready
 
@@ -124,18 +131,29 @@ class VolumePreparer:
         Succeeds if there is nothing. Raises Unavailable while something is still in use. The rest of the
         pod's directory stays, for its termination messages: see `remove_directory`.
         """
-        self._ready.pop(uid, None)
-        await self._run(uid, deadline_seconds, tear_down, self._root_dir, uid, self._mounter)
+        had_volumes = self._ready.pop(uid, None) is not None
+        done = Operations()
+        try:
+            with done.timed("", UNMOUNT):
+                await self._run(uid, deadline_seconds, tear_down, self._root_dir, uid, self._mounter)
+        finally:
+            if had_volumes:
+                self.operations.add(done)
 
     async def remove_directory(self, uid: PodUid, *, deadline_seconds: float = RELEASE_SECONDS) -> None:
         """Remove what is left of the pod's directory. Raises Unavailable while a mount is in it."""
         await self._run(uid, deadline_seconds, remove_pod_directory, self._root_dir, uid, self._mounter)
 
+    def ready_volumes(self) -> Iterator[PreparedVolume]:
+        """Every volume that this process made ready and that is not released."""
+        for ready in self._ready.values():
+            yield from ready.volumes.values()
+
     async def find_orphans(self, known: frozenset[PodUid]) -> Sequence[Orphan]:
         """Directories of pods that nobody knows any more, for clean-up at start."""
         return await self._blocking(find_orphans, self._root_dir, known, self._mounter)
 
-    def _prepare(self, pod: Pod, objects: ObjectSet | None) -> PreparedVolumes:
+    def _prepare(self, pod: Pod, objects: ObjectSet | None, done: Operations) -> PreparedVolumes:
         make_private(layout.volumes_dir(self._root_dir, pod.uid))
         ready: dict[str, PreparedVolume] = {}
         for index, volume in enumerate(pod.spec.volumes):
@@ -149,7 +167,9 @@ class VolumePreparer:
                 field=f"spec.volumes[{index}]",
             )
             try:
-                ready[volume.name] = set_up_volume(request, self._drivers)
+                plugin = plugin_of(pod, volume, objects)
+                with done.timed(plugin, MOUNT):
+                    ready[volume.name] = replace(set_up_volume(request, self._drivers), plugin=plugin)
             except KubeletxError as err:
                 err.message = mount_text(request, str(err))
                 raise

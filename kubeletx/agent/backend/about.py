@@ -8,11 +8,6 @@ from datetime import datetime
 from pathlib import Path
 
 import kubeletx
-from kubeletx.pods.counters import Counters
-from kubeletx.pods.manager import PodManager
-from kubeletx.pods.unit_probes import UnitProbes
-from kubeletx.pods.volume_use import VolumeBoard
-from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.server.views import (
     ConfigValue,
     HealthView,
@@ -27,7 +22,7 @@ from ..config_view import effective_values
 from ..plugins import Plugins
 from ..pulse import Pulse
 from ..source_health import SourceHealth
-from .metrics import SecretFigures, metrics_view
+from .metrics import Counted, metrics_view
 
 
 class AgentBackend:
@@ -41,24 +36,14 @@ class AgentBackend:
         node_name: str,
         started_at: datetime,
         plugins: Plugins,
-        registry: RuntimeRegistry,
-        manager: PodManager,
-        counters: Counters,
-        probes: UnitProbes,
-        volumes: VolumeBoard,
+        counted: Counted,
         pulse: Pulse,
-        secrets: SecretFigures,
         sources: SourceHealth,
     ) -> None:
         self._config = config
         self._plugins = plugins
-        self._registry = registry
-        self._manager = manager
-        self._counters = counters
-        self._probes = probes
-        self._volumes = volumes
+        self._counted = counted
         self._pulse = pulse
-        self._secrets = secrets
         self._sources = sources
         self._node_name = node_name
         self._version = VersionView(
@@ -98,15 +83,7 @@ class AgentBackend:
 
     async def metrics(self) -> MetricsView:
         """What was counted so far."""
-        return metrics_view(
-            self._node_name,
-            self._registry,
-            self._manager,
-            self._counters,
-            self._probes,
-            self._volumes,
-            self._secrets,
-        )
+        return metrics_view(self._node_name, self._counted)
 
 
 def plugin_views(plugins: Plugins) -> Sequence[PluginView]:

@@ -8,9 +8,13 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from kubeletx import __version__
 from kubeletx.api import SandboxState
+from kubeletx.api.counting import LabelledDurations
 from kubeletx.apiserver.rotation import CertificateRotation
-from kubeletx.pods.counters import Counters, Durations, static
+from kubeletx.kube.client.counts import RequestCounts
+from kubeletx.node.cgroups import PodCgroupManager
+from kubeletx.pods.counters import Counters, static
 from kubeletx.pods.manager import PodManager
 from kubeletx.pods.probes.outcome import Result
 from kubeletx.pods.unit_probes import UnitProbes
@@ -18,14 +22,30 @@ from kubeletx.pods.volume_use import VolumeBoard
 from kubeletx.runtimes.calls import BUCKETS, CallCount
 from kubeletx.runtimes.images.providers import CredentialProviders
 from kubeletx.runtimes.registry import RuntimeRegistry
+from kubeletx.server.http_counts import HttpCounts
 from kubeletx.server.views import (
     ClaimView,
     CountView,
     HistogramView,
+    LabelledHistogram,
     MetricsView,
     OperationView,
     ProbeCount,
     ProviderMetrics,
+)
+from kubeletx.volumes.preparer import VolumePreparer
+
+from .metric_counts import (
+    build_info,
+    histogram_view,
+    histograms,
+    http_metrics,
+    pod_counts,
+    pod_durations,
+    pod_gauges,
+    rest_metrics,
+    volume_gauges,
+    volume_operations,
 )
 
 COUNTERS = (
@@ -35,7 +55,7 @@ COUNTERS = (
 )
 RESULTS = {Result.SUCCESS: "successful", Result.WARNING: "successful", Result.FAILURE: "failed"}
 """The kubelet's words; everything else is unknown."""
-DURATIONS = ("pod_start", "pod_worker", "pod_worker_start", "image_pull")
+DURATIONS = ("pod_start", "pod_worker_start", "image_pull")
 
 
 class SecretFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,16 +83,24 @@ class SecretFigures(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
-def metrics_view(
-    node_name: str,
-    registry: RuntimeRegistry,
-    manager: PodManager,
-    counters: Counters,
-    probes: UnitProbes,
-    volumes: VolumeBoard,
-    secrets: SecretFigures,
-) -> MetricsView:
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """Where things are counted. `cgroups` None: pods have none. `requests` None: there is no API server."""
+
+    registry: RuntimeRegistry
+    manager: PodManager
+    counters: Counters
+    probes: UnitProbes
+    claims: VolumeBoard
+    volumes: VolumePreparer
+    cgroups: PodCgroupManager | None
+    secrets: SecretFigures
+    http: HttpCounts
+    requests: RequestCounts | None = None
+
+
+def metrics_view(node_name: str, counted: Counted) -> MetricsView:
     """What was counted since the start, and what there is now by the last look."""
+    manager, counters, secrets = counted.manager, counted.counters, counted.secrets
     states: Counter[str] = Counter()
     by_runtime: Counter[str] = Counter()
     running = 0
@@ -83,14 +111,17 @@ def metrics_view(
         if snapshot is not None:
             states.update(unit.state.value for unit in snapshot.units)
             running += any(sandbox.state is SandboxState.READY for sandbox in snapshot.sandboxes)
-    handles = registry.handles()
+    handles = counted.registry.handles()
     durations = {
-        f"kubelet_{name}_duration_seconds": _histogram(getattr(counters, name)) for name in DURATIONS
+        f"kubelet_{name}_duration_seconds": histogram_view(getattr(counters, name)) for name in DURATIONS
     }
     durations["kubelet_pleg_relist_duration_seconds"] = _sum(h.relists for h in handles)
     durations["kubelet_pleg_relist_interval_seconds"] = _sum(h.relist_intervals for h in handles)
     if secrets.server is not None:
-        durations["kubelet_certificate_manager_server_rotation_seconds"] = _histogram(secrets.server.lives)
+        durations["kubelet_certificate_manager_server_rotation_seconds"] = histogram_view(
+            secrets.server.lives
+        )
+    labelled, counts = _with_labels(counted)
     return MetricsView(
         node_name=node_name,
         running_pods=running,
@@ -111,15 +142,40 @@ def metrics_view(
         pods_by_runtime=dict(by_runtime),
         counters={f"kubelet_{name}_total": getattr(counters, name) for name in COUNTERS}
         | secrets.certificates(),
-        counts=tuple(_counts(counters)),
+        counts=counts,
         durations=durations,
-        probes=tuple(_probes(manager, probes)),
-        claims=tuple(_claims(manager, volumes)),
+        labelled_durations=labelled,
+        probes=tuple(_probes(manager, counted.probes)),
+        claims=tuple(_claims(manager, counted.claims)),
         providers=tuple(
             ProviderMetrics(name=name, errors=count.errors, durations=_sum([count]))
             for name, count in secrets.providers.counts.items()
         ),
         provider_digest=secrets.providers.digest,
+    )
+
+
+def _with_labels(counted: Counted) -> tuple[tuple[LabelledHistogram, ...], tuple[CountView, ...]]:
+    manager, in_cluster = counted.manager, counted.requests is not None
+    storage_durations, storage_errors = volume_operations(counted.volumes)
+    http_durations, http_counts = http_metrics(counted.http)
+    rest_durations, rest_counts = rest_metrics(counted.requests or RequestCounts())
+    cgroups = counted.cgroups.durations if counted.cgroups is not None else LabelledDurations()
+    durations = (
+        *pod_durations(counted.counters),
+        *histograms("kubelet_cgroup_manager_duration_seconds", ("operation_type",), cgroups),
+        *storage_durations,
+        *http_durations,
+        *rest_durations,
+    )
+    return durations, (
+        build_info(__version__),
+        *pod_counts(counted.counters),
+        *pod_gauges(manager, in_cluster=in_cluster),
+        *volume_gauges(manager, counted.volumes),
+        *storage_errors,
+        *http_counts,
+        *rest_counts,
     )
 
 
@@ -163,32 +219,6 @@ def _claims(manager: PodManager, volumes: VolumeBoard) -> Iterator[ClaimView]:
                 inodes_free=fs.inodes_free,
                 inodes_used=fs.inodes - fs.inodes_free,
             )
-
-
-def _counts(counters: Counters) -> Iterator[CountView]:
-    for kind, number in counters.started_containers.items():
-        yield CountView(name="kubelet_started_containers", labels={"container_type": kind}, value=number)
-    for (kind, reason), number in counters.started_containers_errors.items():
-        labels = {"container_type": kind, "code": reason}
-        yield CountView(name="kubelet_started_containers_errors", labels=labels, value=number)
-    for (kind, code, reason), number in counters.terminated_containers.items():
-        labels = {"container_type": kind, "exit_code": str(code), "reason": reason}
-        yield CountView(name="kubelet_terminated_containers", labels=labels, value=number)
-    for label, number in counters.restarted_pods.items():
-        yield CountView(name="kubelet_restarted_pods", labels={"static": label}, value=number)
-    for reason, number in counters.admission_rejections.items():
-        yield CountView(name="kubelet_admission_rejections", labels={"reason": reason}, value=number)
-    for resource, number in counters.preemptions.items():
-        yield CountView(name="kubelet_preemptions", labels={"preemption_signal": resource}, value=number)
-    for subresource, number in counters.websocket_streams.items():
-        labels = {"subresource": subresource}
-        yield CountView(name="kubelet_websocket_streaming_requests", labels=labels, value=number)
-
-
-def _histogram(durations: Durations) -> HistogramView:
-    return HistogramView(
-        bounds=durations.bounds, counts=tuple(durations.counts), sum_seconds=durations.sum_seconds
-    )
 
 
 def _sum(counts: Iterable[CallCount]) -> HistogramView:

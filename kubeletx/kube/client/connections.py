@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import structlog
 
 from kubeletx.api import Clock
 
 from .access import ClusterAccess
+from .counts import RequestCounts
 from .credentials import Credentials
 
 if TYPE_CHECKING:
@@ -26,8 +28,10 @@ _IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 20, 5, 3
 class Connections:
     """Made in the event loop that it is used in; `close` at the end."""
 
-    def __init__(self, access: ClusterAccess, clock: Clock, user_agent: str) -> None:
+    def __init__(self, access: ClusterAccess, clock: Clock, user_agent: str, counts: RequestCounts) -> None:
         self.access = access
+        self.host = urlsplit(access.server).netloc
+        self.counts = counts
         self.credentials = Credentials(access, clock)
         self.back = asyncio.Event()
         """Set once, when a server that was lost answers again; the next loss has another."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import enum
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +22,7 @@ from kubeletx.api import Clock, InvalidConfig, PermissionDenied, TimedOut, Unava
 from .access import ClusterAccess
 from .buffers import shrink
 from .connections import Connections
+from .counts import NO_ANSWER, RequestCounts
 from .errors import error_of, parse_status
 
 if TYPE_CHECKING:
@@ -51,10 +53,11 @@ class KubeClient:
         clock: Clock,
         user_agent: str = "kubeletx",
         throttle: Throttle | None = None,
+        counts: RequestCounts | None = None,
     ) -> None:
-        """`throttle`: awaited before each request but watches; None: no limit."""
+        """`throttle`: awaited before each request but watches; None: no limit. `counts`: shared with other clients."""
         self._clock = clock
-        self._connections = Connections(access, clock, user_agent)
+        self._connections = Connections(access, clock, user_agent, counts or RequestCounts())
         self._throttle = throttle
 
     @property
@@ -66,6 +69,11 @@ class KubeClient:
     def problem(self) -> str:
         """Why the server does not answer; empty while it does. Who reports failures keeps quiet meanwhile."""
         return self._connections.problem
+
+    @property
+    def counts(self) -> RequestCounts:
+        """Of all clients that share them."""
+        return self._connections.counts
 
     def lane(self, throttle: Throttle | None) -> KubeClient:
         """A client on the same connections with a limit of its own, so that its requests do not wait for others.
@@ -138,15 +146,22 @@ class KubeClient:
 
         `seconds`: for all of it; with `longest_seconds`, which is for all of it then, for each piece.
         """
+        counts, host = self._connections.counts, self._connections.host
         if self._throttle is not None:
+            began = time.perf_counter()
             await self._throttle()
+            counts.throttled.add(time.perf_counter() - began, host, method)
+        counts.request_sizes.add(len(body or b""), host, method)
         headers = {} if body is None else {"Content-Type": content_type}
         try:
             async with asyncio.timeout(seconds) as deadline:
                 async with self._send(method, path, params, body, headers) as response:
-                    if not longest_seconds:
-                        return await response.read()
-                    return await _piece_by_piece(response, deadline, seconds, longest_seconds)
+                    if longest_seconds:
+                        answer = await _piece_by_piece(response, deadline, seconds, longest_seconds)
+                    else:
+                        answer = await response.read()
+                    counts.response_sizes.add(len(answer), host, method)
+                    return answer
         except TimeoutError as error:
             self._connections.heard(f"no answer within {seconds:g} s")
             raise TimedOut(f"{method} {path}: no answer within {seconds:g} s") from error
@@ -191,18 +206,24 @@ class KubeClient:
         try:
             await credentials.refresh()
             session = self._connections.session()
-            async with asyncio.timeout(first_seconds):
-                response = await session.request(
-                    method,
-                    self.access.server + path,
-                    params=params,
-                    data=body,
-                    headers={**headers, **credentials.headers},
-                    ssl=credentials.tls or True,
-                    server_hostname=self.access.tls_server_name or None,
-                    proxy=self.access.proxy_url or None,
-                    allow_redirects=False,
-                )
+            began, code = time.perf_counter(), NO_ANSWER
+            try:
+                async with asyncio.timeout(first_seconds):
+                    response = await session.request(
+                        method,
+                        self.access.server + path,
+                        params=params,
+                        data=body,
+                        headers={**headers, **credentials.headers},
+                        ssl=credentials.tls or True,
+                        server_hostname=self.access.tls_server_name or None,
+                        proxy=self.access.proxy_url or None,
+                        allow_redirects=False,
+                    )
+                code = str(response.status)
+            finally:
+                seconds = time.perf_counter() - began
+                self._connections.counts.answered(self._connections.host, method, code, seconds)
             self._connections.heard("")
             async with response:
                 if not 200 <= response.status < 300:

@@ -10,6 +10,7 @@ After an eviction the next look comes once the pod has stopped. What is decided 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -81,6 +82,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     usage: UsageBoard
     disks: DiskBoard
     pids: Callable[[Pod], int | None] = lambda _pod: None
+    evictions: Counter[str] = msgspec.field(default_factory=Counter)
+    """Counted by signal."""
     proc: Path = Path("/proc")
 
 
@@ -272,8 +275,10 @@ class Evictor:
         has_layers = any(limits.has_storage_limits(one.desired.pod) for one in workers)
         ended = []
         for use in await self._uses(workers, with_runtimes=has_layers):
-            message = limits.exceeded(use)
-            if message is not None and self._end(use, HARD_GRACE_SECONDS, message, over_own_limit=True):
+            over = limits.exceeded(use)
+            if over is None:
+                continue
+            if self._end(use, HARD_GRACE_SECONDS, over.signal, over.message, over_own_limit=True):
                 ended.append(use.uid)
         return ended
 
@@ -285,7 +290,7 @@ class Evictor:
         if resource_of(met.threshold.signal) == "pids":
             uses = await self._blocking(partial(_with_pids, uses, self._node.pids))
         for use in rank(uses, met):
-            if self._end(use, self._grace(met, use.pod), texts.low_on(met, use)):
+            if self._end(use, self._grace(met, use.pod), met.threshold.signal, texts.low_on(met, use)):
                 return use.uid
         log.warning("Found no pod to evict", signal=met.threshold.signal, place=met.observation.place)
         return None
@@ -295,12 +300,15 @@ class Evictor:
             return HARD_GRACE_SECONDS
         return max(HARD_GRACE_SECONDS, min(self._policy.max_grace_seconds, grace_seconds(pod)))
 
-    def _end(self, use: PodUse, grace: int, message: str, *, over_own_limit: bool = False) -> bool:
+    def _end(
+        self, use: PodUse, grace: int, signal: str, message: str, *, over_own_limit: bool = False
+    ) -> bool:
         pod = use.pod
         if not self._node.manager.end(
             use.uid, grace_seconds=grace, reason=EVICTED, message=message, over_own_limit=over_own_limit
         ):
             return False
+        self._node.evictions[signal] += 1
         ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(use.uid))
         self._events.record(ref, type="Warning", reason=Event.EVICTED, message=message)
         return True

@@ -7,6 +7,8 @@ Source: kubelet, pkg/kubelet/eviction/eviction_manager.go, localStorageEviction.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from kubeletx.kube import quantity
 from kubeletx.kube.core import Pod
 from kubeletx.kube.requests import effective_limits
@@ -39,30 +41,37 @@ def empty_dir_limits(pod: Pod) -> dict[str, str]:
     }
 
 
-def exceeded(use: PodUse) -> str | None:
-    """The message about the first limit that the pod exceeds; None: none, or it is never evicted."""
+class Exceeded(NamedTuple):
+    """A limit of the pod's own. `signal`: the kubelet's name for it in metrics."""
+
+    signal: str
+    message: str
+
+
+def exceeded(use: PodUse) -> Exceeded | None:
+    """The first limit that the pod exceeds; None: none, or it is never evicted."""
     if use.is_critical:
         return None
     return _volumes(use) or (None if use.is_machine else _pod(use) or _containers(use))
 
 
-def _volumes(use: PodUse) -> str | None:
+def _volumes(use: PodUse) -> Exceeded | None:
     for name, limit in empty_dir_limits(use.pod).items():
         used = use.volumes.get(name)
         if used is not None and used.bytes > quantity.to_bytes(limit):
-            return texts.empty_dir_over(name, quantity.canonical(limit))
+            return Exceeded("emptydirfs.limit", texts.empty_dir_over(name, quantity.canonical(limit)))
     return None
 
 
-def _pod(use: PodUse) -> str | None:
+def _pod(use: PodUse) -> Exceeded | None:
     limit = effective_limits(use.pod.spec).get(EPHEMERAL_STORAGE)
     used = use.disk(frozenset(Part))
     if limit is None or used is None or used.bytes <= limit.value:
         return None
-    return texts.pod_over(str(limit))
+    return Exceeded("ephemeralpodfs.limit", texts.pod_over(str(limit)))
 
 
-def _containers(use: PodUse) -> str | None:
+def _containers(use: PodUse) -> Exceeded | None:
     limits = {
         unit.name: unit.resources.limits.get(EPHEMERAL_STORAGE)
         for unit in (*init_units(use.pod), *regular_units(use.pod))
@@ -71,5 +80,6 @@ def _containers(use: PodUse) -> str | None:
         limit = limits.get(one.name)
         used = sum(part.bytes for part in (one.rootfs, one.logs) if part is not None)
         if limit and 0 < quantity.to_bytes(limit) < used:
-            return texts.container_over(one.name, quantity.canonical(limit))
+            message = texts.container_over(one.name, quantity.canonical(limit))
+            return Exceeded("ephemeralcontainerfs.limit", message)
     return None

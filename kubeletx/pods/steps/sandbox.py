@@ -5,8 +5,9 @@ from __future__ import annotations
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import Internal, KubeletxError, NotFound, SandboxId
+from kubeletx.api import Internal, KubeletxError, NotFound, SandboxId, SandboxSpec
 from kubeletx.api.names import Event
+from kubeletx.runtimes.handle import RuntimeHandle
 
 from .. import changes
 from ..changes import Change
@@ -23,7 +24,7 @@ async def create_sandbox(step: StepContext, attempt: int) -> Change:
     step.services.counters.started_pods += 1
     try:
         spec = await step.services.specs.sandbox(step.desired, handle, attempt)
-        sandbox_id = await handle.create_sandbox(spec)
+        sandbox_id = await _run_sandbox(step, handle, spec)
         status = await handle.sandbox_status(sandbox_id)
         handle.note_sandbox(status)
         if step.facts.expects_address and not status.host_network and not status.ips:
@@ -50,6 +51,18 @@ async def create_sandbox(step: StepContext, attempt: int) -> Change:
         elapsed_seconds=round(step.now().mono - began.mono, 3),
     )
     return changes.sandbox_made
+
+
+async def _run_sandbox(step: StepContext, handle: RuntimeHandle, spec: SandboxSpec) -> SandboxId:
+    """Create it, and count how long that took."""
+    counters, began = step.services.counters, step.now().mono
+    try:
+        return await handle.create_sandbox(spec)
+    except KubeletxError:
+        counters.run_podsandbox_errors[spec.handler] += 1
+        raise
+    finally:
+        counters.run_podsandbox.add(step.now().mono - began, spec.handler)
 
 
 async def stop_sandbox(step: StepContext, sandbox_id: SandboxId) -> Change:

@@ -7,31 +7,20 @@ import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from pages import DOCS, ROOT, first_words, rows, section, words
 
-from kubeletx.agent.backend import metrics as counted
 from kubeletx.agent.backend.present import PROBLEM
 from kubeletx.api import names
 from kubeletx.api.errors import TABLE, FieldError
-from kubeletx.apiserver.rotation import CertificateRotation
 from kubeletx.cli.group import show
 from kubeletx.node.readiness import RUNTIME_CONDITION_PREFIX
 from kubeletx.pods.conditions import OURS
-from kubeletx.runtimes.images.providers import CredentialProviders
 from kubeletx.runtimes.registry import RuntimeRegistry
-from kubeletx.server.metrics import render
+from kubeletx.server.metric_table import METRICS
 from kubeletx.server.views import (
     ORPHANED,
-    ClaimView,
-    CountView,
-    HistogramView,
-    MetricsView,
-    OperationView,
-    ProviderMetrics,
 )
 
 PAGE = (DOCS / "reference.md").read_text()
@@ -168,78 +157,18 @@ def test_every_reason_of_the_page_is_in_the_code() -> None:
         assert f'"{known}"' in source or known in ("...",), word
 
 
-def full_view() -> MetricsView:
-    histogram = HistogramView(bounds=(1.0,), counts=(0, 0), sum_seconds=0.0)
-    durations = {f"kubelet_{name}_duration_seconds": histogram for name in counted.DURATIONS}
-    durations |= {f"kubelet_pleg_relist_{what}_seconds": histogram for what in ("duration", "interval")}
-    durations["kubelet_certificate_manager_server_rotation_seconds"] = histogram
-    rotation = cast(CertificateRotation, SimpleNamespace(ttl_seconds=None, errors=0))
-    secrets = counted.SecretFigures(
-        providers=cast(CredentialProviders, None), client=rotation, server=rotation
-    )
-    return MetricsView(
-        node_name="n",
-        providers=(ProviderMetrics(name="p", errors=0, durations=histogram),),
-        provider_digest="sha256:0",
-        running_containers={"running": 1},
-        operations=(OperationView(runtime="r", operation="o", calls=1, errors=0, durations=histogram),),
-        runtimes_ready={"r": True},
-        pods_by_runtime={"r": 1},
-        counters={f"kubelet_{name}_total": 0 for name in counted.COUNTERS} | secrets.certificates(),
-        durations=durations,
-        desired_pods={"true": 1},
-        claims=(
-            ClaimView(
-                namespace="d",
-                claim="c",
-                capacity_bytes=1,
-                available_bytes=1,
-                used_bytes=1,
-                inodes=1,
-                inodes_free=1,
-                inodes_used=1,
-            ),
-        ),
-        counts=(
-            CountView(name="kubelet_started_containers", labels={"container_type": "container"}, value=1),
-            CountView(
-                name="kubelet_started_containers_errors",
-                labels={"container_type": "container", "code": "RunContainerError"},
-                value=1,
-            ),
-            CountView(
-                name="kubelet_terminated_containers",
-                labels={"container_type": "container", "exit_code": "1", "reason": "Error"},
-                value=1,
-            ),
-            CountView(name="kubelet_restarted_pods", labels={"static": "true"}, value=1),
-            CountView(name="kubelet_admission_rejections", labels={"reason": "OutOfpods"}, value=1),
-            CountView(name="kubelet_preemptions", labels={"preemption_signal": "cpu"}, value=1),
-            CountView(name="kubelet_websocket_streaming_requests", labels={"subresource": "exec"}, value=1),
-        ),
-    )
-
-
 def test_every_metric_is_there_with_its_labels() -> None:
-    text = render(full_view()).decode()
-    types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
-    labels: dict[str, set[str]] = {name: set() for name in types}
-    for name, inside in re.findall(r"^(\w+)\{(.*?)\}", text, re.MULTILINE):
-        family = name if name in types else re.sub(r"_(bucket|sum|count|total)$", "", name)
-        labels.setdefault(family, set()).update(set(re.findall(r"(\w+)=", inside)) - {"le"})
-    made = {name for name in types if not name.startswith("process_") and not name.endswith("_created")}
     table = {
         words(row[0])[0]: {word for word in re.split(r",\s*", row[1]) if word}
         for row in rows(section(PAGE, "Metrics"))
     }
-    assert set(table) == made
-    for name in made:
-        assert table[name] == labels[name], name
+    assert table == {name: set(metric.labels) for name, metric in METRICS.items()}
 
 
-def test_every_metric_has_a_help_text_of_its_own() -> None:
-    for name, text in re.findall(r"^# HELP (\S+) (.*)$", render(full_view()).decode(), re.MULTILINE):
-        assert text != name, name
+def test_every_metric_has_a_kind_and_a_help_text_of_its_own() -> None:
+    assert {metric.kind for metric in METRICS.values()} == {"counter", "gauge", "histogram"}
+    assert all(metric.text and metric.text != name for name, metric in METRICS.items())
+    assert all(metric.kind == "counter" for name, metric in METRICS.items() if name.endswith("_total"))
 
 
 def test_the_error_table_is_the_code_s() -> None:

@@ -318,3 +318,14 @@ def test_a_command_that_fails_says_what_it_said(tmp_path: Path) -> None:
             make_driver("systemd", fake_v1(tmp_path / "cgroup")).create("kubepods")
     finally:
         os.environ["PATH"] = path
+
+
+async def test_changes_are_timed_by_the_kubelets_words() -> None:
+    pods, pod = manager(RecordingDriver()), make_pod(requests={"cpu": "1"})
+    await pods.create(pod)
+    await pods.create(pod)
+    await pods.remove(pod)
+    found = {labels[0]: sum(one.counts) for labels, one in pods.durations.items()}
+    assert found["create"] == 2  # of all pods, and of this one
+    assert found["destroy"] == 1
+    assert found["update"] >= 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -20,6 +21,7 @@ from kubeletx.api import (
 )
 from kubeletx.api.names import POD_SOURCE
 from kubeletx.kube.core import Container, LocalObjectReference, ObjectMeta, Pod, PodSpec, VirtualMachine
+from kubeletx.pods.counters import Counters
 from kubeletx.pods.facts import DesiredPod, Now
 from kubeletx.pods.images import UnitImages
 from kubeletx.pods.steps.context import StepContext
@@ -89,8 +91,8 @@ async def pull(
         desired=DesiredPod(uid=pod.uid, pod=pod, source=source, spec_hash="h"),
         handle=None,
         facts=SimpleNamespace(is_machine=machine),
-        services=SimpleNamespace(counters=SimpleNamespace(image_pull=SimpleNamespace(add=lambda _: None))),
-        now=lambda: cast(Now, SimpleNamespace(mono=0.0)),
+        services=SimpleNamespace(counters=Counters()),
+        now=lambda: Now(wall=datetime(2030, 1, 1, tzinfo=UTC), mono=0.0),
         normal=lambda *_, **__: None,
         warning=lambda reason, text, **_: warnings.append((reason, text)),
     )

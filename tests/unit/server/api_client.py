@@ -31,6 +31,7 @@ from kubeletx.server import (
 from kubeletx.server.authentication import Authenticator
 from kubeletx.server.authorization import AlwaysAllow, Authorizer
 from kubeletx.server.figures import Figures, FiguresSource
+from kubeletx.server.http_counts import HttpCounts
 from kubeletx.server.kubelet_node_logs import NodeLogs
 from kubeletx.server.kubelet_route import KubeletRoute
 from kubeletx.server.kubelet_server import KubeletServer, Listen
@@ -65,6 +66,7 @@ class Api:
         self.server, self.backend, self.authority = server, backend, authority
         self.verbosities: list[int] = []
         self.websockets: Counter[str] = Counter()
+        self.counts = HttpCounts()
         self.admin = authority.client("admin", ["system:masters"])
 
     @property
@@ -167,11 +169,12 @@ async def serving(
         authenticator=authenticator or Authenticator(tokens=None, anonymous=False),
         authorizer=authorizer or AlwaysAllow(),
         routes=(*routes, *kubelet_zpages.routes(backend, routes, clock)),
+        counts=(counts := HttpCounts()),
     )
     await server.start()
     try:
         api = Api(server, backend, authority)
-        api.verbosities, api.websockets = verbosities, websockets
+        api.verbosities, api.websockets, api.counts = verbosities, websockets, counts
         yield api
     finally:
         await server.stop()

@@ -18,6 +18,10 @@ async def never() -> None:
     await asyncio.Event().wait()
 
 
+async def at_once() -> None:
+    """A limit that is far away."""
+
+
 async def test_a_lane_does_not_wait_for_the_limit_of_another() -> None:
     script = Script()
     script.lists = [pod_list(1)]
@@ -44,3 +48,37 @@ async def test_lanes_know_together_whether_the_server_answers() -> None:
         assert client.problem == lane.problem != ""
     finally:
         await client.close()
+
+
+async def test_requests_are_counted_as_client_go_counts_them() -> None:
+    script = Script()
+    script.lists = [pod_list(1)]
+    async with serve(script) as access:
+        client = KubeClient(access, clock=SystemClock(), throttle=at_once)
+        other = KubeClient(access, clock=SystemClock(), counts=client.counts)
+        try:
+            await client.get("/api/v1/pods", PodList)
+            with pytest.raises(Unavailable):
+                await other.get("/no/such/path", PodList)
+        finally:
+            await client.close()
+            await other.close()
+    with pytest.raises(Unavailable):
+        await client.get("/api/v1/pods", PodList)
+    await client.close()
+    host = access.server.removeprefix("http://")
+    assert client.counts.answers == {
+        ("200", host, "GET"): 1,
+        ("503", host, "GET"): 1,
+        ("<error>", host, "GET"): 1,
+    }
+    counted = {
+        name: {labels: sum(one.counts) for labels, one in getattr(client.counts, name).items()}
+        for name in ("durations", "throttled", "request_sizes", "response_sizes")
+    }
+    assert counted == {
+        "durations": {(host, "GET"): 3},
+        "throttled": {(host, "GET"): 2},
+        "request_sizes": {(host, "GET"): 3},
+        "response_sizes": {(host, "GET"): 1},
+    }

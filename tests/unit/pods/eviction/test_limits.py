@@ -42,7 +42,10 @@ def writing(name: str, rootfs: int, logs: int = 0) -> ContainerUse:
 
 def test_an_empty_dir_may_not_grow_beyond_its_size_limit() -> None:
     over = a_use(size_limit="10Mi", volumes={"data": DiskUse(bytes=10 * MI + 1)})
-    assert exceeded(over) == 'Usage of EmptyDir volume "data" exceeds the limit "10Mi". '
+    assert exceeded(over) == (
+        "emptydirfs.limit",
+        'Usage of EmptyDir volume "data" exceeds the limit "10Mi". ',
+    )
     assert exceeded(replace(over, volumes={"data": DiskUse(bytes=10 * MI)})) is None
     assert exceeded(replace(over, volumes={})) is None
     assert exceeded(replace(over, source="file")) is None
@@ -56,14 +59,20 @@ def test_a_volume_in_memory_and_one_without_a_limit_are_not_held_against_anythin
 
 def test_a_container_may_not_write_more_than_its_limit() -> None:
     over = a_use(limits={"main": "2Mi", "other": "90Mi"}, containers=(writing("main", MI, MI + 1),))
-    assert exceeded(over) == 'Container main exceeded its local ephemeral storage limit "2Mi". '
+    assert exceeded(over) == (
+        "ephemeralcontainerfs.limit",
+        'Container main exceeded its local ephemeral storage limit "2Mi". ',
+    )
     assert exceeded(replace(over, is_machine=True)) is None
 
 
 def test_a_pod_may_not_take_more_than_its_containers_may_together() -> None:
     taken = (writing("main", 2 * MI), writing("other", 2 * MI))
     over = a_use(limits={"main": "2Mi", "other": "2Mi"}, containers=taken, volumes={"data": DiskUse(bytes=1)})
-    assert exceeded(over) == "Pod ephemeral local storage usage exceeds the total limit of containers 4Mi. "
+    assert exceeded(over) == (
+        "ephemeralpodfs.limit",
+        "Pod ephemeral local storage usage exceeds the total limit of containers 4Mi. ",
+    )
     assert exceeded(replace(over, volumes={})) is None
 
 

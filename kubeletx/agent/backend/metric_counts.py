@@ -1,0 +1,154 @@
+"""Counters, gauges and histograms with labels, from what the rooms counted."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kubeletx.api.counting import Durations, LabelledDurations
+from kubeletx.kube.client.counts import RequestCounts
+from kubeletx.node.info import KUBERNETES_VERSION, architecture, kubelet_version
+from kubeletx.pods.counters import Counters, static
+from kubeletx.pods.manager import PodManager
+from kubeletx.pods.progress import has_ended
+from kubeletx.pods.sources import API
+from kubeletx.server.http_counts import HttpCounts
+from kubeletx.server.views import CountView, HistogramView, LabelledHistogram
+from kubeletx.volumes.operations import SUCCESS, plugin_of
+from kubeletx.volumes.preparer import VolumePreparer
+
+HTTP_LABELS = ("method", "path", "server_type", "long_running")
+
+
+def histogram_view(durations: Durations) -> HistogramView:
+    """One histogram as it is rendered."""
+    return HistogramView(
+        bounds=durations.bounds, counts=tuple(durations.counts), sum_seconds=durations.sum_seconds
+    )
+
+
+def histograms(
+    name: str, labels: tuple[str, ...], durations: LabelledDurations
+) -> Iterator[LabelledHistogram]:
+    """All histograms of one metric. `labels`: names, in the order of the values that were counted."""
+    for values, one in durations.items():
+        named = dict(zip(labels, values, strict=True))
+        yield LabelledHistogram(name=name, labels=named, histogram=histogram_view(one))
+
+
+def build_info(agent_version: str) -> CountView:
+    """What the Node says of its version, in the labels that tools compare."""
+    major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
+    labels = {
+        "major": major,
+        "minor": minor,
+        "git_version": kubelet_version(agent_version),
+        "platform": f"{os.uname().sysname.lower()}/{architecture()}",
+    }
+    return CountView(name="kubernetes_build_info", labels=labels, value=1)
+
+
+def pod_counts(counters: Counters) -> Iterator[CountView]:
+    """What happened to pods since the start."""
+    rows: tuple[tuple[str, tuple[str, ...], Mapping[Any, int]], ...] = (
+        ("kubelet_started_containers_total", ("container_type",), counters.started_containers),
+        (
+            "kubelet_started_containers_errors_total",
+            ("container_type", "code"),
+            counters.started_containers_errors,
+        ),
+        (
+            "kubelet_terminated_containers_total",
+            ("container_type", "exit_code", "reason"),
+            counters.terminated_containers,
+        ),
+        ("kubelet_restarted_pods_total", ("static",), counters.restarted_pods),
+        ("kubelet_admission_rejections_total", ("reason",), counters.admission_rejections),
+        ("kubelet_preemptions", ("preemption_signal",), counters.preemptions),
+        ("kubelet_evictions", ("eviction_signal",), counters.evictions),
+        ("kubelet_run_podsandbox_errors_total", ("runtime_handler",), counters.run_podsandbox_errors),
+        ("kubelet_websocket_streaming_requests_total", ("subresource",), counters.websocket_streams),
+    )
+    for name, labels, counted in rows:
+        yield from _counts(name, labels, counted)
+
+
+def pod_durations(counters: Counters) -> Iterator[LabelledHistogram]:
+    """How long things of pods took."""
+    yield from histograms("kubelet_pod_worker_duration_seconds", ("operation_type",), counters.pod_worker)
+    yield from histograms(
+        "kubelet_run_podsandbox_duration_seconds", ("runtime_handler",), counters.run_podsandbox
+    )
+    label = ("first_with_network",)
+    yield from histograms("kubelet_pod_start_sli_duration_seconds", label, counters.starts.sli)
+    yield from histograms("kubelet_pod_start_total_duration_seconds", label, counters.starts.total)
+
+
+def pod_gauges(manager: PodManager, *, in_cluster: bool) -> Iterator[CountView]:
+    """Pods that are here now. `in_cluster`: static pods have mirrors."""
+    active: Counter[str] = Counter({"": 0, "true": 0})
+    mirrors = 0
+    for worker in manager.workers.values():
+        desired, facts = worker.desired, worker.facts
+        if facts.admitted and not has_ended(desired, facts):
+            active[static(desired.source)] += 1
+        mirrors += in_cluster and facts.admitted and desired.source != API
+    yield from _counts("kubelet_active_pods", ("static",), active)
+    yield CountView(name="kubelet_mirror_pods", labels={}, value=mirrors)
+
+
+def volume_gauges(manager: PodManager, volumes: VolumePreparer) -> Iterator[CountView]:
+    """Volumes that pods want here, and those that are ready; a claim counts once its volume is known."""
+    states: Counter[tuple[str, str]] = Counter()
+    for pod in manager.running():
+        ready = volumes.prepared(pod.uid)
+        for volume in pod.spec.volumes:
+            known = ready.volumes.get(volume.name) if ready is not None else None
+            plugin = known.plugin if known is not None else plugin_of(pod, volume, None)
+            states[plugin, "desired_state_of_world"] += 1
+    for ready_one in volumes.ready_volumes():
+        states[ready_one.plugin, "actual_state_of_world"] += 1
+    known_only = {key: count for key, count in states.items() if key[0]}
+    yield from _counts("volume_manager_total_volumes", ("plugin_name", "state"), known_only)
+
+
+def volume_operations(volumes: VolumePreparer) -> tuple[list[LabelledHistogram], list[CountView]]:
+    """Durations of set-ups and tear-downs, and how many failed."""
+    labels = ("volume_plugin", "operation_name", "status")
+    durations = [
+        LabelledHistogram(name=row.name, labels={**row.labels, "migrated": "false"}, histogram=row.histogram)
+        for row in histograms("storage_operation_duration_seconds", labels, volumes.operations.durations)
+    ]
+    errors: Counter[tuple[str, str]] = Counter()
+    for (plugin, operation, outcome), one in volumes.operations.durations.items():
+        errors[plugin, operation] += sum(one.counts) if outcome != SUCCESS else 0
+    return durations, list(_counts("storage_operation_errors_total", labels[:2], errors))
+
+
+def http_metrics(counts: HttpCounts) -> tuple[list[LabelledHistogram], list[CountView]]:
+    """Requests that the kubelet's servers got."""
+    durations = list(histograms("kubelet_http_requests_duration_seconds", HTTP_LABELS, counts.durations))
+    return durations, [
+        *_counts("kubelet_http_requests_total", HTTP_LABELS, counts.requests),
+        *_counts("kubelet_http_inflight_requests", HTTP_LABELS, counts.inflight),
+    ]
+
+
+def rest_metrics(counts: RequestCounts) -> tuple[list[LabelledHistogram], list[CountView]]:
+    """Requests to API servers."""
+    by_name = {
+        "rest_client_request_duration_seconds": counts.durations,
+        "rest_client_rate_limiter_duration_seconds": counts.throttled,
+        "rest_client_request_size_bytes": counts.request_sizes,
+        "rest_client_response_size_bytes": counts.response_sizes,
+    }
+    durations = [row for name, one in by_name.items() for row in histograms(name, ("host", "verb"), one)]
+    return durations, list(_counts("rest_client_requests_total", ("code", "host", "method"), counts.answers))
+
+
+def _counts(name: str, labels: tuple[str, ...], counted: Mapping[Any, int]) -> Iterator[CountView]:
+    for key, value in counted.items():
+        values = key if isinstance(key, tuple) else (key,)
+        yield CountView(name=name, labels=dict(zip(labels, map(str, values), strict=True)), value=value)

@@ -1,0 +1,57 @@
+"""Histograms of durations, for every room that counts: plain numbers, read when metrics are scraped.
+
+To count one value costs well under a microsecond: a bisection and an addition. All methods belong to the event loop's
+thread.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+DEFAULT_BOUNDS: tuple[float, ...] = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+"""The buckets that the kubelet uses where it names none."""
+
+
+class Durations:
+    """A histogram. `counts[i]`: values up to `bounds[i]` (not cumulative); the last is above all bounds."""
+
+    __slots__ = ("bounds", "counts", "sum_seconds")
+
+    def __init__(self, bounds: tuple[float, ...] = DEFAULT_BOUNDS) -> None:
+        """`bounds`: upper bounds in seconds, rising; the kubelet's of the same metric."""
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum_seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, seconds)] += 1
+        self.sum_seconds += seconds
+
+
+class LabelledDurations:
+    """Histograms by the values of labels; one is made when its first value comes."""
+
+    __slots__ = ("_by_labels", "bounds")
+
+    def __init__(self, bounds: tuple[float, ...] = DEFAULT_BOUNDS) -> None:
+        """`bounds`: of all histograms."""
+        self.bounds = bounds
+        self._by_labels: dict[tuple[str, ...], Durations] = {}
+
+    def add(self, seconds: float, *labels: str) -> None:
+        """Count one value."""
+        found = self._by_labels.get(labels)
+        if found is None:
+            found = self._by_labels[labels] = Durations(self.bounds)
+        found.add(seconds)
+
+    @property
+    def counts(self) -> list[int]:
+        """Values in each bucket, over all labels."""
+        return [sum(column) for column in zip(*(one.counts for one in self._by_labels.values()), strict=True)]
+
+    def items(self) -> Iterator[tuple[tuple[str, ...], Durations]]:
+        """Values of the labels and their histogram, sorted."""
+        yield from sorted(self._by_labels.items(), key=lambda item: item[0])

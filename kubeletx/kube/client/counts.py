@@ -1,0 +1,36 @@
+"""What requests to API servers cost: client-go's own metrics; one object for all clients of the agent.
+
+Source: component-base, metrics/prometheus/restclient.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kubeletx.api.counting import LabelledDurations
+
+LATENCY: tuple[float, ...] = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+SIZES: tuple[float, ...] = (64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216)
+NO_ANSWER = "<error>"
+
+
+class RequestCounts:
+    """Histograms are by host and method."""
+
+    __slots__ = ("answers", "durations", "request_sizes", "response_sizes", "throttled")
+
+    def __init__(self) -> None:
+        self.answers: Counter[tuple[str, str, str]] = Counter()
+        """By status code, host and method; `NO_ANSWER` where there was none."""
+        self.durations = LabelledDurations(LATENCY)
+        """Until the head of the answer was there."""
+        self.throttled = LabelledDurations(LATENCY)
+        """Waits for the client's own limit."""
+        self.request_sizes = LabelledDurations(SIZES)
+        self.response_sizes = LabelledDurations(SIZES)
+        """In bytes; bodies of watches are in neither."""
+
+    def answered(self, host: str, method: str, code: str, seconds: float) -> None:
+        """A request came to its answer, or to none."""
+        self.answers[code, host, method] += 1
+        self.durations.add(seconds, host, method)

@@ -1,0 +1,65 @@
+"""Requests to the kubelet's API and the read-only port as they are counted.
+
+Methods and paths that no route knows count as "other": whoever can reach the port chooses them, and a series for each
+would grow without bound. Source: kubelet, pkg/kubelet/server/metrics, server.go.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from kubeletx.api.counting import LabelledDurations
+
+OTHER = "other"
+METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "CONNECT", "TRACE"})
+LONG_RUNNING = frozenset({"exec", "attach", "portforward", "debug"})
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class HttpCounts:
+    """All since the agent started, by method, path, server type and whether requests of that path run long."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[tuple[str, ...]] = Counter()
+        self.inflight: Counter[tuple[str, ...]] = Counter()
+        self.durations = LabelledDurations()
+
+    @contextmanager
+    def counted(self, method: str, path: str, server_type: str) -> Iterator[None]:
+        """Count a request from its begin to its end. `path`: as `first_part` gives it."""
+        labels = (method, path, server_type, str(path.lower() in LONG_RUNNING).lower())
+        self.requests[labels] += 1
+        self.inflight[labels] += 1
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.inflight[labels] -= 1
+            self.durations.add(time.perf_counter() - began, *labels)
+
+
+def first_part(path: str) -> str:
+    """What a path begins with; below ``/metrics`` two parts."""
+    parts = path.lstrip("/").split("/", 2)
+    return "/".join(parts[:2]) if parts[0] == "metrics" else parts[0]
+
+
+def counting(counts: HttpCounts, server_type: str, paths: Iterable[str]) -> Middleware:
+    """A middleware that counts every request, refused ones too. `paths`: of the routes that are served."""
+    known = {first_part(path) for path in paths}
+
+    @web.middleware
+    async def count(request: web.Request, handler: Handler) -> web.StreamResponse:
+        path = first_part(request.path)
+        method = request.method if request.method in METHODS else OTHER
+        with counts.counted(method, path if path in known else OTHER, server_type):
+            return await handler(request)
+
+    return count

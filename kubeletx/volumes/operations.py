@@ -1,0 +1,87 @@
+"""Set-ups and tear-downs of volumes as they are counted: by plugin, operation and outcome, in the kubelet's words.
+
+A set-up is timed on the thread that does it and counted on the event loop's. The volumes of a pod are taken away
+together, so that operation belongs to no plugin.
+Source: kubernetes, pkg/volume/util/metrics.go, pkg/volume/*/ (plugin names).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from kubeletx.api.counting import LabelledDurations
+from kubeletx.kube.core import Pod, Volume
+
+from .cluster_objects import ObjectSet
+from .kinds import kind_of
+from .references import claim_of
+
+BOUNDS: tuple[float, ...] = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600)
+MOUNT, UNMOUNT = "volume_mount", "volume_unmount"
+SUCCESS, FAILURE = "success", "fail-unknown"
+
+_PLUGINS = {
+    "empty_dir": "kubernetes.io/empty-dir",
+    "host_path": "kubernetes.io/host-path",
+    "downward_api": "kubernetes.io/downward-api",
+    "projected": "kubernetes.io/projected",
+    "config_map": "kubernetes.io/configmap",
+    "secret": "kubernetes.io/secret",
+    "image": "kubernetes.io/image",
+    "nfs": "kubernetes.io/nfs",
+}
+_BEHIND_CLAIMS = {
+    "local": "kubernetes.io/local-volume",
+    "hostPath": "kubernetes.io/host-path",
+    "nfs": "kubernetes.io/nfs",
+}
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """One that came to its end."""
+
+    plugin: str
+    operation: str
+    outcome: str
+    seconds: float
+
+
+class Operations(list[Operation]):
+    """Those of one call, in order."""
+
+    @contextmanager
+    def timed(self, plugin: str, operation: str) -> Iterator[None]:
+        """Time what is done inside; an exception is a failure."""
+        began, outcome = time.perf_counter(), FAILURE
+        try:
+            yield
+            outcome = SUCCESS
+        finally:
+            self.append(Operation(plugin, operation, outcome, time.perf_counter() - began))
+
+
+class OperationCounts:
+    """All since the agent started. `durations`: by plugin, operation and outcome."""
+
+    def __init__(self) -> None:
+        self.durations = LabelledDurations(BOUNDS)
+
+    def add(self, operations: Operations) -> None:
+        """Count what was done."""
+        for one in operations:
+            self.durations.add(one.seconds, one.plugin, one.operation, one.outcome)
+
+
+def plugin_of(pod: Pod, volume: Volume, objects: ObjectSet | None) -> str:
+    """The kubelet's name of the plugin; empty: a claim whose volume is not known."""
+    kind = kind_of(volume)
+    if kind == "flex_volume" and volume.flex_volume is not None:
+        return f"flexvolume-{volume.flex_volume.driver}"
+    if kind not in ("persistent_volume_claim", "ephemeral"):
+        return _PLUGINS.get(kind, kind)
+    claimed = objects.claims.get(claim_of(pod, volume)) if objects is not None else None
+    return _BEHIND_CLAIMS.get(getattr(claimed, "kind", ""), "")
