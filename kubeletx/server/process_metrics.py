@@ -24,7 +24,7 @@ def _values(proc: Path) -> Iterator[tuple[str, str, str, float]]:
         words = (proc / "self/stat").read_text().rpartition(")")[2].split()
         booted = next(
             float(line.split()[1])
-            for line in (proc / "stat").read_text().splitlines()
+            for line in (proc / "stat").read_text().split("\n")
             if line.startswith("btime ")
         )
         descriptors = len(os.listdir(proc / "self/fd"))
