@@ -90,7 +90,7 @@ from .guard import Ours, check, collisions, find_kubelets, is_port_free
 from .identity import ensure_agent_id, lock_root
 from .kubelet_api import kubelet_server, review_client
 from .plugins import load_plugins, log_plugins
-from .pod_cgroups import check_cgroup_version, make_pod_cgroups, may_make_cgroups
+from .pod_cgroups import check_cgroup_version, check_swap, make_pod_cgroups, may_make_cgroups
 from .ports import listens
 from .pulse import Pulse
 from .rooms import (
@@ -126,7 +126,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     sources: Sources
     cluster: Cluster | None
     cgroups: PodCgroupManager | None
-    pods_limit: NodeResources
+    pods_limit: NodeResources | None
     servers: tuple[Server, ...]
     background: dict[str, Callable[[], Coroutine[Any, Any, None]]]
     """Tasks beside runtimes, pods and sources, by name."""
@@ -230,6 +230,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             message=f"Starting kubeletx {kubeletx.__version__}",
         )
         check_cgroup_version(config.cgroups, trees.version, events, node_ref)
+        check_swap(config, trees.version)
         context = node_context(config, agent_id, reporter, trees.version)
         image_records = ImageRecords(store)
         await image_records.load()
@@ -474,7 +475,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             sources=sources,
             cluster=cluster,
             cgroups=cgroups,
-            pods_limit=reporter.pods_limit,
+            pods_limit=reporter.pods_limit if "pods" in config.cgroups.enforce_allocatable else None,
             servers=(
                 *_servers(config, backend, http_counts),
                 *([kubelet_api] if kubelet_api is not None else []),

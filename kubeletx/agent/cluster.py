@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 import msgspec
 
 from kubeletx.api import Clock, EventSink, PodUid
+from kubeletx.api.names import EXTERNAL_CLOUD_TAINT
 from kubeletx.apiserver.events import EventReporter
 from kubeletx.apiserver.key_pairs import Subject
 from kubeletx.apiserver.lease import NodeLease
@@ -22,7 +23,7 @@ from kubeletx.kube.client import Reflector
 from kubeletx.kube.client.resources import NODES, PODS
 from kubeletx.kube.core import Pod
 from kubeletx.kube.event import Event
-from kubeletx.kube.node import Node
+from kubeletx.kube.node import Node, Taint
 from kubeletx.pods.admission import NodeAdmission
 from kubeletx.pods.board import StatusBoard
 from kubeletx.pods.facts import DesiredPod
@@ -33,6 +34,7 @@ from kubeletx.runtimes.images.limits import TokenBucket
 from .cluster_access import server_rotation
 from .cluster_link import ClusterLink
 from .config import AgentConfig
+from .kubelet_words import EXTERNAL
 from .supervise import supervise
 
 
@@ -149,7 +151,9 @@ def make_cluster(
         clock=clock,
         policy=NodePolicy(
             register=settings.register_node,
-            taints=settings.register_with_taints,
+            taints=registration_taints(config),
+            schedulable=settings.register_schedulable,
+            external_cloud=config.node.cloud_provider == EXTERNAL,
             update_seconds=config.node.status_update_seconds,
             report_seconds=settings.report_seconds,
         ),
@@ -185,6 +189,14 @@ def make_cluster(
             client, NODES, Node, node, clock=clock, field_selector=f"metadata.name={node_name}"
         ),
     )
+
+
+def registration_taints(config: AgentConfig) -> tuple[Taint, ...]:
+    """The taints that the node is registered with, those of its workload types aside."""
+    taints = config.cluster.register_with_taints
+    if config.node.cloud_provider != EXTERNAL:
+        return taints
+    return (*taints, Taint(key=EXTERNAL_CLOUD_TAINT, value="true", effect="NoSchedule"))
 
 
 def static_pods(manager: PodManager) -> tuple[dict[Key, DesiredPod], set[Key]]:

@@ -81,6 +81,8 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
     taint_kubeconfig: Path | None = None
     """Who may change the node's taints, which a node itself may not; None: they stay as they were registered."""
     register_node: bool = True
+    register_schedulable: bool = True
+    """False: the node is registered as unschedulable; 'kubectl uncordon' opens it."""
     register_with_taints: tuple[Taint, ...] = ()
     """At registration only; a node may not change its taints later."""
     report_seconds: float = 300.0
@@ -115,6 +117,12 @@ class NodeSettings(Section, frozen=True, kw_only=True):
     kube_reserved: dict[str, str] = {}
     """Resource to quantity, kept from pods."""
     provider_id: str | None = None
+    cloud_provider: str | None = None
+    """external: a cloud controller sets the node's addresses and removes its taint."""
+    max_images: int = 50
+    """How many images the node's status lists, largest first; -1: all (kubelet: 50)."""
+    fail_swap_on: bool = False
+    """Ours is False (the kubelet's is True): pods get no swap, whatever the machine has."""
 
 
 class PodSettings(Section, frozen=True, kw_only=True):
@@ -130,6 +138,8 @@ class PodSettings(Section, frozen=True, kw_only=True):
     """True: containers without a profile get the runtime's default one."""
     pids_limit: int = -1
     """Processes per pod; -1: no limit of its own."""
+    swap_behavior: str | None = None
+    """LimitedSwap: burstable pods get a share of the machine's swap, on cgroup v2. None, NoSwap: no pod gets any."""
 
 
 class NetworkSettings(Section, frozen=True, kw_only=True):
@@ -190,6 +200,8 @@ class CgroupSettings(Section, frozen=True, kw_only=True):
     cpu_cfs_quota_period_seconds: float = 0.1
     single_process_oom_kill: bool | None = None
     """None: False on cgroup v2."""
+    enforce_allocatable: tuple[str, ...] = ("pods",)
+    """pods: all pods together are limited to what kubeReserved and systemReserved leave. Empty or none: they are not."""
     fail_cgroup_v1: bool = False
     """Ours is False (the kubelet's is True): cgroup v1 is reported with an event."""
 
@@ -286,11 +298,27 @@ class AuthSettings(Section, frozen=True, kw_only=True):
     deny_cache_seconds: float = 30.0
 
 
-class IgnoredField(Section, frozen=True, kw_only=True):
-    """A field of KubeletConfiguration that was set but means nothing here."""
+class ProcessSettings(Section, frozen=True, kw_only=True):
+    """The agent's own process. None: as the service manager started it."""
 
-    file: str
-    key: str
+    oom_score_adj: int | None = None
+    """-1000 to 1000; children of the agent inherit it."""
+    max_open_files: int | None = None
+    """Its limit of open files, where the kernel lets it be raised."""
+
+
+class UnusedSetting(Section, frozen=True, kw_only=True):
+    """A setting of the kubelet that asks for something that kubeletx does not do."""
+
+    name: str
+    """The field, or the flag with its dashes."""
+    origin: str
+    value: object = None
+    consequence: str = ""
+
+
+KUBELET_PROCESS = ProcessSettings(oom_score_adj=-999, max_open_files=1_000_000)
+"""What a kubelet does to its own process; its systemd unit leaves that to it."""
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -310,10 +338,11 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     shutdown: ShutdownSettings = ShutdownSettings()
     server: ServerSettings = ServerSettings()
     auth: AuthSettings = AuthSettings()
+    process: ProcessSettings = ProcessSettings()
     origins: dict[str, str] = {}
     """Path of a field in this tree (``node.max_pods``) to where its value came from; absent: default."""
-    ignored: tuple[IgnoredField, ...] = ()
-    """To be logged once at start, by name."""
+    unused: tuple[UnusedSetting, ...] = ()
+    """To be logged once at start, each with its consequence."""
 
     @property
     def socket_path(self) -> Path:

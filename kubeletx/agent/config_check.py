@@ -13,7 +13,7 @@ from kubeletx.kube.duration import parse_duration
 from kubeletx.node.thresholds import SIGNALS
 from kubeletx.server.ciphers import CIPHERS, TLS13_CIPHERS
 
-from .config import AgentConfig
+from .config import AgentConfig, UnusedSetting
 from .config_settings import BY_PATH
 from .ports import kubelet_port
 
@@ -21,6 +21,15 @@ _RESERVABLE: Final = ("cpu", "memory", "ephemeral-storage", "pid")
 _SIGNALS_FIX: Final = f"use one of {', '.join(sorted(SIGNALS))}"
 _LABEL_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _LABEL_PREFIX: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_LEVELS: Final = (
+    "none",
+    "pods",
+    "system-reserved",
+    "system-reserved-compressible",
+    "kube-reserved",
+    "kube-reserved-compressible",
+)
+"""Of enforceNodeAllocatable; the first two are carried out."""
 _OWN_DOMAINS: Final = ("kubelet.kubernetes.io", "node.kubernetes.io")
 _OWN_LABELS: Final = frozenset(
     {
@@ -160,6 +169,26 @@ def _cgroups(config: AgentConfig) -> Iterator[InvalidConfig]:
     root = config.cgroups.root
     if root and (not root.startswith("/") or ".." in root.split("/")):
         yield _error(config, "cgroups.root", f"{root!r} is not an absolute cgroup", "start it with '/'")
+    levels = config.cgroups.enforce_allocatable
+    for level in levels:
+        if level not in _LEVELS:
+            fix = f"use some of {', '.join(_LEVELS)}"
+            yield _error(config, "cgroups.enforce_allocatable", f"{level!r} is not known", fix)
+    if "none" in levels and len(levels) > 1:
+        fix = "leave out the others"
+        yield _error(config, "cgroups.enforce_allocatable", "'none' stands alone", fix)
+
+
+def unenforced(config: AgentConfig) -> Iterator[UnusedSetting]:
+    """Levels of enforceNodeAllocatable that are not carried out."""
+    for level in config.cgroups.enforce_allocatable:
+        if level in _LEVELS[2:]:
+            yield UnusedSetting(
+                name="enforceNodeAllocatable",
+                origin=config.origins.get("cgroups.enforce_allocatable", "default"),
+                value=level,
+                consequence="the cgroups of the system and of the node's agents get no limits",
+            )
 
 
 def _eviction(config: AgentConfig) -> Iterator[InvalidConfig]:

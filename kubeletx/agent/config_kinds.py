@@ -47,7 +47,7 @@ class Text(msgspec.Struct, frozen=True):
     def from_file(self, value: object) -> str | None:
         """Strings only."""
         if not isinstance(value, str):
-            raise ValueError(f"is {_type_word(value)}; a string is expected")
+            raise ValueError(f"is {type_word(value)}; a string is expected")
         return self.from_flag(value)
 
     def from_flag(self, text: str) -> str | None:
@@ -67,7 +67,7 @@ class PathKind(msgspec.Struct, frozen=True):
     def from_file(self, value: object) -> Path | None:
         """Strings only."""
         if not isinstance(value, str):
-            raise ValueError(f"is {_type_word(value)}; a path is expected")
+            raise ValueError(f"is {type_word(value)}; a path is expected")
         return self.from_flag(value)
 
     def from_flag(self, text: str) -> Path | None:
@@ -90,7 +90,7 @@ class Boolean(msgspec.Struct, frozen=True):
         if value is None and self.optional:
             return None
         if not isinstance(value, bool):
-            raise ValueError(f"is {_type_word(value)}; true or false is expected")
+            raise ValueError(f"is {type_word(value)}; true or false is expected")
         return value
 
     def from_flag(self, text: str) -> bool:
@@ -119,7 +119,7 @@ class Integer(msgspec.Struct, frozen=True):
         if value is None and self.optional:
             return None
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ValueError(f"is {_type_word(value)}; a whole number is expected")
+            raise ValueError(f"is {type_word(value)}; a whole number is expected")
         if not self.low <= value <= self.high:
             raise ValueError(f"is out of range; it must be between {self.low} and {self.high}")
         return value
@@ -151,7 +151,7 @@ class Duration(msgspec.Struct, frozen=True):
     def from_file(self, value: object) -> float:
         """Strings only: a bare number has no unit."""
         if not isinstance(value, str):
-            raise ValueError(f"is {_type_word(value)}; a duration such as 20s is expected")
+            raise ValueError(f"is {type_word(value)}; a duration such as 20s is expected")
         return self.from_flag(value)
 
     def from_flag(self, text: str) -> float:
@@ -185,7 +185,7 @@ class Size(msgspec.Struct, frozen=True):
     def from_file(self, value: object) -> int:
         """A string, as the kubelet's field is."""
         if not isinstance(value, str):
-            raise ValueError(f"is {_type_word(value)}; a size such as 10Mi is expected")
+            raise ValueError(f"is {type_word(value)}; a size such as 10Mi is expected")
         return self.from_flag(value)
 
     def from_flag(self, text: str) -> int:
@@ -221,7 +221,7 @@ class Choice(msgspec.Struct, frozen=True):
     def from_file(self, value: object) -> str | None:
         """Strings only."""
         if not isinstance(value, str):
-            raise ValueError(f"is {_type_word(value)}; one of {', '.join(self.words)} is expected")
+            raise ValueError(f"is {type_word(value)}; one of {', '.join(self.words)} is expected")
         return self.from_flag(value)
 
     def from_flag(self, text: str) -> str | None:
@@ -248,7 +248,7 @@ class Items(msgspec.Struct, frozen=True):
         if isinstance(value, str):
             return self.from_flag(value)
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise ValueError(f"is {_type_word(value)}; a list of strings is expected")
+            raise ValueError(f"is {type_word(value)}; a list of strings is expected")
         return tuple(Path(item).absolute() if self.paths else item for item in value)
 
     def from_flag(self, text: str) -> tuple[Any, ...]:
@@ -271,7 +271,7 @@ class Pairs(msgspec.Struct, frozen=True):
         if value is None:
             return {}
         if not isinstance(value, dict):
-            raise ValueError(f"is {_type_word(value)}; a map is expected")
+            raise ValueError(f"is {type_word(value)}; a map is expected")
         for key, item in value.items():
             if not isinstance(key, str) or not isinstance(item, str):
                 raise ValueError(f"has {key!r}: {item!r}; keys and values must be strings")
@@ -304,7 +304,7 @@ class Headers(msgspec.Struct, frozen=True):
     def from_file(self, value: object) -> dict[str, tuple[str, ...]]:
         """Names to lists of values."""
         if not isinstance(value, dict):
-            raise ValueError(f"is {_type_word(value)}; a map of lists is expected")
+            raise ValueError(f"is {type_word(value)}; a map of lists is expected")
         headers: dict[str, tuple[str, ...]] = {}
         for name, values in value.items():
             if not isinstance(values, list) or not all(isinstance(item, str) for item in values):
@@ -340,7 +340,7 @@ class Taints(msgspec.Struct, frozen=True):
         from kubeletx.kube.node import Taint
 
         if not isinstance(value, list | tuple):
-            raise ValueError(f"is {_type_word(value)}; a list of key, value and effect is expected")
+            raise ValueError(f"is {type_word(value)}; a list of key, value and effect is expected")
         try:
             taints = msgspec.convert(value, tuple[Taint, ...])
         except msgspec.ValidationError as error:
@@ -384,7 +384,7 @@ class PriorityGraces(msgspec.Struct, frozen=True):
 
         if not isinstance(value, list | tuple):
             raise ValueError(
-                f"is {_type_word(value)}; a list of priority and shutdownGracePeriodSeconds is expected"
+                f"is {type_word(value)}; a list of priority and shutdownGracePeriodSeconds is expected"
             )
         try:
             groups = msgspec.convert(value, tuple[ShutdownGroup, ...])
@@ -411,10 +411,10 @@ class Tables(msgspec.Struct, frozen=True):
     def from_file(self, value: object) -> dict[str, dict[str, Any]]:
         """Kinds to maps."""
         if not isinstance(value, dict):
-            raise ValueError(f"is {_type_word(value)}; a map is expected")
+            raise ValueError(f"is {type_word(value)}; a map is expected")
         for kind, settings in value.items():
             if not isinstance(settings, dict):
-                raise ValueError(f"has {kind!r}, which is {_type_word(settings)}; a map is expected")
+                raise ValueError(f"has {kind!r}, which is {type_word(settings)}; a map is expected")
         return {str(kind): dict(settings) for kind, settings in value.items()}
 
     def from_flag(self, text: str) -> dict[str, dict[str, Any]]:
@@ -426,7 +426,7 @@ class Tables(msgspec.Struct, frozen=True):
         return value
 
 
-def _type_word(value: object) -> str:
+def type_word(value: object) -> str:
     """What a value is, in words a YAML author knows."""
     words = {type(None): "empty", bool: "a boolean", int: "a number", float: "a number", str: "a string"}
     return words.get(type(value), "a list" if isinstance(value, list) else "a map")

@@ -4,8 +4,8 @@ The file is a KubeletConfiguration (kubelet.config.k8s.io/v1beta1) in YAML or JS
 ``kubeletx:``. A drop-in directory holds ``*.conf`` files of the same form, read in order of name; later
 values replace earlier ones, maps are merged key by key.
 
-Keys are looked up in `config_settings`, then among the kubelet's fields that mean nothing here (ignored by
-name), else refused. Endpoints are special: those of the flags come before those of the file (DECISIONS 2).
+Keys and flags are looked up in `config_settings`, then among the kubelet's options that are not carried out
+(`config_kubelet`), else refused. Endpoints are special: those of the flags come before those of the file (DECISIONS 2).
 """
 
 from __future__ import annotations
@@ -21,16 +21,26 @@ from kubeletx.api import InvalidConfig
 from kubeletx.kube.yaml import YamlError, parse_documents
 from kubeletx.runtimes.problems import raise_all
 
-from .config import DEFAULT_EVICTION_HARD, AgentConfig, EndpointText, IgnoredField
-from .config_check import check
-from .config_kubelet import IGNORED_FIELDS
+from .config import (
+    DEFAULT_EVICTION_HARD,
+    KUBELET_PROCESS,
+    AgentConfig,
+    EndpointText,
+    UnusedSetting,
+)
+from .config_check import check, unenforced
+from .config_kinds import Kind
+from .config_kubelet import KubeletOption
+from .config_kubelet_options import OPTION_BY_FIELD, OPTION_BY_FLAG
 from .config_settings import BY_FLAG, BY_KEY, ENDPOINT_KEYS, Setting
+from .kubelet_words import KUBELET_ROOT
 
 _HEADER: Final = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
 _MAPS: Final = frozenset(
     key for key, setting in BY_KEY.items() if type(setting.kind).__name__ in ("Pairs", "Tables")
 )
 _LEGACY: Final = {legacy: path for path, (_, legacy) in ENDPOINT_KEYS.items()}
+_UNREADABLE: Final = object()
 _MAX_BYTES: Final = 10 * 1024 * 1024
 
 
@@ -42,7 +52,7 @@ class _Values:
         self.origins: dict[str, str] = {}
         self.endpoints: dict[str, list[EndpointText]] = {path: [] for path in ENDPOINT_KEYS}
         self.legacy: dict[str, EndpointText] = {}
-        self.ignored: list[IgnoredField] = []
+        self.unused: dict[KubeletOption, UnusedSetting] = {}
         self.problems: list[InvalidConfig] = []
 
     def refuse(self, obj: str, field: str, problem: str, fix: str = "") -> None:
@@ -56,9 +66,22 @@ class _Values:
         self.found[setting.path] = value
         self.origins[setting.path] = origin
 
+    def put_unused(self, option: KubeletOption, value: Any, *, file: str = "") -> None:
+        """Remember what is not carried out; a later value replaces an earlier one. `file` empty: it is a flag."""
+        self.unused.pop(option, None)
+        if option.is_silent(value):
+            return
+        name, shown = option.field if file else f"--{option.flag}", _shown(value)
+        if option.refused:
+            self.refuse(file, name, f"{shown} is not supported", option.words)
+            return
+        origin = file or f"flag {name}"
+        self.unused[option] = UnusedSetting(name=name, origin=origin, value=value, consequence=option.words)
+
 
 def load_config(
     *,
+    as_kubelet: bool = False,
     root_dir: Path | None = None,
     config_file: Path | None = None,
     config_dir: Path | None = None,
@@ -67,16 +90,21 @@ def load_config(
     """The effective configuration.
 
     `flags`: name without dashes to the texts given, in order; flags that were not given are absent.
+    `as_kubelet`: defaults of root directory and process as a kubelet has them.
     Raises InvalidConfig, or `InvalidConfigs` with every mistake of every file and flag.
     """
     values = _Values()
     for path in _files(config_file, config_dir, values):
         _read_file(path, values)
     _read_flags(flags or {}, values)
-    config = _build(values, root_dir)
+    config = _build(values, root_dir, _defaults(as_kubelet))
     values.problems.extend(check(config))
     raise_all(values.problems)
     return config
+
+
+def _defaults(as_kubelet: bool) -> AgentConfig:
+    return AgentConfig(root_dir=KUBELET_ROOT, process=KUBELET_PROCESS) if as_kubelet else AgentConfig()
 
 
 def _files(config_file: Path | None, config_dir: Path | None, values: _Values) -> Iterator[Path]:
@@ -135,7 +163,7 @@ def _parse(path: Path, values: _Values) -> dict[str, Any] | None:
 
 _BRANCHES: Final = frozenset(
     key[: at + 1]
-    for key in (*BY_KEY, *IGNORED_FIELDS)
+    for key in (*BY_KEY, *OPTION_BY_FIELD)
     for at in range(len(key))
     if key[at] == "."
 )  # fmt: skip
@@ -157,19 +185,19 @@ def _read_key(file: str, key: str, value: Any, values: _Values) -> None:
     if key in _LEGACY:
         _read_legacy_endpoint(file, key, value, values)
         return
-    setting = BY_KEY.get(key)
-    if setting is None:
-        if key in IGNORED_FIELDS:
-            values.ignored.append(IgnoredField(file=file, key=key))
-        else:
-            values.refuse(file, key, "is not a known field", _suggest(key, (*BY_KEY, *IGNORED_FIELDS)))
+    found = BY_KEY.get(key) or OPTION_BY_FIELD.get(key)
+    if found is None:
+        values.refuse(file, key, "is not a known field", _suggest(key, (*BY_KEY, *OPTION_BY_FIELD)))
         return
     try:
-        read = setting.kind.from_file(value)
+        read = found.kind.from_file(value)
     except ValueError as err:
         values.refuse(file, key, f"{_shown(value)} {err}")
         return
-    if setting.path in ENDPOINT_KEYS:
+    setting = found
+    if isinstance(setting, KubeletOption):
+        values.put_unused(setting, read, file=file)
+    elif setting.path in ENDPOINT_KEYS:
         values.endpoints[setting.path].extend(
             EndpointText(text=text, origin=file) for text in _lines(value, read)
         )
@@ -192,6 +220,12 @@ def _read_legacy_endpoint(file: str, key: str, value: Any, values: _Values) -> N
 
 def _read_flags(flags: Mapping[str, Sequence[str]], values: _Values) -> None:
     for name, texts in flags.items():
+        if name in OPTION_BY_FLAG:
+            option = OPTION_BY_FLAG[name]
+            value = _read_texts(name, option.kind, texts, values)
+            if value is not _UNREADABLE:
+                values.put_unused(option, value)
+            continue
         setting, origin = BY_FLAG[name], f"flag --{name}"
         if setting.path in ENDPOINT_KEYS:
             if not any(text.strip() for text in texts):
@@ -201,17 +235,22 @@ def _read_flags(flags: Mapping[str, Sequence[str]], values: _Values) -> None:
             values.legacy.pop(setting.path, None)
             values.origins[setting.path] = origin
             continue
-        merged: Any = None
-        is_read = False
-        for text in texts:
-            try:
-                read = setting.kind.from_flag(text)
-            except ValueError as err:
-                values.refuse("", f"--{name}", f"{_shown(text)} {err}")
-                continue
-            merged, is_read = _join(merged, read), True
-        if is_read:
-            values.put(setting, merged, origin)
+        read = _read_texts(name, setting.kind, texts, values)
+        if read is not _UNREADABLE:
+            values.put(setting, read, origin)
+
+
+def _read_texts(name: str, kind: Kind, texts: Sequence[str], values: _Values) -> Any:
+    """The value of a flag that may be repeated; `_UNREADABLE`, and remembered mistakes, when no text can be read."""
+    merged: Any = _UNREADABLE
+    for text in texts:
+        try:
+            read = kind.from_flag(text)
+        except ValueError as err:
+            values.refuse("", f"--{name}", f"{_shown(text)} {err}")
+            continue
+        merged = _join(merged, read)
+    return merged
 
 
 def _join(before: Any, now: Any) -> Any:
@@ -223,7 +262,7 @@ def _join(before: Any, now: Any) -> Any:
     return now
 
 
-def _build(values: _Values, root_dir: Path | None) -> AgentConfig:
+def _build(values: _Values, root_dir: Path | None, base: AgentConfig) -> AgentConfig:
     """The tree of what could be read."""
     for path, texts in values.endpoints.items():
         legacy = values.legacy.get(path)
@@ -239,7 +278,6 @@ def _build(values: _Values, root_dir: Path | None) -> AgentConfig:
             )
         if texts:
             values.found[path] = tuple(texts)
-    base = AgentConfig()
     sections: dict[str, dict[str, Any]] = {}
     for path, value in values.found.items():
         section, _, attribute = path.partition(".")
@@ -254,9 +292,8 @@ def _build(values: _Values, root_dir: Path | None) -> AgentConfig:
     if root_dir is not None:
         changes["root_dir"] = root_dir.absolute()
         values.origins["root_dir"] = "flag --root-dir"
-    return msgspec.structs.replace(
-        base, **changes, origins=dict(values.origins), ignored=tuple(values.ignored)
-    )
+    config = msgspec.structs.replace(base, **changes, origins=dict(values.origins))
+    return msgspec.structs.replace(config, unused=(*values.unused.values(), *unenforced(config)))
 
 
 def _suggest(key: str, known: Sequence[str]) -> str:

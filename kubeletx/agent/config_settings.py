@@ -27,6 +27,7 @@ from .config_kinds import (
     Taints,
     Text,
 )
+from .kubelet_words import EXTERNAL
 
 PORT: Final = Integer(low=0, high=65535)
 PERCENT: Final = Integer(low=0, high=100)
@@ -89,6 +90,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
             "Ask the cluster for the certificate of --port and renew it; somebody must approve each request."),
     Setting("cluster.register_node", "registerNode", "register-node", Boolean(),
             "Make the Node object in the API server; false: somebody else does."),
+    Setting("cluster.register_schedulable", "kubeletx.registerSchedulable", "register-schedulable", Boolean(),
+            "Register the node so that pods may be scheduled to it at once."),
     Setting("cluster.register_with_taints", "registerWithTaints", "register-with-taints", Taints(),
             "Taints of the Node when it is registered, as key=value:effect,..."),
     Setting("cluster.taint_kubeconfig", "kubeletx.taintKubeconfig", "taint-kubeconfig", PathKind(),
@@ -122,6 +125,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
             "Resources kept for the node's agents, as cpu=200m,memory=1Gi."),
     Setting("node.provider_id", "providerID", "provider-id", Text(optional=True),
             "Identity of the machine at its provider."),
+    Setting("node.cloud_provider", "kubeletx.cloudProvider", "cloud-provider", Choice((EXTERNAL,), optional=True),
+            "external: register with the taint that a cloud controller removes, and leave addresses to it."),
+    Setting("node.max_images", "nodeStatusMaxImages", "node-status-max-images", Integer(low=-1),
+            "How many images the node's status lists, largest first; -1: all."),
+    Setting("node.fail_swap_on", "failSwapOn", "fail-swap-on", Boolean(),
+            "Refuse to start while the machine has swap (the kubelet's default is true)."),
     # pods
     Setting("pods.sync_seconds", "syncFrequency", "sync-frequency", Duration(zero_means=60.0),
             "Runtimes with events are also listed as a whole now and then: after one to five times this."),
@@ -133,6 +142,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
             "Give containers without a seccomp profile the runtime's default one."),
     Setting("pods.pids_limit", "podPidsLimit", "pod-max-pids", Integer(low=-1),
             "The largest number of processes in a pod; -1: no limit of its own."),
+    Setting("pods.swap_behavior", "memorySwap.swapBehavior", "", Choice(("NoSwap", "LimitedSwap"), optional=True),
+            "LimitedSwap: burstable pods get a share of the machine's swap (cgroup v2). Default: NoSwap."),
     # network
     Setting("network.cni_conf_dir", "kubeletx.cniConfDir", "cni-conf-dir", PathKind(),
             "CNI configuration for runtimes that do not call CNI themselves."),
@@ -185,6 +196,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
             Duration(low=0.001, high=1.0), "Period of the CPU quota."),
     Setting("cgroups.single_process_oom_kill", "singleProcessOOMKill", "", Boolean(optional=True),
             "Let the kernel kill one process instead of the whole container when memory runs out."),
+    Setting("cgroups.enforce_allocatable", "enforceNodeAllocatable", "enforce-node-allocatable", Items(),
+            "pods: limit all pods together to what kubeReserved and systemReserved leave; none: do not."),
     Setting("cgroups.fail_cgroup_v1", "failCgroupV1", "fail-cgroupv1", Boolean(),
             "Refuse to start on cgroup v1 (the kubelet's default is true)."),
     # eviction
@@ -261,6 +274,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("auth.deny_cache_seconds", "authorization.webhook.cacheUnauthorizedTTL",
             "authorization-webhook-cache-unauthorized-ttl", Duration(zero_means=30.0),
             "How long it is remembered that a request was denied."),
+    # process
+    Setting("process.oom_score_adj", "oomScoreAdj", "oom-score-adj",
+            Integer(low=-1000, high=1000, optional=True),
+            "The agent's own oom_score_adj. Default: as it was started; -999 when it runs as the kubelet."),
+    Setting("process.max_open_files", "maxOpenFiles", "max-open-files", Integer(optional=True),
+            "The agent's own limit of open files. Default: as it was started; 1000000 when it runs as the kubelet."),
 )  # fmt: skip
 
 BY_KEY: Final = {setting.key: setting for setting in SETTINGS if setting.key}

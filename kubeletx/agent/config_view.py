@@ -12,7 +12,7 @@ from .config_settings import ENDPOINT_KEYS, SETTINGS
 
 
 def effective_values(config: AgentConfig) -> tuple[ConfigValue, ...]:
-    """One entry for each setting, in the table's order, and last the fields that were ignored."""
+    """One entry for each setting, in the table's order, and last what has no effect."""
     rows = [
         ConfigValue(
             key="",
@@ -27,6 +27,13 @@ def effective_values(config: AgentConfig) -> tuple[ConfigValue, ...]:
         origin = config.origins.get(setting.path, "default")
         rows.append(ConfigValue(key=setting.key, value=shown, origin=origin, flag=setting.flag))
     rows.extend(
-        ConfigValue(key=item.key, value=None, origin=f"{item.file} (ignored)") for item in config.ignored
+        ConfigValue(
+            key="" if item.name.startswith("--") else item.name,
+            value=item.value,
+            origin=f"{item.origin} (no effect)",
+            flag=item.name.removeprefix("--") if item.name.startswith("--") else "",
+            unused=True,
+        )
+        for item in config.unused
     )
     return tuple(rows)

@@ -15,7 +15,8 @@ import msgspec
 
 from kubeletx.api import InvalidConfig
 
-KUBELET_ROOT = Path("/var/lib/kubelet")
+from .kubelet_words import KUBELET, KUBELET_ROOT
+
 KUBELET_LOGS = Path("/var/log/pods")
 KUBELET_SOCKETS = ("/run/containerd/containerd.sock", "/var/run/containerd/containerd.sock")
 KUBELET_CGROUP_ROOT = ""
@@ -58,7 +59,7 @@ def find_kubelets(proc: Path = Path("/proc")) -> list[Kubelet]:
             words = (directory / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
-        if Path(words[0]).name == "kubelet":
+        if Path(words[0]).name == KUBELET:
             found.append(_kubelet(int(directory.name), words[1:]))
     return found
 

@@ -21,6 +21,7 @@ from kubeletx.kube.client.buffers import begin_small
 from .assembly import Assembly, assemble
 from .config import AgentConfig
 from .logging import set_up_logging
+from .process import apply_process_settings
 from .service_manager import ServiceManager
 from .supervise import supervise
 
@@ -43,8 +44,15 @@ async def run_agent(config: AgentConfig) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    for field in config.ignored:
-        log.warning("Ignored configuration field", file=field.file, field=field.key)
+    for unused in config.unused:
+        log.warning(
+            "Setting has no effect",
+            setting=unused.name,
+            origin=unused.origin,
+            value=unused.value,
+            consequence=unused.consequence,
+        )
+    apply_process_settings(config.process)
     async with AsyncExitStack() as stack:
         parts = await _built(stack, config)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import structlog
 
@@ -30,6 +31,22 @@ def check_cgroup_version(settings: CgroupSettings, version: int, events: EventSi
         )
     text = "The node runs cgroup v1; memory QoS and swap limits need v2"
     events.record(node, type="Warning", reason=Event.CGROUP_V1, message=text)
+
+
+def check_swap(config: AgentConfig, version: int, swaps: Path = Path("/proc/swaps")) -> None:
+    """Raises InvalidConfig for swap that the operator does not want, or that pods could not be given."""
+    if config.node.fail_swap_on and swaps.read_text().count("\n") > 1:
+        raise InvalidConfig(
+            field="failSwapOn",
+            problem="this machine has swap, which is to be refused",
+            fix="turn it off (swapoff -a), or set failSwapOn to false: pods get none of it",
+        )
+    if config.pods.swap_behavior == "LimitedSwap" and version == 1:
+        raise InvalidConfig(
+            field="memorySwap.swapBehavior",
+            problem="'LimitedSwap' needs cgroup v2, and this machine has cgroup v1",
+            fix="boot it with cgroup v2, or set NoSwap",
+        )
 
 
 def may_make_cgroups(settings: CgroupSettings, trees: CgroupTrees) -> bool:

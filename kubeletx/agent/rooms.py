@@ -23,6 +23,7 @@ from kubeletx.runtimes.images.settings import CollectionSettings, PullSettings
 from kubeletx.runtimes.limits import Limits
 
 from .config import AgentConfig
+from .kubelet_words import EXTERNAL
 from .ports import declared_features, kubelet_port
 
 
@@ -116,6 +117,8 @@ def node_plan(config: AgentConfig) -> NodePlan:
         hard_eviction=config.eviction.hard,
         policy=Policy(node.readiness_policy),
         port=kubelet_port(config),
+        max_images=node.max_images,
+        external_cloud=node.cloud_provider == EXTERNAL,
         declared_features=declared_features(config),
     )
 
@@ -144,6 +147,7 @@ def node_context(
         hugepage_sizes=host.hugepage_sizes,
         swap_capacity_bytes=host.swap_capacity_bytes,
         swap_controller=host.swap_controller,
+        memory_swap=config.pods.swap_behavior or "NoSwap",
         recursive_read_only=host.recursive_read_only,
         pod_pids_limit=config.pods.pids_limit,
         seccomp_default=config.pods.seccomp_default,

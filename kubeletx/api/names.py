@@ -116,6 +116,10 @@ NO_READY_RUNTIME: Final = "no-ready-runtime"
 """The value of these taints."""
 RUNTIME_VERSION_PREFIX: Final = "version.kubeletx.io/"
 """An annotation for each runtime: its name and version as it gives them."""
+PROVIDED_NODE_IP: Final = "alpha.kubernetes.io/provided-node-ip"
+"""An annotation of a node with an external cloud provider: the addresses of --node-ip."""
+EXTERNAL_CLOUD_TAINT: Final = "node.cloudprovider.kubernetes.io/uninitialized"
+"""The taint such a node is registered with; its cloud controller removes it."""
 
 # --- reasons while a pod waits for a runtime, and of rejections (DECISIONS 5) ---
 RUNTIME_NOT_FOUND: Final = "RuntimeNotFound"

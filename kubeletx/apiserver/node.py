@@ -20,7 +20,7 @@ import structlog
 from msgspec.structs import replace
 
 from kubeletx.api import AlreadyExists, Clock, NotFound
-from kubeletx.api.names import RUNTIME_LABEL_PREFIX, RUNTIME_VERSION_PREFIX
+from kubeletx.api.names import PROVIDED_NODE_IP, RUNTIME_LABEL_PREFIX, RUNTIME_VERSION_PREFIX
 from kubeletx.kube.client import KubeClient, Patch
 from kubeletx.kube.client.backoff import Backoff
 from kubeletx.kube.client.resources import NODES
@@ -31,6 +31,9 @@ from kubeletx.kube.node import Node, Taint
 from .in_step import keep_in_step
 from .node_patch import map_patch, status_patch
 
+_OWN_NOTES = (RUNTIME_VERSION_PREFIX, PROVIDED_NODE_IP)
+"""Annotations that go when the node no longer has them."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -39,6 +42,10 @@ class NodePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     register: bool = True
     taints: tuple[Taint, ...] = ()
+    schedulable: bool = True
+    """False: registered as unschedulable."""
+    external_cloud: bool = False
+    """Addresses that the Node has are a cloud controller's and stay."""
     update_seconds: float = 10.0
     report_seconds: float = 300.0
 
@@ -149,7 +156,11 @@ class ApiNode:
             fresh = replace(
                 wanted,
                 metadata=replace(wanted.metadata, uid="", creation_timestamp=None),
-                spec=replace(wanted.spec, taints=(*self._policy.taints, *wanted.spec.taints)),
+                spec=replace(
+                    wanted.spec,
+                    taints=(*self._policy.taints, *wanted.spec.taints),
+                    unschedulable=not self._policy.schedulable,
+                ),
             )
             try:
                 found = await self._client.create(NODES.path(), fresh, Node)
@@ -170,9 +181,12 @@ class ApiNode:
 
     async def _report_status(self, current: Node, wanted: Node) -> None:
         now = self._clock.monotonic()
+        status = wanted.status
+        if self._policy.external_cloud and current.status.addresses:
+            status = replace(status, addresses=current.status.addresses)
         patch = status_patch(
             current.status,
-            wanted.status,
+            status,
             heartbeat=self._clock.now(),
             is_due=now - self._reported_at >= self._policy.report_seconds,
         )
@@ -184,7 +198,7 @@ class ApiNode:
 
     async def _report_labels(self, current: Node, wanted: Node) -> None:
         labels = map_patch(current.metadata.labels, wanted.metadata.labels, RUNTIME_LABEL_PREFIX)
-        notes = map_patch(current.metadata.annotations, wanted.metadata.annotations, RUNTIME_VERSION_PREFIX)
+        notes = map_patch(current.metadata.annotations, wanted.metadata.annotations, _OWN_NOTES)
         metadata = {key: value for key, value in (("labels", labels), ("annotations", notes)) if value}
         if metadata:
             path = NODES.path(name=self._name)

@@ -59,7 +59,7 @@ def status_patch(
 
 
 def map_patch(
-    current: Mapping[str, str], wanted: Mapping[str, str], own_prefix: str
+    current: Mapping[str, str], wanted: Mapping[str, str], own_prefix: str | tuple[str, ...]
 ) -> dict[str, str | None]:
     """Labels or annotations to set, and those under our own prefix to remove; empty when all is as wanted."""
     gone = {key: None for key in current if key.startswith(own_prefix) and key not in wanted}

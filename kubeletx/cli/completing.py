@@ -16,7 +16,7 @@ from kubeletx.kube.core import Pod, PodList
 
 from .client import AgentClient
 from .common import DEFAULT_NAMESPACE
-from .settings import DEFAULT_ROOT
+from .settings import find_socket
 
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
@@ -86,7 +86,7 @@ def _pods(ctx: click.Context) -> list[Pod]:
 
 def _agent(ctx: click.Context) -> AgentClient:
     given: Path | None = ctx.params.get("own_root_dir") or ctx.find_root().params.get("root_dir")
-    return AgentClient((given or DEFAULT_ROOT) / "kubeletx.sock")
+    return AgentClient(find_socket(given, as_kubelet=bool(ctx.find_root().params.get("as_kubelet"))))
 
 
 def _namespace(ctx: click.Context) -> str:

@@ -75,7 +75,7 @@ def as_document(values: Sequence[ConfigValue]) -> dict[str, Any]:
     """A configuration file that says the same."""
     document: dict[str, Any] = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
     for value in values:
-        if not value.key or value.value is None or value.origin.endswith("(ignored)"):
+        if not value.key or value.value is None or value.unused:
             continue
         *parents, last = value.key.split(".")
         table = document

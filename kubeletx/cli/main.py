@@ -6,10 +6,13 @@ subcommand, and only ``config view`` takes them: it then shows what an agent sta
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import click
+
+from kubeletx.agent.kubelet_words import KUBELET, KUBELET_ROOT
 
 from .agent_flags import explain_unknown, given, with_agent_flags
 from .booleans import boolean, spell_out, spellings_of
@@ -59,10 +62,19 @@ class MainGroup(ErrorGroup):
 
 def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from kubeletx import __version__
-
-        click.echo(f"kubeletx {__version__}")
+        click.echo(_version(as_kubelet=ctx.params.get("as_kubelet", False)))
         ctx.exit(ExitCode.OK)
+
+
+def _version(*, as_kubelet: bool) -> str:
+    """As a kubelet prints it, or our own. kubeadm reads the first form and refuses any other."""
+    from kubeletx import __version__
+
+    if not as_kubelet:
+        return f"kubeletx {__version__}"
+    from kubeletx.node.info import kubelet_version
+
+    return f"Kubernetes {kubelet_version(__version__)}"
 
 
 @click.group(
@@ -73,11 +85,17 @@ def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     options_metavar="[FLAGS]",
     subcommand_metavar="[COMMAND [ARGS]...]",
 )
+@boolean(
+    "--as-kubelet",
+    is_eager=True,
+    help="Run as this node's kubelet: its root directory, its process settings, and its form of --version. "
+    "The same as calling the program by the name kubelet.",
+)
 @click.option(
     "--root-dir",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help=f"The agent's directory. Default: {DEFAULT_ROOT}.",
+    help=f"The agent's directory. Default: {DEFAULT_ROOT}, or {KUBELET_ROOT} with --as-kubelet.",
 )
 @click.option(
     "--config",
@@ -100,7 +118,6 @@ def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 )
 @boolean(
     "--version",
-    is_eager=True,
     expose_value=False,
     callback=_show_version,
     help="Show the version.",
@@ -110,6 +127,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 def cli(
     ctx: click.Context,
     /,
+    as_kubelet: bool,
     root_dir: Path | None,
     config_file: Path | None,
     config_dir: Path | None,
@@ -132,6 +150,7 @@ def cli(
         config_dir=config_dir,
         flags=given(flags),
         namespace=namespace,
+        as_kubelet=as_kubelet,
     )
     if ctx.invoked_subcommand is None:
         if namespace is not None:
@@ -145,5 +164,6 @@ def cli(
 
 
 def main() -> None:
-    """The entry point."""
-    cli.main(prog_name="kubeletx")
+    """The entry point. Called by the name of the kubelet it runs as one, whatever the file really is."""
+    is_kubelet = Path(sys.argv[0]).name == KUBELET
+    cli.main(args=["--as-kubelet", *sys.argv[1:]] if is_kubelet else sys.argv[1:], prog_name="kubeletx")

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import click
 
 from kubeletx.agent.config import AgentConfig
-from kubeletx.agent.config_kubelet import IGNORED_FIELDS, REFUSED_FLAGS
+from kubeletx.agent.config_kubelet import REMOVED_FLAGS, KubeletOption
+from kubeletx.agent.config_kubelet_options import KUBELET_OPTIONS
 from kubeletx.agent.config_settings import ENDPOINT_KEYS, SETTINGS, Setting
 
 from .exit_codes import ExitCode
@@ -94,14 +95,37 @@ def _default(setting: Setting) -> str:
 
 
 def _others() -> Iterator[str]:
-    yield "### Fields of the kubelet that are read and change nothing\n"
-    yield "The agent names each one that was set when it starts.\n"
-    yield ", ".join(f"`{key}`" for key in sorted(IGNORED_FIELDS)) + "\n"
-    yield "### Flags of the kubelet that are refused\n"
-    yield "| flag | instead |\n|---|---|"
-    for flag in sorted(REFUSED_FLAGS):
-        yield f"| `--{flag}` | {REFUSED_FLAGS[flag]} |"
+    yield "### Settings of the kubelet that are not carried out\n"
+    yield (
+        "These two tables together are every flag and every field of kubelet v1.36. A flag and its field are treated\n"
+        "alike. The values of the third column, and empty ones, ask for nothing and are accepted in silence. Any\n"
+        "other value is accepted with a warning at start that names the consequence, or refused.\n"
+    )
+    yield "| flag | field | accepted in silence | any other value |\n|---|---|---|---|"
+    for option in KUBELET_OPTIONS:
+        yield f"| {_code(option.flag, '--')} | {_code(option.field)} | {_silent(option)} | {_treatment(option)} |"
+    yield "\n### Flags of older kubelets\n"
+    yield "They are unknown to kubelet v1.36, and refused here too.\n"
+    yield "| flag | why |\n|---|---|"
+    for flag, words in sorted(REMOVED_FLAGS.items()):
+        yield f"| `--{flag}` | {words} |"
     yield ""
+
+
+def _code(name: str, dashes: str = "") -> str:
+    return f"`{dashes}{name}`" if name else ""
+
+
+def _silent(option: KubeletOption) -> str:
+    return ", ".join(
+        f"`{str(value).lower() if isinstance(value, bool) else value}`" for value in option.silent
+    )
+
+
+def _treatment(option: KubeletOption) -> str:
+    if option.silent == (True, False):
+        return f"there is none: {option.words}"
+    return f"{'**refused**' if option.refused else 'warning'}: {option.words}"
 
 
 def _command(command: click.Command, context: click.Context) -> Iterator[str]:

@@ -7,10 +7,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from kubeletx.agent.kubelet_words import KUBELET_ROOT
+
 if TYPE_CHECKING:
     from kubeletx.agent.config import AgentConfig
 
 DEFAULT_ROOT = Path("/var/lib/kubeletx")
+SOCKET = "kubeletx.sock"
+
+
+def find_socket(root_dir: Path | None, *, as_kubelet: bool = False) -> Path:
+    """The admin socket below `root_dir`. None: of whichever agent runs here, by itself or as the kubelet."""
+    roots: tuple[Path, ...] = (DEFAULT_ROOT, KUBELET_ROOT)
+    if root_dir is not None or as_kubelet:
+        roots = (root_dir or KUBELET_ROOT,)
+    return next((root / SOCKET for root in roots if (root / SOCKET).exists()), roots[0] / SOCKET)
 
 
 class Invocation(NamedTuple):
@@ -21,11 +32,12 @@ class Invocation(NamedTuple):
     config_dir: Path | None
     flags: dict[str, tuple[str, ...]]
     namespace: str | None = None
+    as_kubelet: bool = False
 
     @property
     def socket_path(self) -> Path:
         """The admin socket of the agent that is meant."""
-        return (self.root_dir or DEFAULT_ROOT) / "kubeletx.sock"
+        return find_socket(self.root_dir, as_kubelet=self.as_kubelet)
 
     @property
     def has_agent_flags(self) -> bool:
@@ -45,5 +57,9 @@ class Invocation(NamedTuple):
         from kubeletx.agent.config_load import load_config
 
         return load_config(
-            root_dir=self.root_dir, config_file=self.config_file, config_dir=self.config_dir, flags=self.flags
+            as_kubelet=self.as_kubelet,
+            root_dir=self.root_dir,
+            config_file=self.config_file,
+            config_dir=self.config_dir,
+            flags=self.flags,
         )

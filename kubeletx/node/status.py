@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ..api import Clock, RuntimeVersion, Traits
-from ..api.names import CONTROLLER_ATTACHES, RUNTIME_LABEL_PREFIX, RUNTIME_VERSION_PREFIX
+from ..api.names import CONTROLLER_ATTACHES, PROVIDED_NODE_IP, RUNTIME_LABEL_PREFIX, RUNTIME_VERSION_PREFIX
 from ..kube.meta import ObjectMeta
 from ..kube.node import (
     ContainerImage,
@@ -37,7 +37,6 @@ from .taints import type_taints
 
 NO_PRESSURE = Pressure()
 STRICT_GROUPS = "strict-groups"
-MAX_IMAGES = 50
 MAX_IMAGE_NAMES = 5
 
 
@@ -58,6 +57,10 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy = Policy.PARTIAL
     port: int | None = None
     """Of the kubelet's HTTPS API; None: it is not served."""
+    max_images: int = 50
+    """How many images the status lists; negative: all."""
+    external_cloud: bool = False
+    """A cloud controller sets the addresses; until then the node has those that `node_ips` names."""
     declared_features: tuple[str, ...] = ()
     """What the node can do that not every node of its version can, in order."""
 
@@ -128,7 +131,11 @@ class NodeReporter:
                 name=self.name,
                 uid=self.name,
                 labels={**node_labels(self.name, plan.labels), **runtime_labels(runtimes)},
-                annotations={CONTROLLER_ATTACHES: "true", **runtime_versions(runtimes)},
+                annotations={
+                    CONTROLLER_ATTACHES: "true",
+                    **runtime_versions(runtimes),
+                    **self._provided_ips(),
+                },
                 creation_timestamp=self._created_at,
             ),
             spec=NodeSpec(
@@ -138,15 +145,25 @@ class NodeReporter:
                 capacity=resource_list(self.capacity),
                 allocatable=resource_list(self.allocatable),
                 conditions=self._conditions,
-                addresses=node_addresses(self.name, self.ips),
+                addresses=node_addresses(self.name, self._own_ips()),
                 daemon_endpoints=NodeDaemonEndpoints(kubelet_endpoint=port) if port else None,
                 node_info=read_system_info(kubelet_version=plan.version, runtime=default_version(runtimes)),
-                images=top_images(images),
+                images=top_images(images, plan.max_images),
                 runtime_handlers=tuple(runtime_handlers(runtimes)),
                 features=node_features(runtimes),
                 declared_features=plan.declared_features,
             ),
         )
+
+    def _own_ips(self) -> tuple[str, ...]:
+        """The addresses to report. A cloud controller finds those of a node whose operator names none."""
+        return () if self.plan.external_cloud and not self.plan.node_ips else self.ips
+
+    def _provided_ips(self) -> dict[str, str]:
+        """What a cloud controller checks its own addresses against."""
+        if not (self.plan.external_cloud and self.plan.node_ips):
+            return {}
+        return {PROVIDED_NODE_IP: ",".join(self.ips)}
 
 
 def default_runtime(runtimes: Sequence[RuntimeReport]) -> RuntimeReport | None:
@@ -229,9 +246,10 @@ def runtime_versions(runtimes: Sequence[RuntimeReport]) -> dict[str, str]:
     }
 
 
-def top_images(images: Sequence[ContainerImage]) -> tuple[ContainerImage, ...]:
-    """The largest ones, with at most five names each."""
-    largest = sorted(images, key=lambda image: (-(image.size_bytes or 0), image.names))[:MAX_IMAGES]
+def top_images(images: Sequence[ContainerImage], limit: int = 50) -> tuple[ContainerImage, ...]:
+    """The largest ones, with at most five names each. `limit` negative: all of them."""
+    largest = sorted(images, key=lambda image: (-(image.size_bytes or 0), image.names))
+    largest = largest[:limit] if limit >= 0 else largest
     return tuple(msgspec.structs.replace(image, names=image.names[:MAX_IMAGE_NAMES]) for image in largest)
 
 

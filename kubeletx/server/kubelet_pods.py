@@ -64,9 +64,12 @@ def _as_it_runs(pod: Pod) -> Pod | None:
 
 def configuration(values: list[ConfigValue] | Any) -> dict[str, Any]:
     """The effective values as a KubeletConfiguration."""
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {
+        "kind": "KubeletConfiguration",
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+    }
     for row in values:
-        if not row.key or row.origin.endswith("(ignored)"):
+        if not row.key or row.unused:
             continue
         *path, last = row.key.split(".")
         table = found

@@ -283,6 +283,8 @@ class ConfigValue(View, frozen=True, kw_only=True):
     value: Any
     origin: str
     flag: str = ""
+    unused: bool = False
+    """It was set, and kubeletx does not carry it out."""
 
 
 class VersionView(View, frozen=True, kw_only=True):

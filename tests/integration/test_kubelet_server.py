@@ -233,6 +233,7 @@ def test_pods_are_shown_as_wanted_and_as_they_run(bench: Bench, kubelet: Kubelet
 
 def test_the_configuration_is_shown(kubelet: KubeletClient, port: int) -> None:
     shown = kubelet.json("/configz")["kubeletconfig"]
+    assert (shown["kind"], shown["apiVersion"]) == ("KubeletConfiguration", "kubelet.config.k8s.io/v1beta1")
     assert (shown["port"], shown["authorization"]["mode"]) == (port, "AlwaysAllow")
 
 

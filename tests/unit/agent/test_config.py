@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletx.agent.config import AgentConfig, EndpointText
-from kubeletx.agent.config_kubelet import IGNORED_FIELDS, REFUSED_FLAGS
+from kubeletx.agent.config_kubelet_options import OPTION_BY_FIELD, OPTION_BY_FLAG
 from kubeletx.agent.config_load import load_config
 from kubeletx.agent.config_settings import BY_FLAG, BY_KEY, BY_PATH, ENDPOINT_KEYS, SETTINGS, Setting
 from kubeletx.agent.config_view import effective_values
@@ -41,7 +41,7 @@ def test_every_setting_names_a_field_and_every_field_has_a_setting() -> None:
     fields = {
         f"{section.name}.{field.name}"
         for section in msgspec.structs.fields(AgentConfig)
-        if section.name not in ("root_dir", "origins", "ignored")
+        if section.name not in ("root_dir", "origins", "unused")
         for field in msgspec.structs.fields(type(getattr(config, section.name)))
     }
     assert fields == set(BY_PATH)
@@ -50,8 +50,8 @@ def test_every_setting_names_a_field_and_every_field_has_a_setting() -> None:
 def test_keys_and_flags_are_used_once_and_apart_from_the_kubelets_others() -> None:
     assert len(BY_KEY) == len([s for s in SETTINGS if s.key])
     assert len(BY_FLAG) == len([s for s in SETTINGS if s.flag])
-    assert not set(BY_KEY) & IGNORED_FIELDS
-    assert not set(BY_FLAG) & set(REFUSED_FLAGS)
+    assert not set(BY_KEY) & set(OPTION_BY_FIELD)
+    assert not set(BY_FLAG) & set(OPTION_BY_FLAG)
 
 
 def test_defaults_can_be_written_and_read_again() -> None:
@@ -103,18 +103,20 @@ def test_all_mistakes_come_at_once_each_with_file_field_and_fix(tmp_path: Path) 
     ]
 
 
-def test_fields_of_the_kubelet_that_mean_nothing_here_are_named(tmp_path: Path) -> None:
+def test_fields_of_the_kubelet_without_effect_are_named_with_their_consequence(tmp_path: Path) -> None:
     file = write(
         tmp_path / "config.yaml",
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-        "cpuManagerPolicy: static\nfeatureGates: {A: true}\nlogging: {flushFrequency: 5s}\n",
+        "hairpinMode: hairpin-veth\nfeatureGates: {A: true}\nlogging: {flushFrequency: 7s}\n",
     )
     config = load_config(config_file=file)
-    assert [item.key for item in config.ignored] == [
-        "cpuManagerPolicy",
+    assert [item.name for item in config.unused] == [
+        "hairpinMode",
         "featureGates",
         "logging.flushFrequency",
     ]
+    assert {item.origin for item in config.unused} == {str(file)}
+    assert "CNI configuration" in config.unused[0].consequence
 
 
 def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
@@ -293,11 +295,13 @@ def test_durations_are_shown_as_they_are_read(milliseconds: int) -> None:
 
 
 def test_the_view_names_every_setting_and_its_origin(tmp_path: Path) -> None:
-    file = write(tmp_path / "c.yaml", "maxPods: 5\nfailSwapOn: false\n")
+    file = write(tmp_path / "c.yaml", "maxPods: 5\nfailSwapOn: false\npodCIDR: 10.0.0.0/8\n")
     rows = effective_values(load_config(config_file=file, root_dir=tmp_path))
     by_key = {row.key: row for row in rows}
     assert by_key["maxPods"].value == 5
     assert by_key["maxPods"].origin == str(file)
     assert by_key["syncFrequency"].origin == "default"
-    assert by_key["failSwapOn"].origin == f"{file} (ignored)"
+    assert by_key["failSwapOn"].origin == str(file)
+    assert by_key["podCIDR"].origin == f"{file} (no effect)"
+    assert [row.key for row in rows if row.unused] == ["podCIDR"]
     assert rows[0].origin == "flag --root-dir"

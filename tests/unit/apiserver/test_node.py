@@ -18,7 +18,7 @@ from kubeletx.apiserver.node import ApiNode, NodePolicy
 from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
 from kubeletx.kube.client.resources import NODES
 from kubeletx.kube.core import ObjectMeta
-from kubeletx.kube.node import Node, NodeCondition, NodeStatus, Taint
+from kubeletx.kube.node import Node, NodeAddress, NodeCondition, NodeStatus, Taint
 from kubeletx.runtimes.clock import SystemClock
 from kubeletx.testing import FakeClock
 from kubeletx.testing.apiserver import ApiServerDouble, Line, write_kubeconfig
@@ -135,6 +135,32 @@ async def test_a_node_that_is_there_keeps_what_others_gave_it(api: ApiServerDoub
     await until(lambda: around.seen()["metadata"]["labels"] == {**LABELS, "zone": "b"})
     assert around.seen()["spec"]["unschedulable"] is True
     assert "a" not in [taint["key"] for taint in around.seen()["spec"].get("taints", [])]
+
+
+async def test_addresses_that_a_cloud_controller_set_stay_and_stale_hints_go(
+    api: ApiServerDouble, run: Begin
+) -> None:
+    hint = "alpha.kubernetes.io/provided-node-ip"
+    ours = (NodeAddress(type="InternalIP", address="10.0.0.1"),)
+    theirs = [{"type": "ExternalIP", "address": "192.0.2.7"}, {"type": "InternalIP", "address": "10.0.0.1"}]
+    around = Around(api, external_cloud=True, schedulable=False)
+    now = wanted()
+    around.now = replace(
+        now,
+        metadata=replace(now.metadata, annotations={hint: "10.0.0.1"}),
+        status=replace(now.status, addresses=ours),
+    )
+    run(around)
+    await until(lambda: around.ready() == "True")
+    assert [one["address"] for one in around.seen()["status"]["addresses"]] == ["10.0.0.1"]
+    assert around.seen()["spec"]["unschedulable"] is True
+    assert around.seen()["metadata"]["annotations"][hint] == "10.0.0.1"
+    api.admin.patch("nodes", NAME, {"status": {"addresses": theirs}}, subresource="status")
+    await until(lambda: len(around.node.current.status.addresses) == 2 if around.node.current else False)
+    around.become(replace(wanted("False"), status=replace(wanted("False").status, addresses=ours)))
+    await until(lambda: around.ready() == "False")
+    await until(lambda: hint not in around.seen()["metadata"].get("annotations", {}))
+    assert around.seen()["status"]["addresses"] == theirs
 
 
 async def test_a_deleted_node_and_one_that_a_controller_gave_up_come_back(

@@ -50,7 +50,7 @@ def test_the_sample_configuration_is_valid(tmp_path: Path) -> None:
     file.write_text(text)
     config = load_config(config_file=file)
     assert len(config.runtimes.endpoints) == 2
-    assert not config.ignored
+    assert not config.unused
 
 
 def test_the_sample_drop_in_is_valid() -> None:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from kubeletx.agent.config import AgentConfig
 from kubeletx.agent.config_kinds import Boolean
-from kubeletx.agent.config_kubelet import REFUSED_FLAGS
+from kubeletx.agent.config_kubelet import REMOVED_FLAGS
 from kubeletx.agent.config_settings import BY_FLAG
 from kubeletx.cli.booleans import spell_out, spellings_of
 from kubeletx.cli.main import COMMANDS, cli
@@ -72,11 +72,11 @@ def test_every_command_has_help_and_says_the_same_in_the_list(name: str) -> None
     assert out.startswith(f"Usage: kubeletx {name}")
 
 
-def test_flags_of_the_kubelet_without_meaning_are_refused_by_name() -> None:
-    for flag, cure in REFUSED_FLAGS.items():
+def test_flags_of_older_kubelets_are_refused_by_name() -> None:
+    for flag, cure in REMOVED_FLAGS.items():
         code, _, err = run(f"--{flag}=x")
         assert code == 2
-        assert f"--{flag} is a flag of the kubelet" in err
+        assert f"--{flag} is no flag of present kubelets" in err
         assert cure in err
 
 

@@ -95,7 +95,7 @@ def test_the_service_is_notified_and_leaves_pods_alone() -> None:
 
 def test_the_trials_configuration_is_taken_whole(tmp_path: Path) -> None:
     config = trial_config(tmp_path)
-    assert config.ignored == ()
+    assert config.unused == ()
     assert config.node.labels == {"kubeletx.io/trial": "true"}
     assert config.node.hostname_override == "trial-one"
     assert [one.key for one in config.cluster.register_with_taints] == ["kubeletx.io/trial"]
@@ -188,7 +188,7 @@ def test_configurations_of_the_page_are_taken_whole(tmp_path: Path) -> None:
     for number, block in enumerate(configs):
         path = tmp_path / f"{number}.yaml"
         path.write_text(block)
-        assert load_config(config_file=path).ignored == ()
+        assert load_config(config_file=path).unused == ()
 
 
 @pytest.mark.parametrize(

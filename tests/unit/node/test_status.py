@@ -1,8 +1,9 @@
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from kubeletx.api import RuntimeVersion, Traits
-from kubeletx.kube.node import ContainerImage
+from kubeletx.kube.node import ContainerImage, Node
 from kubeletx.node.readiness import RuntimeFacts
 from kubeletx.node.status import NodePlan, NodeReporter, RuntimeReport, is_ready, top_images
 from kubeletx.runtimes.health import RuntimeState
@@ -138,3 +139,25 @@ def test_the_largest_images_are_reported_with_at_most_five_names() -> None:
 def test_the_node_says_that_controllers_attach_its_volumes(tmp_path: Path) -> None:
     notes = reporter(tmp_path).build([report("one")]).metadata.annotations
     assert notes["volumes.kubernetes.io/controller-managed-attach-detach"] == "true"
+
+
+def test_the_number_of_images_in_the_status_is_the_operators() -> None:
+    images = [ContainerImage(names=(f"i{n}",), size_bytes=n) for n in range(60)]
+    assert [len(top_images(images, limit)) for limit in (-1, 0, 7, 99)] == [60, 0, 7, 60]
+
+
+def test_with_an_external_cloud_the_node_leaves_its_addresses_to_the_cloud_controller(tmp_path: Path) -> None:
+    def built(**plan: Any) -> Node:
+        made = NodeReporter(
+            NodePlan(root_dir=tmp_path, version="v0.1.0", hostname_override="one", **plan), clock=FakeClock()
+        )
+        made.load()
+        return made.build([report("containerd")])
+
+    named = built(external_cloud=True, node_ips=("10.0.0.1",))
+    assert [a.address for a in named.status.addresses] == ["10.0.0.1", "one"]
+    assert named.metadata.annotations["alpha.kubernetes.io/provided-node-ip"] == "10.0.0.1"
+    unnamed = built(external_cloud=True)
+    assert [(a.type, a.address) for a in unnamed.status.addresses] == [("Hostname", "one")]
+    for node in (unnamed, built(node_ips=("10.0.0.1",))):
+        assert "alpha.kubernetes.io/provided-node-ip" not in node.metadata.annotations

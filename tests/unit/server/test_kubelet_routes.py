@@ -59,11 +59,13 @@ async def test_the_configuration_is_shown_as_a_kubelet_shows_it(tmp_path: Path) 
             ConfigValue(key="maxPods", value=77, origin="flag --max-pods"),
             ConfigValue(key="authentication.x509.clientCAFile", value="/ca.crt", origin="config.yaml"),
             ConfigValue(key="authentication.webhook.enabled", value=True, origin="default"),
-            ConfigValue(key="featureGates", value=None, origin="config.yaml (ignored)"),
+            ConfigValue(key="featureGates", value={"A": True}, origin="config.yaml (no effect)", unused=True),
         )
         code, text = await api.get("/configz")
         assert code == 200
         assert json.loads(text)["kubeletconfig"] == {
+            "kind": "KubeletConfiguration",
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "maxPods": 77,
             "authentication": {"x509": {"clientCAFile": "/ca.crt"}, "webhook": {"enabled": True}},
         }

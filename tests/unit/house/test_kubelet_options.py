@@ -1,0 +1,69 @@
+"""Every flag and every field of kubelet v1.36 has one row, a flag and its field the same one.
+
+kubelet-1.36-options.txt beside this file lists them: the flag, then the field of KubeletConfiguration; ``-``: the
+kubelet has only the other. Source: kubelet v1.36.2, cmd/kubelet/app/options and config/v1beta1/types.go.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import click
+import pytest
+
+from kubeletx.agent.config_kubelet import REMOVED_FLAGS
+from kubeletx.agent.config_kubelet_options import KUBELET_OPTIONS
+from kubeletx.agent.config_settings import ENDPOINT_KEYS, SETTINGS
+from kubeletx.cli.main import cli
+
+LIST = [
+    tuple("" if word == "-" else word for word in line.split())
+    for line in (Path(__file__).parent / "kubelet-1.36-options.txt").read_text().splitlines()
+]
+OF_THE_COMMAND = {"config", "config-dir", "root-dir", "version", "help"}
+OF_OLDER_KUBELETS = {"pod-infra-container-image", "register-schedulable"}
+"""Accepted all the same, since kubeadm and distributions still give them."""
+ROWS = [
+    *((one.flag, ENDPOINT_KEYS[one.path][1] if one.path in ENDPOINT_KEYS else one.key) for one in SETTINGS),
+    *((one.flag, one.field) for one in KUBELET_OPTIONS),
+]
+FLAG_OF = {field: flag for flag, field in ROWS if field}
+
+
+def test_the_list_is_a_kubelets() -> None:
+    assert len([flag for flag, _ in LIST if flag]) == 150
+    assert len([field for _, field in LIST if field]) == 138
+
+
+@pytest.mark.parametrize(("flag", "field"), LIST, ids=lambda word: word or "-")
+def test_each_flag_and_field_of_a_kubelet_has_one_row(flag: str, field: str) -> None:
+    if field:
+        assert field in FLAG_OF
+        assert not flag or FLAG_OF[field] == flag
+    else:
+        assert flag in OF_THE_COMMAND or flag in {row[0] for row in ROWS}
+
+
+def test_no_flag_or_field_has_two_rows() -> None:
+    flags = Counter(flag for flag, _ in ROWS if flag)
+    fields = Counter(field for _, field in ROWS if field)
+    assert [name for name, count in (*flags.items(), *fields.items()) if count > 1] == []
+    assert not flags.keys() & REMOVED_FLAGS.keys()
+
+
+def test_what_is_not_carried_out_is_a_kubelets_and_no_other() -> None:
+    known = set(LIST)
+    for option in KUBELET_OPTIONS:
+        assert (option.flag, option.field) in known or option.flag in OF_OLDER_KUBELETS
+
+
+def test_the_command_takes_every_flag_of_a_kubelet() -> None:
+    taken = {name.lstrip("-") for option in cli.get_params(click.Context(cli)) for name in option.opts}
+    assert {flag for flag, _ in LIST if flag} - taken == set()
+
+
+def test_each_row_says_in_words_what_follows() -> None:
+    for option in KUBELET_OPTIONS:
+        assert len(option.words) > 10
+        assert " yet" not in option.words
