@@ -8,6 +8,7 @@
 - Nothing is made before the Node is registered and the mirrors that are there are known.
 - A mirror whose pod is gone is deleted once every source has said what it has; that of a pod that is ending stays, so
   that its last statuses are seen. One that finalizers keep holds up its successor, and nobody is asked again meanwhile.
+- Who deletes or changes mirrors again and again, or makes ones without a pod, is answered ever later (`ForeignWrites`).
 - What the API server refuses (a namespace that is not there, a policy) is told once, by a line and an event of the
   pod, and tried again with back-off; other pods are not held up by it.
 
@@ -17,7 +18,7 @@ Source: kubelet, pkg/kubelet/pod/mirror_client.go, kubelet.go (tryReconcileMirro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -33,7 +34,7 @@ from kubeletx.api import (
     TimedOut,
     Unavailable,
 )
-from kubeletx.api.names import Event
+from kubeletx.api.names import CONFIG_MIRROR, POD_SPEC_HASH, Event
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.backoff import Backoff
 from kubeletx.kube.client.errors import least_seconds
@@ -42,7 +43,9 @@ from kubeletx.kube.core import Pod
 from kubeletx.kube.node import Node
 from kubeletx.pods.facts import DesiredPod
 
-from .mirror_form import Create, Delete, Key, Step, mirror_of, plan_mirrors
+from .field_managers import tell_foreign_write
+from .foreign_writes import ForeignWrites
+from .mirror_form import Create, Delete, Key, Step, is_current, mirror_of, plan_mirrors
 from .pods import ApiPods, is_mirror
 
 log = structlog.get_logger(__name__)
@@ -79,6 +82,13 @@ class Mirrors:
         self._news = asyncio.Event()
         self._waits: dict[Key, tuple[Backoff, float]] = {}
         self._told: dict[Key, str] = {}
+        self._foreign = ForeignWrites(clock)
+        self._shown: dict[Key, tuple[PodUid, str]] = {}
+        """UID and hash of the static pod that was last seen as its mirror shows it."""
+        self._answers: set[Key] = set()
+        """Of the steps of this round: those that somebody else is the reason for."""
+        self._named: set[Key] = set()
+        """Whose other writer stands in the log; until the mirror is as it should be again."""
         self._deleted: dict[PodUid, int] = {}
         """Mirrors that are there still though their deletion was answered, and the lists that had come by then."""
         pods.subscribe(self._api_changed)
@@ -122,6 +132,7 @@ class Mirrors:
             return []
         statics, unsure = self._static_pods()
         mirrors = dict(self._pods.mirrors)
+        self._note_shown(statics, mirrors)
         planned = {
             _key(step): step
             for step in plan_mirrors(statics, mirrors, unsure=unsure, all_seen=self._all_seen())
@@ -138,7 +149,40 @@ class Mirrors:
         planned = {key: step for key, step in planned.items() if not self._is_under_way(step)}
         due = [key for key in planned if key not in self._waits]
         due += [key for key, (_, at) in self._waits.items() if now >= at]  # last, so that they hold up nobody
-        return [planned[key] for key in due if key in planned]
+        self._answers = {key for key in due if key in planned and self._is_answer(planned[key], statics)}
+        return [
+            planned[key]
+            for key in due
+            if key in planned and (key not in self._answers or self._foreign.may_answer(key, self._news.set))
+        ]
+
+    def _note_shown(self, statics: Mapping[Key, DesiredPod], mirrors: Mapping[Key, Pod]) -> None:
+        for key in self._shown.keys() - statics.keys() - mirrors.keys():
+            del self._shown[key]
+        for key, static in statics.items():
+            mirror = mirrors.get(key)
+            if (
+                mirror is not None
+                and mirror.metadata.deletion_timestamp is None
+                and is_current(mirror, static)
+            ):
+                self._shown[key] = static.uid, static.spec_hash
+                self._settle(key)
+
+    def _settle(self, key: Key) -> None:
+        self._named.discard(key)
+        self._foreign.settle(key)
+
+    def _is_answer(self, step: Step, statics: Mapping[Key, DesiredPod]) -> bool:
+        """Whether somebody else is the reason for it, and not news of the pod.
+
+        What somebody deletes with a grace is taken away at once; what comes in its place may have to wait.
+        """
+        key = _key(step)
+        static, shown = statics.get(key), self._shown.get(key)
+        if isinstance(step, Delete) and step.mirror.metadata.deletion_timestamp is not None:
+            return False
+        return shown is None if static is None else shown == (static.uid, static.spec_hash)
 
     def _is_under_way(self, step: Step) -> bool:
         return isinstance(step, Delete) and step.mirror.uid in self._deleted
@@ -147,6 +191,9 @@ class Mirrors:
         """False: the server does not answer, so the rest is not tried now."""
         key = _key(step)
         try:
+            if key in self._answers and key not in self._named:
+                self._named.add(key)
+                await self._tell_foreign(step)
             if isinstance(step, Delete):
                 await self._delete(step)
             else:
@@ -159,8 +206,21 @@ class Mirrors:
             return not isinstance(error, Unavailable | TimedOut)
         self._waits.pop(key, None)
         self._told.pop(key, None)
+        if isinstance(step, Delete) and key not in self._shown:
+            self._settle(key)
         self._news.set()  # what was deleted may have to be made again
         return True
+
+    async def _tell_foreign(self, step: Step) -> None:
+        pod = step.mirror if isinstance(step, Delete) else step.static.pod
+        notes = {"annotations": dict.fromkeys((CONFIG_MIRROR, POD_SPEC_HASH))}
+        await tell_foreign_write(
+            self._client,
+            PODS.path(pod.namespace, pod.name),
+            f"mirror pod {pod.ref}",
+            {"metadata": notes},
+            next_wait=self._foreign.next_wait(_key(step)),
+        )
 
     async def _delete(self, step: Delete) -> None:
         mirror, lists = step.mirror, self._pods.lists

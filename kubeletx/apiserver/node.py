@@ -7,6 +7,9 @@
 The status is computed every `update_seconds` and when a runtime changes; it is sent when it differs from what the API
 server has, else every `report_seconds`. Taints are given at registration only: NodeRestriction forbids more.
 
+What somebody else wrote over, and a Node that somebody deleted, is set right at once the first time, and ever later
+while the other goes on (`ForeignWrites`). News of this node's own never wait.
+
 Source: kubelet, pkg/kubelet/kubelet_node_status.go.
 """
 
@@ -14,13 +17,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
 import msgspec
 import structlog
 from msgspec.structs import replace
 
 from kubeletx.api import AlreadyExists, Clock, NotFound
-from kubeletx.api.names import PROVIDED_NODE_IP, RUNTIME_LABEL_PREFIX, RUNTIME_VERSION_PREFIX
 from kubeletx.kube.client import KubeClient, Patch
 from kubeletx.kube.client.backoff import Backoff
 from kubeletx.kube.client.resources import NODES
@@ -28,11 +31,12 @@ from kubeletx.kube.core import ObjectMeta
 from kubeletx.kube.meta import is_older
 from kubeletx.kube.node import Node, Taint
 
+from .field_managers import tell_foreign_write
+from .foreign_writes import FIRST_SECONDS, ForeignWrites
 from .in_step import keep_in_step
-from .node_patch import map_patch, status_patch
+from .node_patch import changes_of, is_given_up, metadata_patch, status_patch
 
-_OWN_NOTES = (RUNTIME_VERSION_PREFIX, PROVIDED_NODE_IP)
-"""Annotations that go when the node no longer has them."""
+_STATUS, _LABELS, _DELETION = "status", "labels", "deletion"
 
 log = structlog.get_logger(__name__)
 
@@ -70,6 +74,10 @@ class ApiNode:
         self._policy = policy
         self._current: Node | None = None
         self._wanted: Node | None = None
+        self._told: Node | None = None
+        """What was wanted when the API server last had it; None: it never had."""
+        self._was_registered = False
+        self._foreign = ForeignWrites(clock)
         self._reported_at = float("-inf")
         self._news = asyncio.Event()
         self._listeners: list[Callable[[Node | None], None]] = []
@@ -143,15 +151,24 @@ class ApiNode:
         if wanted is None:
             return
         if self._current is None or not self.registered.is_set():
+            if self._was_registered and not self._may_answer(_DELETION):
+                return
             await self._register(wanted)
-        current = self._current
+            self._foreign.settle(_DELETION)
+        current, told = self._current, self._told
         if current is None:
             return
-        await self._report_status(current, wanted)
-        await self._report_labels(self._current or current, wanted)
+        is_told = await self._report_status(current, wanted, told)
+        is_told &= await self._report_labels(self._current or current, wanted, told)
+        if is_told:
+            self._told = wanted
+
+    def _may_answer(self, what: str) -> bool:
+        return self._foreign.may_answer(what, self._news.set)
 
     async def _register(self, wanted: Node) -> None:
         path = NODES.path(name=self._name)
+        self._told = None
         if self._policy.register:
             fresh = replace(
                 wanted,
@@ -176,33 +193,55 @@ class ApiNode:
                     f"node {self._name} is not in the API server and --register-node is false; create it"
                 ) from error
         self._current = found
+        self._was_registered = True
         self.registered.set()
         self._tell()
 
-    async def _report_status(self, current: Node, wanted: Node) -> None:
-        now = self._clock.monotonic()
+    async def _report_status(self, current: Node, wanted: Node, told: Node | None) -> bool:
+        """Whether the API server has it now."""
+        now, heartbeat = self._clock.monotonic(), self._clock.now()
+        is_due = now - self._reported_at >= self._policy.report_seconds
         status = wanted.status
         if self._policy.external_cloud and current.status.addresses:
             status = replace(status, addresses=current.status.addresses)
-        patch = status_patch(
-            current.status,
-            status,
-            heartbeat=self._clock.now(),
-            is_due=now - self._reported_at >= self._policy.report_seconds,
-        )
+        patch = status_patch(current.status, status, heartbeat=heartbeat, is_due=is_due)
         if patch is None:
-            return
+            self._foreign.settle(_STATUS, is_answer=False)
+            return True
+        is_news = told is None or status_patch(told.status, wanted.status, heartbeat=heartbeat, is_due=is_due)
+        if now - self._reported_at >= FIRST_SECONDS and is_given_up(current.status, wanted.status):
+            is_news = (
+                True  # the node controller, which had no sign of life: a kubelet answers within 10 s too
+            )
+        if not is_news and not self._may_answer(_STATUS):
+            return True
         path = NODES.path(name=self._name, subresource="status")
+        if not is_news:
+            await self._tell_foreign(_STATUS, {"status": changes_of(patch, current.status)})
         self._current = await self._patch(path, {"status": patch}, Patch.STRATEGIC)
+        self._foreign.settle(_STATUS, is_answer=not is_news)
         self._reported_at = now
+        return self._current is not None
 
-    async def _report_labels(self, current: Node, wanted: Node) -> None:
-        labels = map_patch(current.metadata.labels, wanted.metadata.labels, RUNTIME_LABEL_PREFIX)
-        notes = map_patch(current.metadata.annotations, wanted.metadata.annotations, _OWN_NOTES)
-        metadata = {key: value for key, value in (("labels", labels), ("annotations", notes)) if value}
-        if metadata:
-            path = NODES.path(name=self._name)
-            self._current = await self._patch(path, {"metadata": metadata}, Patch.MERGE)
+    async def _report_labels(self, current: Node, wanted: Node, told: Node | None) -> bool:
+        """Whether the API server has them now."""
+        metadata = metadata_patch(current.metadata, wanted.metadata)
+        if not metadata:
+            self._foreign.settle(_LABELS, is_answer=False)
+            return True
+        is_news = told is None or bool(metadata_patch(told.metadata, wanted.metadata))
+        if not is_news and not self._may_answer(_LABELS):
+            return True
+        if not is_news:
+            await self._tell_foreign(_LABELS, {"metadata": metadata})
+        path = NODES.path(name=self._name)
+        self._current = await self._patch(path, {"metadata": metadata}, Patch.MERGE)
+        self._foreign.settle(_LABELS, is_answer=not is_news)
+        return self._current is not None
+
+    async def _tell_foreign(self, what: str, patch: dict[str, Any]) -> None:
+        path, wait = NODES.path(name=self._name), self._foreign.next_wait(what)
+        await tell_foreign_write(self._client, path, f"node {self._name}", patch, next_wait=wait)
 
     async def _patch(self, path: str, value: object, kind: Patch) -> Node | None:
         try:

@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from kubeletx.api.names import PROVIDED_NODE_IP, RUNTIME_LABEL_PREFIX, RUNTIME_VERSION_PREFIX
+from kubeletx.kube.meta import ObjectMeta
 from kubeletx.kube.node import NodeCondition, NodeStatus
 from kubeletx.node.readiness import RUNTIME_CONDITION_PREFIX
 
@@ -23,6 +25,9 @@ _LISTS = frozenset({"addresses", "declaredFeatures", "images", "runtimeHandlers"
 _ALONG = frozenset({"declaredFeatures"})
 """Older API servers do not keep it: it goes along with a report and is no reason for one."""
 _MAPS = frozenset({"capacity", "allocatable"})
+_OWN_NOTES = (RUNTIME_VERSION_PREFIX, PROVIDED_NODE_IP)
+"""Annotations that go when the node no longer has them."""
+_GIVEN_UP = frozenset({"NodeStatusUnknown", "NodeStatusNeverUpdated"})
 
 
 def status_patch(
@@ -64,6 +69,34 @@ def map_patch(
     """Labels or annotations to set, and those under our own prefix to remove; empty when all is as wanted."""
     gone = {key: None for key in current if key.startswith(own_prefix) and key not in wanted}
     return {**gone, **{key: value for key, value in wanted.items() if current.get(key) != value}}
+
+
+def metadata_patch(current: ObjectMeta, wanted: ObjectMeta) -> dict[str, dict[str, str | None]]:
+    """Labels and annotations to change; empty when all is as wanted."""
+    labels = map_patch(current.labels, wanted.labels, RUNTIME_LABEL_PREFIX)
+    notes = map_patch(current.annotations, wanted.annotations, _OWN_NOTES)
+    return {key: value for key, value in (("labels", labels), ("annotations", notes)) if value}
+
+
+def changes_of(patch: Mapping[str, Any], current: NodeStatus) -> dict[str, Any]:
+    """The patch without the conditions that go along unchanged; for the log."""
+    known = {one.type: (one.status, one.reason, one.message) for one in current.conditions}
+    changed = [
+        one
+        for one in patch.get("conditions", ())
+        if known.get(one["type"]) != (one.get("status"), one.get("reason"), one.get("message"))
+    ]
+    return {**patch, "conditions": changed}
+
+
+def is_given_up(current: NodeStatus, wanted: NodeStatus) -> bool:
+    """Whether conditions differ only because the node controller had no sign of life of the node.
+
+    Source: kubernetes, pkg/controller/nodelifecycle (tryUpdateNodeHealth).
+    """
+    known = {one.type: one for one in current.conditions}
+    differing = [known.get(one.type) for one in wanted.conditions if not _same(one, known.get(one.type))]
+    return bool(differing) and all(one is not None and one.reason in _GIVEN_UP for one in differing)
 
 
 def _same(one: NodeCondition, other: NodeCondition | None) -> bool:

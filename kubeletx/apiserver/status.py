@@ -7,7 +7,8 @@
 - For each pod the newest status counts; what came between is not sent. One request for a pod at a time, in order.
 - A status that says only that a first start is on its way waits for the next one, until a second has passed in which
   no pod had news, or five seconds. The others never wait.
-- What the watch brings is compared too: a status that another wrote over is written again.
+- What the watch brings is compared too: a status that another wrote over is written again, and ever later while the
+  other goes on (`ForeignWrites`).
 - Failures are tried again with back-off, for as long as the pod is in the API; an API server that is away costs one
   line in the log.
 - The status of a static pod goes to its mirror, which has another uid; a mirror is deleted by `Mirrors`, not here.
@@ -39,6 +40,8 @@ from kubeletx.pods.phase import FINAL
 from kubeletx.pods.sources import API
 from kubeletx.pods.status_end import end_of_unknown
 
+from .field_managers import tell_foreign_write
+from .foreign_writes import ForeignWrites
 from .mirror_form import Key, stands_for
 from .pods import ApiPods, is_mirror
 from .status_allowed import allowed
@@ -95,6 +98,7 @@ class StatusReporter:
         self._queue: dict[PodUid, None] = {}
         self._busy: set[PodUid] = set()
         self._backoffs: dict[PodUid, Backoff] = {}
+        self._foreign = ForeignWrites(clock)
         self._later: dict[PodUid, Callable[[], None]] = {}
         self._news = asyncio.Event()
         self._told_at = self._news_at = float("-inf")
@@ -184,9 +188,10 @@ class StatusReporter:
             return
         lists = self._pods.lists
         try:
+            is_last = self._may_delete(pod, wanted) and self._let_go.get(uid) != lists
             if wanted is not None:
-                await self._patch(uid, pod, wanted)
-            if self._may_delete(pod, wanted) and self._let_go.get(uid) != lists:
+                await self._patch(uid, pod, wanted, is_last=is_last)
+            if is_last:
                 if wanted is None and pod.status.phase not in FINAL:  # finalizers may wait for its end
                     await self._patch(uid, pod, _Wanted(end_of_unknown(pod, self._clock.now())))
                 await self._client.delete(PODS.path(pod.namespace, pod.name), uid=uid, grace_seconds=0)
@@ -222,7 +227,8 @@ class StatusReporter:
             return None
         return mirror
 
-    async def _patch(self, uid: PodUid, pod: Pod, wanted: _Wanted) -> None:
+    async def _patch(self, uid: PodUid, pod: Pod, wanted: _Wanted, *, is_last: bool = True) -> None:
+        """`is_last`: the pod is deleted next, so that nothing waits."""
         told = self._told.get(uid)
         if told is not None and told.answer.uid != pod.uid:
             told = None  # of the mirror before
@@ -237,11 +243,20 @@ class StatusReporter:
         if wanted.runtime and pod.metadata.annotations.get(BOUND_RUNTIME) != wanted.runtime:
             metadata["annotations"] = {BOUND_RUNTIME: wanted.runtime}
         if status is None and len(metadata) == 1:
+            self._foreign.settle(uid, is_answer=False)
+            return
+        is_answer = told is not None and told.wanted == wanted.status and not is_last
+        if is_answer and not self._foreign.may_answer(uid, lambda: self._put(uid)):
             return
         patch = {"metadata": metadata, **({"status": status} if status is not None else {})}
+        if is_answer:
+            own = PODS.path(pod.namespace, pod.name)
+            wait = self._foreign.next_wait(uid)
+            await tell_foreign_write(self._client, own, f"pod {pod.ref}", patch, next_wait=wait)
         path = PODS.path(pod.namespace, pod.name, "status")
         lists = self._pods.lists
         answer = await self._client.patch(path, patch, Pod)
+        self._foreign.settle(uid, is_answer=is_answer)
         if self._wanted.get(uid) is not None:  # else it was forgotten meanwhile
             self._told[uid] = _Told(wanted.status, answer, lists)
 
@@ -299,4 +314,5 @@ class StatusReporter:
     def _forget(self, uid: PodUid) -> None:
         for table in (self._wanted, self._told, self._backoffs, self._queue):
             table.pop(uid, None)
+        self._foreign.forget(uid)
         self._cancel(uid)

@@ -2,7 +2,8 @@
 
 NodeRestriction lets a node set taints at its registration only. `--taint-kubeconfig` names somebody who may patch
 nodes (deploy/taints.yaml); what is read comes from the watch that the node has anyway. Taints of others are kept: the
-list is replaced as a whole, under the version that it was read at, so that nobody's change is lost.
+list is replaced as a whole, under the version that it was read at, so that nobody's change is lost. Who changes ours
+again and again is answered ever later (`ForeignWrites`).
 
 Source: core/v1 NodeSpec.taints (atomic list); NodeRestriction, plugin/pkg/admission/noderestriction.
 """
@@ -19,8 +20,11 @@ from kubeletx.api.names import WORKLOAD_TAINT_PREFIX
 from kubeletx.kube.client import KubeClient, Patch
 from kubeletx.kube.client.backoff import Backoff
 from kubeletx.kube.client.resources import NODES
+from kubeletx.kube.meta import is_older
 from kubeletx.kube.node import Node, Taint
 
+from .field_managers import tell_foreign_write
+from .foreign_writes import ForeignWrites
 from .in_step import keep_in_step
 
 log = structlog.get_logger(__name__)
@@ -37,11 +41,17 @@ class TypeTaints:
         self._watch_node = watch_node
         self._clock = clock
         self._due: tuple[Taint, ...] | None = None
+        self._told: tuple[Taint, ...] | None = None
+        """What was due when the API server last had it."""
+        self._foreign = ForeignWrites(clock)
         self._current: Node | None = None
         self._news = asyncio.Event()
 
     def node_changed(self, node: Node | None) -> None:
-        """A listener of `ApiNode`."""
+        """A listener of `ApiNode`, which may be behind what was written here."""
+        before = self._current
+        if node is not None and before is not None and is_older(node.metadata, before.metadata):
+            return
         self._current = node
         self._news.set()
 
@@ -69,15 +79,27 @@ class TypeTaints:
             return
         wanted = merged(node.spec.taints, due)
         if wanted is None:
+            self._told = due
+            self._foreign.settle("taints", is_answer=False)
+            return
+        is_answer = self._told == due
+        if is_answer and not self._foreign.may_answer("taints", self._news.set):
             return
         patch = {
             "metadata": {"resourceVersion": node.metadata.resource_version},
             "spec": {"taints": wanted or None},
         }
+        path = NODES.path(name=node.metadata.name)
+        if is_answer:
+            name, wait = node.metadata.name, self._foreign.next_wait("taints")
+            await tell_foreign_write(self._client, path, f"node {name}", patch, next_wait=wait)
         try:
-            await self._client.patch(NODES.path(name=node.metadata.name), patch, Node, kind=Patch.MERGE)
+            self._current = await self._client.patch(path, patch, Node, kind=Patch.MERGE)
         except Conflict:  # the watch brings the newer form, and with it the next try
+            self._foreign.settle("taints", is_answer=is_answer)
             return
+        self._told = due
+        self._foreign.settle("taints", is_answer=is_answer)
         log.info("Changed the taints of workload types", taints=", ".join(one.key for one in due) or "none")
 
 

@@ -88,9 +88,10 @@ class ApiClient:
         namespace: str = "",
         subresource: str = "",
         kind: str = MERGE,
+        **query: str,
     ) -> Json:
         """PATCH of the object; `kind` is the media type."""
-        return self.ask("PATCH", resource(plural).path(name, namespace, subresource), patch, kind)
+        return self.ask("PATCH", resource(plural).path(name, namespace, subresource), patch, kind, query)
 
     def delete(self, plural: str, name: str, namespace: str = "", **options: Any) -> Json:
         """DELETE with delete options, such as ``gracePeriodSeconds=0``."""

@@ -27,6 +27,7 @@ from .errors import (
 )
 from .faults import DropConnection, Faults
 from .listing import list_objects, matcher_of, version_of
+from .managed_fields import manager_of
 from .node_proxy import NodeProxy
 from .node_restriction import restrict
 from .registry import Registry, Target
@@ -147,6 +148,7 @@ class Handler:
             namespace=asked.namespace,
             name=asked.name,
             subresource=asked.subresource,
+            manager=manager_of(request.query.get("fieldManager", ""), request.headers.get("User-Agent", "")),
         )
         admit = restrict(asked, self._store, self._authorizer)
         match asked.verb:

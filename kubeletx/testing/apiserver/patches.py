@@ -169,7 +169,7 @@ def _merge_field(merged: Json, field: str, part: Any, around: str, order: list[A
     elif isinstance(part, list):
         before = merged.get(field) or []
         after = _merge_list(before, part, around, field)
-        is_merged = _merge_key(around, field) is not None or (around, field) in _MERGED_PRIMITIVES
+        is_merged = merge_key(around, field) is not None or (around, field) in _MERGED_PRIMITIVES
         merged[field] = (
             _ordered(before, after, part if order is None else order, around, field) if is_merged else after
         )
@@ -177,7 +177,8 @@ def _merge_field(merged: Json, field: str, part: Any, around: str, order: list[A
         merged[field] = part
 
 
-def _merge_key(around: str, field: str) -> str | None:
+def merge_key(around: str, field: str) -> str | None:
+    """By which field the items of a list are told apart; None: the list is one value. `around`: the field that holds it."""
     if around in _CONTAINERS:
         return _CONTAINER_KEYS.get(field)
     return _MERGE_KEYS.get((around, field))
@@ -188,7 +189,7 @@ def _merge_list(target: list[Any], patch: list[Any], around: str, field: str) ->
         return target + [one for one in patch if one not in target]
     if any(isinstance(one, dict) and one.get("$patch") == "replace" for one in patch):
         return [_plain(one) for one in patch if one.get("$patch") != "replace"]
-    key = _merge_key(around, field)
+    key = merge_key(around, field)
     if key is None:
         return [_plain(one) for one in patch]
     merged = list(target)
@@ -210,7 +211,7 @@ def _ordered(before: list[Any], after: list[Any], order: list[Any], around: str,
 
     Source: strategicpatch normalizeElementOrder and mergeSortedSlice.
     """
-    key = _merge_key(around, field)
+    key = merge_key(around, field)
 
     def value_of(item: Any) -> Any:
         return item.get(key) if isinstance(item, dict) else item

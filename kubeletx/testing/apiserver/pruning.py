@@ -25,7 +25,7 @@ _TYPES: Final = _parse(FIELDS)
 
 
 def prune(value: Json, kind: str) -> Json:
-    """A copy with only the fields of its kind and without nulls; managedFields are never kept."""
+    """A copy with only the fields of its kind and without nulls; managedFields are the server's own (managed_fields.py)."""
     kept: Json = _known(value, kind) if kind in ("Pod", "Node") else without_nulls(value)
     metadata = kept.get("metadata")
     if isinstance(metadata, dict):

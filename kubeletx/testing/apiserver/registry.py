@@ -26,6 +26,7 @@ from .errors import (
     invalid,
     not_found,
 )
+from .managed_fields import with_managers
 from .objects import changed_object, new_object, next_generation
 from .pruning import prune
 from .resources import Resource, resource
@@ -46,6 +47,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     name: str = ""
     subresource: str = ""
+    manager: str = ""
+    """Who asks, for managedFields; empty: a controller of the double's own."""
 
     @property
     def key(self) -> Key:
@@ -82,6 +85,7 @@ class Registry:
             raise already_exists(of, made["metadata"]["name"])
         made = self._prepared(of, made)
         admit("CREATE", None, made)
+        made = with_managers(None, made, target.manager, target.subresource, self.settings.now())
         if dry_run:
             return Stored(made, msgspec.json.encode(made), b"", 0)
         stored = self.store.put(of, made)
@@ -174,6 +178,7 @@ class Registry:
         if deletion.is_gone(new) and not deletion.is_gone(old.value):
             self.store.remove(of, target.key)
             return Stored(new, msgspec.json.encode(new), b"", old.revision)
+        new = with_managers(old.value, new, target.manager, target.subresource, self.settings.now())
         return self._signed(of, self.store.put(of, new))
 
     def _strategy(self, target: Target, old: Json, new: Json) -> Json:

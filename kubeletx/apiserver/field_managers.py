@@ -1,0 +1,110 @@
+"""Who wrote a field of an object last, by its managedFields: `tell_foreign_write`, for the log.
+
+ObjectMeta does not read managedFields, which are large: the object is asked for once more when a line is to be written.
+
+Source: meta/v1 ManagedFieldsEntry, FieldsV1; apiserver, pkg/endpoints/handlers (a manager that says nothing of itself is
+called by its User-Agent up to the slash).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+import structlog
+
+from kubeletx.api import KubeletxError
+from kubeletx.kube.client import KubeClient
+from kubeletx.kube.meta import ApiStruct
+
+log = structlog.get_logger(__name__)
+
+OUR_MANAGER = "kubeletx"
+UNKNOWN = "unknown"
+_MAPS = frozenset({"labels", "annotations"})
+_MOST_FIELDS = 8
+
+Path = tuple[str, ...]
+
+
+class ManagedFieldsEntry(ApiStruct, frozen=True, kw_only=True):
+    """What one manager owns. `fields`: nested sets of ``f:<field>`` and ``k:<key of a list item>``."""
+
+    manager: str = ""
+    time: str = ""
+    subresource: str = ""
+    fields: dict[str, Any] = msgspec.field(default_factory=dict, name="fieldsV1")
+
+
+class _Meta(ApiStruct, frozen=True, kw_only=True):
+    managed_fields: tuple[ManagedFieldsEntry, ...] = ()
+
+
+class _Managed(ApiStruct, frozen=True, kw_only=True):
+    metadata: _Meta = _Meta()
+
+
+async def tell_foreign_write(
+    client: KubeClient, path: str, what: str, patch: Mapping[str, Any], *, next_wait: float
+) -> None:
+    """Log that somebody wrote the fields that `patch` is about to set right; to be called before it is sent."""
+    paths = list(paths_of(patch))
+    try:
+        entries = (await client.get(path, _Managed)).metadata.managed_fields
+    except KubeletxError:
+        entries = ()
+    shown = [_shown(one) for one in paths[:_MOST_FIELDS]]
+    log.warning(
+        "Answered a write of another to what this node reports",
+        object=what,
+        fields=", ".join(shown) + (" ..." if len(paths) > _MOST_FIELDS else ""),
+        manager=last_writer(entries, paths),
+        next_answer_seconds=next_wait,
+    )
+
+
+def last_writer(entries: Iterable[ManagedFieldsEntry], paths: Iterable[Path]) -> str:
+    """The manager that wrote one of these fields last; of fields that were removed, the last one at all."""
+    paths = list(paths)
+    known = list(entries)
+    owners = [one for one in known if any(_owns(one.fields, path) for path in paths)]
+    if not owners:
+        owners = [one for one in known if one.manager != OUR_MANAGER] or known
+    last = max(owners, key=lambda one: (one.time, one.manager != OUR_MANAGER), default=None)
+    if last is None:
+        return UNKNOWN
+    return f"{last.manager} (another agent of this name)" if last.manager == OUR_MANAGER else last.manager
+
+
+def paths_of(patch: Mapping[str, Any]) -> Iterator[Path]:
+    """Where the patch changes something, as managedFields name it: ``f:status``, ``f:conditions``, ``k:{"type":"Ready"}``."""
+    for part, fields in patch.items():
+        for field, value in fields.items():
+            if field.startswith("$") or field in ("uid", "resourceVersion"):
+                continue
+            base = (f"f:{part}", f"f:{field}")
+            if field in _MAPS and isinstance(value, Mapping):
+                yield from ((*base, f"f:{key}") for key in value)
+            elif field == "conditions":
+                yield from ((*base, f'k:{{"type":"{one["type"]}"}}') for one in value)
+            else:
+                yield base
+
+
+def _owns(fields: Mapping[str, Any], path: Path) -> bool:
+    found: Any = fields
+    for part in path:
+        if not isinstance(found, Mapping) or part not in found:
+            return False
+        found = found[part]
+    return True
+
+
+def _shown(path: Path) -> str:
+    """``status.conditions[Ready]``, ``metadata.labels[zone]``."""
+    head = ".".join(part.removeprefix("f:") for part in path[:2])
+    if len(path) == 2:
+        return head
+    last = path[2].removeprefix("f:").removeprefix('k:{"type":"').removesuffix('"}')
+    return f"{head}[{last}]"

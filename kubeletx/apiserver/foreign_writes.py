@@ -1,0 +1,112 @@
+"""`ForeignWrites`: when this node may answer a write of somebody else to something that it reports.
+
+The first answer comes at once. While the other writer goes on, each later answer waits twice as long as the one before:
+10 s, 20 s, up to the cap. All answers together are limited too. News of the node's own are no answers and never wait.
+
+Two writers that answer each other at once would write some hundred times a second to the API server. A kubelet looks
+every ten seconds at what the API server has (pkg/kubelet, nodeStatusUpdateFrequency; pkg/kubelet/status, syncBatch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+import msgspec
+
+from kubeletx.api import Clock
+
+FIRST_SECONDS = 10.0
+CAP_SECONDS = 160.0
+FORGET_SECONDS = 300.0
+"""After this long without a foreign write, the next one is answered at once again."""
+BURST, PER_SECOND = 20.0, 2.0
+"""Answers for all objects together."""
+_MANY = 1000
+
+
+class _Contest(msgspec.Struct):
+    """`due_at`: when the foreign write that is there now may be answered; None: there is none."""
+
+    delay: float = 0.0
+    due_at: float | None = None
+    settled_at: float = 0.0
+    cancel: Callable[[], None] | None = None
+
+    def stop_timer(self) -> None:
+        """Nothing waits any more."""
+        if self.cancel is not None:
+            self.cancel()
+            self.cancel = None
+
+
+class ForeignWrites:
+    """One for a group of objects; keys are the caller's own."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._contests: dict[Hashable, _Contest] = {}
+        self._answers_left = BURST
+        self._counted_at = clock.monotonic()
+
+    def may_answer(self, key: Hashable, again: Callable[[], object]) -> bool:
+        """Whether the foreign write that is there now may be answered; if not, `again` is called once it may.
+
+        May be asked as often as one likes: only `settle` begins the next wait.
+        """
+        now = self._clock.monotonic()
+        contest = self._contest(key, now)
+        assert contest.due_at is not None
+        at = max(contest.due_at, self._free_at(now))
+        if at <= now:
+            return True
+        if contest.cancel is None:
+
+            def due() -> None:
+                contest.cancel = None
+                again()
+
+            contest.cancel = self._clock.call_at(at, due)
+        return False
+
+    def settle(self, key: Hashable, *, is_answer: bool = True) -> None:
+        """The API server has again what this node reports. `is_answer` False: nothing had to be written for that."""
+        contest = self._contests.get(key)
+        if contest is None or contest.due_at is None:
+            return
+        contest.stop_timer()
+        contest.due_at, contest.settled_at = None, self._clock.monotonic()
+        self._answers_left -= is_answer
+
+    def next_wait(self, key: Hashable) -> float:
+        """Seconds that the next foreign write of this object will wait for its answer."""
+        contest = self._contests.get(key)
+        return min(CAP_SECONDS, contest.delay * 2 or FIRST_SECONDS) if contest is not None else 0.0
+
+    def forget(self, key: Hashable) -> None:
+        """The object is gone."""
+        if (contest := self._contests.pop(key, None)) is not None:
+            contest.stop_timer()
+
+    def _contest(self, key: Hashable, now: float) -> _Contest:
+        contest = self._contests.get(key)
+        if contest is not None and contest.due_at is None and now - contest.settled_at > FORGET_SECONDS:
+            contest = None
+        if contest is None:
+            if len(self._contests) >= _MANY:
+                self._drop_old(now)
+            contest = self._contests[key] = _Contest(due_at=now)
+        elif contest.due_at is None:
+            contest.delay = min(CAP_SECONDS, contest.delay * 2 or FIRST_SECONDS)
+            contest.due_at = now + contest.delay
+        return contest
+
+    def _drop_old(self, now: float) -> None:
+        for key, one in list(self._contests.items()):
+            if one.due_at is None and now - one.settled_at > FORGET_SECONDS:
+                del self._contests[key]
+
+    def _free_at(self, now: float) -> float:
+        """When the limit for all objects allows another answer."""
+        self._answers_left = min(BURST, self._answers_left + (now - self._counted_at) * PER_SECOND)
+        self._counted_at = now
+        return now + max(0.0, (1.0 - self._answers_left) / PER_SECOND)

@@ -1,0 +1,128 @@
+"""metadata.managedFields: which client wrote which field last.
+
+Each write gives the fields that it changed to its manager: the query's ``fieldManager``, else the User-Agent up to the
+slash. One entry stands for a manager, its operation and the subresource. Items of keyed lists are named by their key,
+other lists are one field. A write that changes nothing leaves the entries as they are. Server-side apply is not served.
+
+Source: apimachinery, pkg/util/managedfields (fieldmanager.go, updatemanager); apiserver, pkg/endpoints/handlers
+(managerOrUserAgent).
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any, Final
+
+from .errors import Json
+from .patches import merge_key
+from .settings import timestamp
+
+Path = tuple[str, ...]
+
+_NO_FIELDS: Final = frozenset({"kind", "apiVersion"})
+_NO_METADATA: Final = frozenset(
+    {
+        "name",
+        "generateName",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+        "managedFields",
+    }
+)
+_MAX_MANAGER: Final = 128
+
+
+def manager_of(field_manager: str, user_agent: str) -> str:
+    """Who writes: what the request says, else its program."""
+    return (field_manager or user_agent.partition("/")[0])[:_MAX_MANAGER]
+
+
+def with_managers(old: Json | None, new: Json, manager: str, subresource: str, now: datetime) -> Json:
+    """The new object, its managedFields brought up to date. `manager` empty: a controller that leaves no trace."""
+    entries: list[Json] = ((old or {}).get("metadata") or {}).get("managedFields") or []
+    before, after = _flat(old or {}), _flat(new)
+    written = {path for path, value in after.items() if path not in before or before[path] != value}
+    lost = written | (before.keys() - after.keys())
+    if lost:
+        entries = _given(entries, new["apiVersion"], manager, subresource, written, lost, now)
+    metadata = {key: part for key, part in new["metadata"].items() if key != "managedFields"}
+    return {**new, "metadata": {**metadata, **({"managedFields": entries} if entries else {})}}
+
+
+def _given(
+    entries: list[Json],
+    api_version: str,
+    manager: str,
+    subresource: str,
+    written: set[Path],
+    lost: set[Path],
+    now: datetime,
+) -> list[Json]:
+    kept, own = [], None
+    for entry in entries:
+        is_own = (entry["manager"], entry.get("subresource", "")) == (manager, subresource)
+        paths = _paths(entry["fieldsV1"]) - lost | (written if is_own else set())
+        if paths:
+            made = {**entry, "fieldsV1": _nested(paths)}
+            kept.append(made)
+            own = made if is_own else own
+    if not manager or not written:
+        return kept
+    if own is None:
+        own = {"manager": manager, "operation": "Update", "apiVersion": api_version, "fieldsType": "FieldsV1"}
+        own |= {"fieldsV1": _nested(written)} | ({"subresource": subresource} if subresource else {})
+        kept.append(own)
+    own["time"] = timestamp(now)
+    return kept
+
+
+def _flat(value: Json) -> dict[Path, Any]:
+    """Every field that has no fields of its own, with its value."""
+    found: dict[Path, Any] = {}
+    for field, part in value.items():
+        if field == "metadata":
+            for name, one in part.items():
+                if name not in _NO_METADATA:
+                    _add(found, (f"f:{field}", f"f:{name}"), one, field, name)
+        elif field not in _NO_FIELDS:
+            _add(found, (f"f:{field}",), part, "", field)
+    return found
+
+
+def _add(found: dict[Path, Any], path: Path, value: Any, around: str, name: str) -> None:
+    if isinstance(value, dict) and value:
+        for field, part in value.items():
+            _add(found, (*path, f"f:{field}"), part, name, field)
+        return
+    key = merge_key(around, name) if isinstance(value, list) else None
+    if key is None or not all(isinstance(one, dict) and key in one for one in value):
+        found[path] = value
+        return
+    for one in value:
+        item = (*path, "k:" + json.dumps({key: one[key]}, separators=(",", ":")))
+        found[(*item, ".")] = {}
+        for field, part in one.items():
+            _add(found, (*item, f"f:{field}"), part, name, field)
+
+
+def _paths(fields: Json, path: Path = ()) -> set[Path]:
+    """The inverse of `_nested`."""
+    if not fields:
+        return {path} if path else set()
+    return {found for field, part in fields.items() for found in _paths(part, (*path, field))}
+
+
+def _nested(paths: set[Path]) -> Json:
+    fields: Json = {}
+    for path in sorted(paths):
+        place = fields
+        for part in path:
+            place = place.setdefault(part, {})
+    return fields
