@@ -6,6 +6,7 @@ The raw pass-through does not translate: it raises `CriStatusError` with what th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import cast
 
@@ -116,3 +117,22 @@ def status_of(error: BaseException) -> tuple[grpc.StatusCode, str] | None:
     if isinstance(cause, grpc.aio.AioRpcError):
         return cause.code(), cause.details() or ""
     return None
+
+
+_LEFT_TASK = re.compile(r"cannot delete running task ([A-Za-z0-9][A-Za-z0-9_.-]*)")
+"""containerd, client/container.go (Delete)."""
+
+
+def left_task(error: KubeletxError) -> str | None:
+    """The id of the task for which a removal was refused; None: it was refused for another reason."""
+    status = status_of(error)
+    found = _LEFT_TASK.search(status[1]) if status is not None else None
+    return found[1].rstrip(".") if found is not None else None
+
+
+def what_to_do(task_id: str, namespace: str) -> str:
+    """For the operator of a runtime whose task could not be ended here."""
+    return (
+        f"the runtime has a task of container {task_id} that it does not know to be its own, left by a start that "
+        f"was cut off; end it with 'ctr -n {namespace} tasks delete --force {task_id}', or restart the runtime"
+    )

@@ -71,11 +71,11 @@ from .convert import (
     unit_summary_from_cri,
     unit_to_cri,
 )
-from .errors import is_name_taken
+from .errors import is_name_taken, left_task, what_to_do
 from .events import CriEvents, knows_events
 from .existing import first_sandbox, first_unit
 from .ids import KnownIds
-from .images import CriImages, FollowPull, find_store_id
+from .images import CRI_NAMESPACE, CriImages, FollowPull, find_store_id
 from .methods import Method
 from .stubs import runtime_v1_pb2 as pb
 
@@ -170,9 +170,8 @@ class CriRuntime:
 
     async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
         """RemovePodSandbox, which ends and removes all containers; succeeds if it is gone."""
-        await self._call_or_gone(
-            methods.REMOVE_POD_SANDBOX, pb.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
-        )
+        request = pb.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
+        await self._remove(methods.REMOVE_POD_SANDBOX, request, sandbox_id)
         self.known.remove_sandbox(sandbox_id)
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
@@ -238,7 +237,8 @@ class CriRuntime:
 
     async def remove_unit(self, unit_id: UnitId) -> None:
         """RemoveContainer; succeeds if it is gone."""
-        await self._call_or_gone(methods.REMOVE_CONTAINER, pb.RemoveContainerRequest(container_id=unit_id))
+        request = pb.RemoveContainerRequest(container_id=unit_id)
+        await self._remove(methods.REMOVE_CONTAINER, request, unit_id)
         self.known.remove_unit(unit_id)
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
@@ -270,6 +270,10 @@ class CriRuntime:
     async def find_pull_progress(self) -> FollowPull | None:
         """What tells the progress of pulls; CRI does not."""
         return None
+
+    async def end_task(self, task_id: str) -> bool:
+        """End a task that the server left behind; False: this runtime cannot, an operator has to."""
+        return False
 
     async def _ask_capabilities(self) -> dict[type, object]:
         client = self.client
@@ -351,3 +355,21 @@ class CriRuntime:
             await self._call(method, request, timeout_seconds)
         except NotFound:
             return
+
+    async def _remove(self, method: Method[Q, A], request: Q, target: str) -> None:
+        """Remove a sandbox or a container, and the tasks that a start which was cut off left of it."""
+        ended: set[str] = set()
+        while True:
+            try:
+                return await self._call_or_gone(method, request)
+            except KubeletxError as error:
+                task = left_task(error)
+                if task is None or task in ended:
+                    raise
+                if not self._belongs(task, target) or not await self.end_task(task):
+                    raise Conflict(f"{error.message}; {what_to_do(task, CRI_NAMESPACE)}") from error
+                ended.add(task)
+
+    def _belongs(self, task: str, target: str) -> bool:
+        owner = self.known.find(task)
+        return task == target or (owner is not None and owner.sandbox_id == target)

@@ -52,6 +52,9 @@ async def remove_unit(step: StepContext, action: RemoveUnit) -> Change:
         await step.handle.remove_unit(action.unit_id)
         await step.services.directories.remove_log(step.pod, action.name, action.attempt)
     except KubeletxError as error:
+        if not is_silence(error):
+            text = f"error removing container {action.name}: {error}"
+            step.warning(Event.FAILED_KILL_POD, text, container=action.name)
         level_of(error, log)(
             "Failed to remove container", pod=step.desired.ref, container=action.name, err=str(error)
         )

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from kubeletx.api import SupportsEvents
+import structlog
+
+from kubeletx.api import KubeletxError, SupportsEvents
 from kubeletx.cri.containerd import ContainerdEvents, server_uuid
 from kubeletx.cri.containerd_pulls import follow
 from kubeletx.cri.images import CRI_NAMESPACE, FollowPull
 from kubeletx.cri.runtime import CriRuntime
+
+log = structlog.get_logger(__name__)
 
 
 class ContainerdRuntime(CriRuntime):
@@ -31,3 +35,17 @@ class ContainerdRuntime(CriRuntime):
         if not await server_uuid(self.image_client):
             return None
         return partial(follow, client=self.image_client, namespace=CRI_NAMESPACE, sleep=self.host.clock.sleep)
+
+    async def end_task(self, task_id: str) -> bool:
+        """By containerd's tasks service."""
+        from kubeletx.cri.containerd_tasks import delete_task  # rarely needed, and its messages take memory
+
+        if not await server_uuid(self.client):
+            return False
+        try:
+            await delete_task(self.client, task_id, CRI_NAMESPACE)
+        except KubeletxError as error:
+            log.warning("Failed to end a task", runtime=self.endpoint.name, task=task_id, err=str(error))
+            return False
+        log.info("Ended a task that a cut-off start had left", runtime=self.endpoint.name, task=task_id)
+        return True
