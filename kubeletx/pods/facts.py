@@ -47,7 +47,11 @@ class Deletion(Fact, frozen=True, kw_only=True):
 
 
 class DesiredPod(Fact, frozen=True, kw_only=True):
-    """What a source wants. `problem`: the source's manifest is invalid now, the pod goes on as it was."""
+    """What a source wants. `problem`: the source's manifest is invalid now, the pod goes on as it was.
+
+    `held_until`: found at the start and not claimed by its source yet, so nothing is started, restarted or changed for
+    it before this moment (monotonic); None: claimed.
+    """
 
     uid: PodUid
     pod: Pod
@@ -55,6 +59,7 @@ class DesiredPod(Fact, frozen=True, kw_only=True):
     spec_hash: str
     deletion: Deletion | None = None
     problem: str = ""
+    held_until: float | None = None
 
     @property
     def ref(self) -> str:

@@ -38,6 +38,9 @@ from .worker import PodWorker
 log = structlog.get_logger(__name__)
 
 FLUSH_SECONDS = 1.0
+SOURCE_SECONDS = 30.0
+"""After the start, for a source to name the pods that it still wants before anything is started for them. A source that
+is silent for longer, such as an API server in an outage, must not keep crashed containers from their restart."""
 
 
 class PodManager:
@@ -303,7 +306,8 @@ class PodManager:
         self._resume(Found(desired=desired, runtime=handle.name, binding=binding))
 
     def _resume(self, found: Found) -> None:
-        desired = found.desired
+        held_until = self._services.clock.monotonic() + SOURCE_SECONDS
+        desired = replace(found.desired, held_until=held_until)
         self._unclaimed.add(desired.uid)
         if found.is_without_history:
             self._orphans.add(desired.uid)

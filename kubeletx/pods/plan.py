@@ -201,6 +201,8 @@ def _plan_run(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
         _read_orders(desired, facts, draft)
     if not _may_act(facts, draft):
         return draft.plan("looks before acting")
+    if _is_held(desired, draft):
+        return draft.plan(f"waits for its source {desired.source}")
     need = sandbox_need(desired, facts)
     unusable = need in (SandboxNeed.NETWORK_CHANGED, SandboxNeed.NO_ADDRESS)
     is_stopping = stop_stale(facts, draft, newest_too=unusable)
@@ -215,6 +217,14 @@ def _plan_run(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
         return draft.plan(f"stops the old sandbox: {need.value}")
     _create_sandbox(desired, facts, draft)
     return draft.plan(f"needs a sandbox: {need.value}")
+
+
+def _is_held(desired: DesiredPod, draft: Draft) -> bool:
+    """Whether its source may still say that the pod is not wanted any more, or wanted otherwise."""
+    if desired.held_until is None or desired.held_until <= draft.now.mono:
+        return False
+    draft.wake(desired.held_until)
+    return True
 
 
 def _plan_end(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:

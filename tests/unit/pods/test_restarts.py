@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from kubeletx.api import PodUid, SandboxState
 from kubeletx.kube.core import Pod
 from kubeletx.pods import worker
+from kubeletx.pods.manager import SOURCE_SECONDS
 from kubeletx.pods.status_frame import at_ns
 
 UID = PodUid("uid-web")
@@ -263,6 +264,36 @@ async def test_an_orphan_of_a_silent_source_is_left_alone(node: Node) -> None:
         assert node.alive() == ["web/c0"]
         manager.synced("http")
         await node.until(lambda: not manager.workers)
+
+
+async def test_nothing_is_started_for_a_pod_before_its_source_has_named_it(node: Node) -> None:
+    async with node.running():
+        await node.start(a_pod())
+        await node.start(a_pod("gone"))
+    backend = node.runtimes["one"].backend
+    for unit in list(backend.units.values()):
+        backend.exit_unit(unit.summary.id, 1)
+    made = len(backend.units)
+    async with node.running() as manager:
+        await node.clock.run_for(SOURCE_SECONDS / 2)
+        assert node.alive() == []
+        assert len(backend.units) == made
+        manager.update("file", a_pod())
+        manager.synced("file")
+        await node.until(lambda: node.alive() == ["web/c0"])
+        await node.until(lambda: PodUid("uid-gone") not in manager.workers)
+        assert len(backend.units) <= made + 1, "the pod that its source no longer has was not restarted"
+
+
+async def test_a_pod_of_a_source_that_stays_silent_goes_on_after_a_while(node: Node) -> None:
+    async with node.running():
+        await node.start(a_pod())
+    backend = node.runtimes["one"].backend
+    backend.exit_unit(backend.find_unit("c0"), 1)
+    async with node.running():
+        await node.clock.run_for(SOURCE_SECONDS - 1)
+        assert node.alive() == []
+        await node.until(lambda: node.alive() == ["web/c0"])
 
 
 async def test_a_pod_found_again_counts_on_the_node_once_it_is_claimed(node: Node) -> None:
