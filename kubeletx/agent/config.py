@@ -27,11 +27,18 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
 class EndpointText(Section, frozen=True, kw_only=True):
     """An endpoint list as the operator wrote it: still to be parsed by `kubeletx.runtimes`.
 
-    `text`: one or more items joined by ``;``. `origin`: where it was written, for error messages.
+    `text`: one or more items joined by ``;``. `origin`: where it was written, for error messages; `key`: its field if
+    that is a file.
     """
 
     text: str
     origin: str
+    key: str = ""
+
+    @property
+    def place(self) -> str:
+        """File and field; empty for a flag."""
+        return f"{self.origin}: {self.key}" if self.key else ""
 
 
 class RuntimeSettings(Section, frozen=True, kw_only=True):

@@ -199,7 +199,8 @@ def _read_key(file: str, key: str, value: Any, values: _Values) -> None:
         values.put_unused(setting, read, file=file)
     elif setting.path in ENDPOINT_KEYS:
         values.endpoints[setting.path].extend(
-            EndpointText(text=text, origin=file) for text in _lines(value, read)
+            EndpointText(text=text, origin=file, key=key if isinstance(value, str) else f"{key}[{index}]")
+            for index, text in enumerate(_lines(value, read))
         )
         values.origins[setting.path] = file
     else:
@@ -215,7 +216,7 @@ def _read_legacy_endpoint(file: str, key: str, value: Any, values: _Values) -> N
     if not isinstance(value, str):
         values.refuse(file, key, f"{_shown(value)} is not a string", "write unix:///path/to.sock")
     elif value:
-        values.legacy[_LEGACY[key]] = EndpointText(text=value, origin=file)
+        values.legacy[_LEGACY[key]] = EndpointText(text=value, origin=file, key=key)
 
 
 def _read_flags(flags: Mapping[str, Sequence[str]], values: _Values) -> None:

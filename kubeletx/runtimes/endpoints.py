@@ -14,6 +14,7 @@ Everything here is pure, and every wrong item is reported in one go.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -49,13 +50,17 @@ def parse_endpoints(
     image_flags: Sequence[str],
     kinds: KindTable,
     origin: str = "flag",
+    *,
+    places: Sequence[str] = (),
+    image_places: Sequence[str] = (),
 ) -> tuple[Endpoint, ...]:
     """The endpoints in the order written; empty when no flag was given.
 
-    Raises InvalidConfig naming each wrong item by its number, what was found and the fix.
+    `places`, `image_places`: where each text was written, such as a file and its field; empty or missing: in the flag.
+    Raises InvalidConfig naming each wrong item by its place, or by its number in the flag, what was found and the fix.
     """
     errors: list[InvalidConfig] = []
-    items = _items(runtime_flags, RUNTIME_FLAG, errors)
+    items = _items(runtime_flags, places, RUNTIME_FLAG, errors)
     endpoints: dict[str, Endpoint] = {}
     for item in items:
         try:
@@ -69,7 +74,8 @@ def parse_endpoints(
             endpoints[endpoint.name] = endpoint
         except InvalidConfig as error:
             errors.append(error)
-    images = _image_urls(_items(image_flags, IMAGE_FLAG, errors), endpoints, errors, complete=not errors)
+    image_items = _items(image_flags, image_places, IMAGE_FLAG, errors)
+    images = _image_urls(image_items, endpoints, errors, complete=not errors)
     raise_all(errors)
     return tuple(msgspec.structs.replace(e, image_url=images.get(e.name)) for e in endpoints.values())
 
@@ -139,7 +145,7 @@ def split_item(text: str, field: str) -> Item:
         return Item(field, "", "", text)
     head = text.partition(":")[0]
     if "," in head:
-        fields = text.split(",", 2)
+        fields = text.split(",")
         if len(fields) == 3:
             name, workload_type, url = (part.strip() for part in fields)
             return _complete(Item(field, workload_type, name, url), text)
@@ -178,15 +184,18 @@ def _complete(item: Item, text: str) -> Item:
     return item
 
 
-def _items(flags: Sequence[str], flag: str, errors: list[InvalidConfig]) -> list[Item]:
+def _items(flags: Sequence[str], places: Sequence[str], flag: str, errors: list[InvalidConfig]) -> list[Item]:
     items: list[Item] = []
     number = 0
-    for value in flags:
+    for value, place in itertools.zip_longest(flags, places[: len(flags)], fillvalue=""):
         if not value.strip():
             continue
-        for text in value.split(";"):
+        texts = value.split(";")
+        for index, text in enumerate(texts, 1):
             number += 1
             field = f"{flag} item {number}"
+            if place:
+                field = f"{place} item {index}" if len(texts) > 1 else place
             try:
                 if not text.strip():
                     raise InvalidConfig(

@@ -40,10 +40,21 @@ def normal(text: str, field: str) -> str:
             problem=f"{text!r} is not a URL" if text else "the URL is empty",
             fix="write SCHEME://..., such as unix:///run/containerd/containerd.sock, or an absolute path",
         )
+    _refuse_comma(text, field)
     if text.startswith("/"):
         return f"unix://{text}"
     scheme, _, rest = text.partition("://")
     return f"{scheme.lower()}://{rest}"
+
+
+def _refuse_comma(text: str, field: str) -> None:
+    """gRPC splits any address at commas and calls now the one, now the other (core, sockaddr_resolver.cc)."""
+    if "," in text.partition("?")[0]:
+        raise InvalidConfig(
+            field=field,
+            problem=f"{text!r} holds a comma, which would make it a list of addresses",
+            fix="give each runtime an item of its own (TYPE:NAME:URL;TYPE:NAME:URL) and a path without a comma",
+        )
 
 
 def split(url: str, field: str) -> SplitUrl:

@@ -101,7 +101,7 @@ class RuntimeBackend:
     async def add_runtime(self, text: str, image_endpoint: str | None = None) -> RuntimeView:
         """Register one endpoint, lasting."""
         images = [image_endpoint] if image_endpoint else []
-        (endpoint,) = parse_endpoints([text], images, self._kinds, "runtime add")
+        (endpoint,) = parse_endpoints([text], images, self._kinds, "runtime add", places=["the endpoint"])
         handle = await self._registry.add_endpoint(endpoint)
         return self._view(handle)
 

@@ -37,6 +37,12 @@ def test_a_way_to_this_machine_is_taken(url: str, tmp_path: Path) -> None:
     assert not make_runtime(endpoint(url, workload_type="vm"), None, FakeHost(tmp_path)).traits().remote
 
 
+@pytest.mark.parametrize("url", ["qemu:///embed", "qemu:///embed?root=", "qemu:///embed?socket=/x"])
+def test_an_embedded_driver_without_a_directory_is_refused_at_the_start(url: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match=r"names no directory .* write qemu:///embed\?root=DIRECTORY"):
+        make_runtime(endpoint(url, workload_type="vm"), None, FakeHost(tmp_path))
+
+
 @pytest.mark.parametrize("url", ["qemu+tcp://10.0.0.7/system", "qemu+tls://far.example/system?no_verify=1"])
 def test_a_way_to_another_is_refused_with_the_reason(url: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match=r"on another machine, .* run an agent on that machine"):

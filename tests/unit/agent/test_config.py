@@ -202,7 +202,9 @@ def test_endpoints_of_flags_come_first_and_keep_their_text(tmp_path: Path) -> No
     config = load_config(config_file=file, flags={"container-runtime-endpoint": ["a,container,unix:///a"]})
     assert config.runtimes.endpoints == (
         EndpointText(text="a,container,unix:///a", origin="flag --container-runtime-endpoint"),
-        EndpointText(text="vm:b:qemu:///system", origin=str(file)),
+        EndpointText(
+            text="vm:b:qemu:///system", origin=str(file), key="kubeletx.containerRuntimeEndpoints[0]"
+        ),
     )
 
 

@@ -372,6 +372,16 @@ def test_with_agent_flags_no_agent_is_asked_for_the_configuration(kubeletx: Run,
     )
     assert wrong.exit_code == 2
     assert "item 2: unknown workload type 'pod'" in wrong.stderr
+    file.write_text('kubeletx: {containerRuntimeEndpoints: ["container:a:/a", "pod:b:/b"]}\n')
+    of_file = kubeletx("--config", str(file), "config", "view")
+    assert of_file.stderr.startswith(
+        f"Error: {file}: kubeletx.containerRuntimeEndpoints[1]: unknown workload type 'pod'"
+    )
+    file.write_text("containerRuntimeEndpoint: ftp:///a\n")
+    assert (
+        f"Error: {file}: containerRuntimeEndpoint: "
+        in kubeletx("--config", str(file), "config", "view").stderr
+    )
 
 
 def test_what_config_view_prints_can_be_read_again(kubeletx: Run, tmp_path: Path) -> None:

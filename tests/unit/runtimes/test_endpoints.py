@@ -58,11 +58,11 @@ def test_the_design_documents_form_is_split_at_the_first_two_colons() -> None:
 
 
 def test_the_arktos_form_is_told_by_a_comma_before_the_first_colon() -> None:
-    (endpoint,) = parse("runc,container,unix:///run/a,b:c.sock")
+    (endpoint,) = parse("runc,container,unix:///run/a:c.sock")
     assert (endpoint.name, endpoint.workload_type, endpoint.url) == (
         "runc",
         "container",
-        "unix:///run/a,b:c.sock",
+        "unix:///run/a:c.sock",
     )
 
 
@@ -136,6 +136,10 @@ def test_a_bare_image_endpoint_belongs_to_the_only_runtime() -> None:
         (["container:a:"], ["the URL in 'container:a:' is empty"]),
         (["container:a:run.sock"], ["'run.sock' is not a URL"]),
         (["container:a:/a;"], ["item 2", "the item is empty", "extra semicolon"]),
+        (["a,container,/a,/b"], ["item 1", "has 4 fields instead of 3"]),
+        (["container:a:unix:///a,unix:///b"], ["item 1", "holds a comma", "an item of its own"]),
+        (["unix:///a,/b"], ["item 1", "holds a comma"]),
+        (["container:a:tcp://h:1,i:2"], ["item 1", "holds a comma"]),
         (["container:a:/a;;vm:b:qemu:///x"], ["item 2", "empty"]),
         (["/a;container:b:/b"], ["item 1", "must be the only item"]),
         (["container:b:/b", "/a"], ["item 2", "must be the only item"]),
@@ -196,7 +200,7 @@ def test_a_type_without_a_claim_names_who_could_serve_it() -> None:
 names_ = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?", fullmatch=True).filter(
     lambda n: is_name(n) and n != "default"
 )
-tails = st.text(alphabet="abc/:,;.-_~%20=@+", max_size=20).filter(lambda t: "%3b" not in t.lower())
+tails = st.text(alphabet="abc/:;.-_~%20=@+", max_size=20).filter(lambda t: "%3b" not in t.lower())
 parameters = st.lists(st.tuples(st.just("handler"), st.text(alphabet="ab;:,%/", max_size=5)), max_size=2)
 
 
@@ -226,3 +230,16 @@ def test_no_text_makes_the_parser_fail_in_another_way(flags: list[str]) -> None:
     except InvalidConfig:
         return
     assert len({e.name for e in parsed}) == len(parsed)
+
+
+def test_an_item_of_a_file_is_named_by_its_field() -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        parse_endpoints(
+            ["container:a:/a;container:b:/b", "wasm:c:/c", "container:d"],
+            ["container:z:/z"],
+            KINDS,
+            places=["", "c.yaml: endpoints[0]", "c.yaml: endpoints[1]"],
+            image_places=["c.yaml: images[0]"],
+        )
+    assert "c.yaml: endpoints[0]: unknown workload type 'wasm'" in str(caught.value)
+    assert "c.yaml: endpoints[1]: 'container:d' has 2 fields" in str(caught.value)

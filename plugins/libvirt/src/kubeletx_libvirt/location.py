@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from kubeletx.api import Endpoint, InvalidConfig
 
@@ -23,6 +23,18 @@ def refuse_remote(endpoint: Endpoint) -> None:
         problem=f"{endpoint.url} is a libvirt on another machine, {host}, which has neither the disks nor the console "
         "logs, shared directories and pod network of this node",
         fix="run an agent on that machine; if it is this one, write localhost or the host's name",
+    )
+
+
+def refuse_without_root(endpoint: Endpoint) -> None:
+    """Raises InvalidConfig for libvirt's embedded driver without a directory of its own."""
+    parts = urlsplit(endpoint.url)
+    if parts.path != "/embed" or parse_qs(parts.query).get("root"):
+        return
+    raise InvalidConfig(
+        field=f"runtime {endpoint.name}",
+        problem=f"{endpoint.url} names no directory for the embedded driver",
+        fix="write qemu:///embed?root=DIRECTORY",
     )
 
 

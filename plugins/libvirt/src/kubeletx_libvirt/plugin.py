@@ -5,7 +5,7 @@ from __future__ import annotations
 from kubeletx.api import VM, Endpoint, Host, RegisterRuntime, Runtime, hookimpl
 
 from .config import Settings
-from .location import refuse_remote
+from .location import refuse_remote, refuse_without_root
 
 KIND = "libvirt"
 SCHEMES = ("qemu", "qemu+unix", "qemu+tcp", "qemu+tls", "qemu+ssh", "test")
@@ -28,8 +28,10 @@ def kubeletx_register_runtimes(register: RegisterRuntime) -> None:
 
 
 def make_runtime(endpoint: Endpoint, settings: Settings | None, host: Host) -> Runtime:
-    """The runtime of one endpoint; does not connect. Raises InvalidConfig for a libvirt of another machine."""
+    """The runtime of one endpoint; does not connect. Raises InvalidConfig for a libvirt of another machine, and for an
+    embedded driver without a directory."""
     refuse_remote(endpoint)
+    refuse_without_root(endpoint)
     from .runtime import LibvirtRuntime
 
     return LibvirtRuntime(endpoint, settings or Settings(), host)
