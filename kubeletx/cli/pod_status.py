@@ -10,10 +10,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
+from kubeletx.api import names
 from kubeletx.kube.core import Container, ContainerState, ContainerStatus, Pod
 from kubeletx.server.views import ORPHANED
 
 from .ages import human_duration
+
+RUNTIME_UNREACHABLE = "RuntimeUnreachable"
+"""STATUS of a pod whose runtime does not answer; the other columns show what was known last."""
 
 _POWERS = {"paused": "Paused", "suspended": "Suspended", "shutdown": "Shutdown", "crashed": "Crashed"}
 
@@ -114,7 +118,16 @@ def _ending(pod: Pod, reason: str) -> str:
         return "Orphaned"
     if pod.metadata.deletion_timestamp is not None and pod.status.phase not in ("Succeeded", "Failed"):
         return "Terminating"
+    if _is_unseen(pod):
+        return RUNTIME_UNREACHABLE
     return reason
+
+
+def _is_unseen(pod: Pod) -> bool:
+    """Whether the pod's runtime does not answer, so that all columns show what was known last."""
+    is_over = pod.status.phase in ("Succeeded", "Failed")
+    away = (c.type == names.RUNTIME_REACHABLE and c.status == "False" for c in pod.status.conditions)
+    return not is_over and any(away)
 
 
 def _restarts(count: _Count, now: datetime) -> str:

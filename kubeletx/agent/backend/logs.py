@@ -14,6 +14,8 @@ from kubeletx.pods.services import PodServices
 from kubeletx.pods.worker import PodWorker
 from kubeletx.server.views import LogOptions
 
+from .seen import require_seen
+
 
 class PodLogs:
     """Finds the log of a container's attempt."""
@@ -63,6 +65,7 @@ class PodLogs:
     ) -> tuple[int, UnitSummary | None]:
         unit = newest(worker.facts, container)
         if unit is None:
+            require_seen(self._services, worker)
             raise NotFound(
                 f"container {container} of pod {worker.desired.ref} has not started yet, so it has no log"
             )

@@ -17,6 +17,8 @@ from kubeletx.pods.worker import PodWorker
 from kubeletx.runtimes.handle import RuntimeHandle
 from kubeletx.server.views import PodTarget
 
+from .seen import require_seen
+
 T = TypeVar("T")
 
 LOOK_SECONDS = 0.1
@@ -68,6 +70,7 @@ class MachineAccess:
         """Its newest unit. Raises Conflict if it was never started."""
         unit = self.find_unit(worker)
         if unit is None:
+            require_seen(self.services, worker)
             raise Conflict(f"machine {worker.desired.ref} was never started")
         return unit
 

@@ -18,7 +18,6 @@ from kubeletx.api import (
     SupportsCheckpoint,
     SupportsExec,
     SupportsPortForward,
-    Unavailable,
     UnitId,
     Unsupported,
 )
@@ -37,6 +36,7 @@ from kubeletx.static.applied import AppliedSource
 
 from .logs import PodLogs
 from .present import present
+from .seen import require_seen
 from .watching import Latest
 
 T = TypeVar("T")
@@ -160,6 +160,7 @@ class PodBackend:
         snapshot = worker.facts.snapshot
         sandbox = snapshot.sandboxes[0] if snapshot is not None and snapshot.sandboxes else None
         if sandbox is None or sandbox.state is not SandboxState.READY:
+            require_seen(self._services, worker)
             raise Conflict(f"pod {target.ref} is not running")
         handle, supports = self._capable(worker, SupportsPortForward, "forward ports")
         return await handle.ask("port_forward", lambda: supports.port_forward(sandbox.id, port))
@@ -235,10 +236,8 @@ class PodBackend:
     def _handle_of(self, worker: PodWorker) -> RuntimeHandle:
         if worker.facts.runtime is None:
             raise Conflict(f"pod {worker.desired.ref} is not bound to a runtime yet")
-        handle = self._services.registry.get(worker.facts.runtime)
-        if not handle.state.reachable:
-            raise Unavailable(f"runtime {handle.name} does not answer: {handle.state.message}")
-        return handle
+        require_seen(self._services, worker)
+        return self._services.registry.get(worker.facts.runtime)
 
     def _capable(self, worker: PodWorker, protocol: type[T], what: str) -> tuple[RuntimeHandle, T]:
         """The pod's runtime and what answers for the protocol there. Raises Unsupported without it."""
@@ -253,6 +252,7 @@ class PodBackend:
         name = self._container(worker.desired.pod, container)
         unit = newest(worker.facts, name)
         if unit is None or not unit.state.is_alive:
+            require_seen(self._services, worker)
             raise Conflict(f"container {name} of pod {target.ref} is not running")
         return worker, unit.id
 

@@ -1,0 +1,24 @@
+"""What a pod does is known only while its runtime answers, or answered since the agent started."""
+
+from __future__ import annotations
+
+from kubeletx.api import Unavailable
+from kubeletx.api.names import RUNTIME_NOT_READY
+from kubeletx.pods.services import PodServices
+from kubeletx.pods.worker import PodWorker
+
+
+def require_seen(services: PodServices, worker: PodWorker) -> None:
+    """Raise Unavailable if the pod's runtime does not answer, or did not show the pod yet.
+
+    A pod without a runtime passes. Raises NotFound if its runtime was removed from the node.
+    """
+    if worker.facts.runtime is None:
+        return
+    handle = services.registry.get(worker.facts.runtime)
+    if not handle.state.reachable:
+        text = f"runtime {handle.name} does not answer: {handle.state.message}"
+        raise Unavailable(text, reason=RUNTIME_NOT_READY)
+    if worker.facts.snapshot is None:
+        text = f"runtime {handle.name} was not asked about pod {worker.desired.ref} yet; try again"
+        raise Unavailable(text, reason=RUNTIME_NOT_READY)
