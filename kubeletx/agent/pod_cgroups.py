@@ -35,7 +35,7 @@ def check_cgroup_version(settings: CgroupSettings, version: int, events: EventSi
 
 def check_swap(config: AgentConfig, version: int, swaps: Path = Path("/proc/swaps")) -> None:
     """Raises InvalidConfig for swap that the operator does not want, or that pods could not be given."""
-    if config.node.fail_swap_on and swaps.read_text().count("\n") > 1:
+    if config.node.fail_swap_on and _has_swap(swaps):
         raise InvalidConfig(
             field="failSwapOn",
             problem="this machine has swap, which is to be refused",
@@ -47,6 +47,14 @@ def check_swap(config: AgentConfig, version: int, swaps: Path = Path("/proc/swap
             problem="'LimitedSwap' needs cgroup v2, and this machine has cgroup v1",
             fix="boot it with cgroup v2, or set NoSwap",
         )
+
+
+def _has_swap(swaps: Path) -> bool:
+    """Whether a line follows the table's head. A kernel without swap has no such file."""
+    try:
+        return swaps.read_text().count("\n") > 1
+    except FileNotFoundError:
+        return False
 
 
 def may_make_cgroups(settings: CgroupSettings, trees: CgroupTrees) -> bool:

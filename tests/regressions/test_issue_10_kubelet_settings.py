@@ -329,6 +329,7 @@ def test_what_may_not_be_set_of_the_process_stops_nothing(tmp_path: Path) -> Non
 
 
 def test_swap_is_refused_where_it_was_asked_to_be_and_promised_only_on_cgroup_v2(tmp_path: Path) -> None:
+    check_swap(load_config(flags={"fail-swap-on": ["true"]}), 2, tmp_path / "kernel-without-swap")
     swaps = tmp_path / "swaps"
     swaps.write_text("Filename\tType\tSize\tUsed\tPriority\n")
     refuses = load_config(flags={"fail-swap-on": ["true"]})
