@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import click
 
 from kubeletx.api import NotFound
+from kubeletx.server.image_ids import is_short_id
 
 from .booleans import boolean, command
 from .client import AgentClient
@@ -255,7 +256,10 @@ def _watcher(query: Query) -> Callable[[str, Any], None]:
 
 
 def _has_tag(item: Any, names: tuple[str, ...]) -> bool:
-    """An image answers to its id, each tag and each digest."""
+    """An image answers to its id, each tag, each digest, and its id as the table shows it."""
+    image_id = getattr(item, "id", "")
+    if any(is_short_id(name, image_id) for name in names):
+        return True
     known = {getattr(item, "id", None), *getattr(item, "tags", ()), *getattr(item, "digests", ())}
     return any(name in known for name in names)
 

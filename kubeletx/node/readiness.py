@@ -129,8 +129,9 @@ def _ready(facts: NodeFacts) -> NodeCondition:
         message = "; ".join(text for text in (*errors, note, *troubles) if text)
         return NodeCondition(type=READY, status="False", reason="KubeletNotReady", message=message)
     message = "; ".join(text for text in ("kubelet is posting ready status", note) if text)
-    if note:
-        message += f" ({'; '.join(troubles)})"
+    if uncovered:
+        concerned = [one.trouble for one in facts.runtimes if one.workload_type in uncovered]
+        message += f" ({'; '.join(concerned)})"
     return NodeCondition(type=READY, status="True", reason="KubeletReady", message=message)
 
 

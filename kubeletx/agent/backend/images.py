@@ -13,6 +13,7 @@ from kubeletx.runtimes.images.records import ImageRecords
 from kubeletx.runtimes.images.store import ImageStore
 from kubeletx.runtimes.images.stores import ImageStores
 from kubeletx.runtimes.registry import RuntimeRegistry
+from kubeletx.server.image_ids import meant
 from kubeletx.server.views import ImageListing, ImageView, PruneResult, PullUpdate
 
 from .node_images import NodeImages
@@ -114,12 +115,13 @@ class ImageBackend:
             await asyncio.gather(task, return_exceptions=True)
 
     async def remove_image(self, image: str, runtime: str | None) -> Sequence[str]:
-        """Remove from one store or from all that have it."""
+        """Remove from one store or from all that have it; an id may be given as tables show it, by its beginning."""
         found, _ = await self._listed(runtime)
+        ids = meant(image, (one for _, images in found for one in images))
         removed = []
         for store, images in found:
             for one in images:
-                if image in (one.id, one.ref, *one.tags, *one.digests):
+                if one.id in ids:
                     await self._collector.remove(store, one)
                     removed.append(str(store.id))
         if not removed:

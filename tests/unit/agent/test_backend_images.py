@@ -7,7 +7,7 @@ from contextlib import aclosing
 import pytest
 from agent_model import AgentModel, a_pod
 
-from kubeletx.api import Conflict, KubeletxError, NotFound, Unavailable
+from kubeletx.api import Conflict, ImageStatus, KubeletxError, NotFound, Unavailable
 from kubeletx.server.views import ImageListing
 
 
@@ -76,6 +76,17 @@ async def test_prune_removes_what_we_pulled_and_nobody_uses(agent: AgentModel) -
         assert result.freed_bytes == sum(image.size_bytes for image in result.removed)
         await agent.done(collect(backend.pull_image("other", "two")))
         assert await backend.remove_image("other", None) == ["fake:two"]
+
+
+async def test_an_image_is_removed_by_its_id_as_the_table_shows_it(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        fake = agent.runtimes["one"].backend
+        for name, digits in (("a", "abcd12" * 10), ("b", "abcd13" * 10)):
+            fake.images[f"sha256:{digits}"] = ImageStatus(id=f"sha256:{digits}", ref=name, tags=(name,))
+        with pytest.raises(Conflict, match=r"means several images: .* give more digits"):
+            await backend.remove_image("abcd1", None)
+        assert await backend.remove_image("abcd12abcd12a", None) == ["fake:one"]
+        assert tags(await backend.list_images()) == {"busybox", "b"}
 
 
 async def test_a_pull_that_fails_says_why(agent: AgentModel) -> None:

@@ -102,6 +102,14 @@ def test_ready_is_last_and_runtimes_ready_means_all(
         assert type_ in (conditions[-1].message or "")
 
 
+def test_what_is_said_of_a_type_without_runtime_is_about_runtimes_of_that_type() -> None:
+    away = RuntimeFacts(name="a", workload_type="container", state=RuntimeState(since=NOW))
+    facts = NodeFacts(runtimes=(away, runtime("b"), runtime("libvirt", type_="vm", ready=False)))
+    message = node_conditions(facts, now=NOW)[-1].message or ""
+    assert "no ready runtime for workload type vm (libvirt: " in message
+    assert "a: NotConnected" not in message
+
+
 def test_a_node_that_serves_only_some_types_is_ready_and_says_so() -> None:
     facts = NodeFacts(runtimes=(runtime("containerd-a"), runtime("libvirt", type_="vm", ready=False)))
     ready = node_conditions(facts, now=NOW)[-1]
