@@ -85,6 +85,7 @@ def make_sources(
         node_name=node_name,
         clock=clock,
         workload_types=workload_types,
+        is_bound=manager.is_bound,
     )
     return Sources(applied=applied, health=health, file=file, url=url)
 

@@ -57,6 +57,8 @@ CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
 # --- annotations on pods (ours) ---
 OWN_PREFIX: Final = "kubeletx.io/"
 RUNTIME_SERVICE_NAME: Final = "kubeletx.io/runtime-service-name"
+CHOOSING: Final = (RUNTIME_SERVICE_NAME, WORKLOAD_TYPE)
+"""Annotations by which a pod chooses its runtime; they count when it is bound and not later."""
 BOUND_RUNTIME: Final = "kubeletx.io/bound-runtime"
 
 # --- annotations on pods: a machine written as one container (ours; beside them the fields they stand for) ---

@@ -18,7 +18,7 @@ import structlog
 from msgspec.structs import replace
 
 from kubeletx.api import InvalidPod, ObjectRef, PodUid, RuntimeEvent, RuntimeName
-from kubeletx.api.names import Event
+from kubeletx.api.names import CHOOSING, RUNTIME_MISMATCH, Event
 from kubeletx.kube.core import Pod
 from kubeletx.kube.hashes import pod_hash
 from kubeletx.runtimes.bindings import Binding
@@ -29,6 +29,7 @@ from kubeletx.runtimes.snapshots import PodSnapshot
 from .counters import static
 from .environment.labels import grace_seconds as own_grace_seconds
 from .facts import Deletion, DesiredPod, PodFacts
+from .plan import Notice
 from .progress import has_ended
 from .recovery import FOUND_WITHOUT_HISTORY, Found, find_again, orphan_pod
 from .roles import all_units
@@ -123,6 +124,11 @@ class PodManager:
         """Whether no source has claimed the pod since the agent started."""
         return uid in self._unclaimed
 
+    def is_bound(self, uid: PodUid) -> bool:
+        """Whether the pod has its runtime, for its whole life."""
+        worker = self._workers.get(uid)
+        return worker is not None and worker.facts.runtime is not None
+
     def has_unclaimed(self, source: str) -> bool:
         """Whether pods of this source were found at the start and not claimed since."""
         workers = (self._workers.get(uid) for uid in self._unclaimed)
@@ -159,6 +165,7 @@ class PodManager:
             ):
                 self._services.records.note_pod(desired.uid, source, pod)
                 self._services.claimed(worker.facts, desired)
+                self._tell_of_ignored(worker, pod)
                 worker.set_desired(desired)
             return
         key = (pod.namespace, pod.name)
@@ -170,6 +177,22 @@ class PodManager:
         self._services.counters.first_seen(desired.uid, self._services.clock.monotonic())
         self._services.counters.starts.first_seen(pod, self._services.clock.now())
         self._begin(desired, self._services.fresh_facts(desired))
+
+    def _tell_of_ignored(self, worker: PodWorker, pod: Pod) -> None:
+        """An annotation that chooses the runtime changed on a pod that has one: it stays there (DECISIONS 4, 5).
+
+        Of a pod that was found again without its record the annotations before are not known.
+        """
+        runtime, before = worker.facts.runtime, worker.desired.pod.metadata.annotations
+        after = pod.metadata.annotations
+        changed = [key for key in CHOOSING if before.get(key) != after.get(key)]
+        if runtime is None or not all_units(worker.desired.pod) or not changed:
+            return
+        message = (
+            f"{', '.join(changed)} changed, but the pod stays on runtime {runtime}; make a new pod to move it"
+        )
+        notice = Notice(reason=RUNTIME_MISMATCH, message=message)
+        self._services.notify(worker.desired, notice)
 
     def remove(self, source: str, uid: PodUid, grace_seconds: int | None = None, force: bool = False) -> None:
         """See `PodSink.remove`."""

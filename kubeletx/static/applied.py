@@ -31,7 +31,7 @@ from kubeletx.pods.sources import APPLIED, PodSink
 from . import applied_files
 from .files import read_manifest
 from .manifest import InvalidManifest
-from .update_rules import forbidden_changes
+from .update_rules import changed_runtime, forbidden_changes
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -65,13 +65,15 @@ class AppliedSource:
         node_name: str,
         clock: Clock,
         workload_types: Collection[str] | None = None,
+        is_bound: Callable[[PodUid], bool] = lambda _: True,
     ) -> None:
-        """`directory`: ``<root-dir>/applied``, made when missing."""
+        """`directory`: ``<root-dir>/applied``, made when missing. `is_bound`: whether the pod has its runtime."""
         self._directory = directory
         self._sink = sink
         self._node_name = node_name
         self._clock = clock
         self._workload_types = workload_types
+        self._is_bound = is_bound
         self._pods: dict[str, Pod] = {}
         self._lock = asyncio.Lock()
         self._is_started = False
@@ -154,7 +156,10 @@ class AppliedSource:
         if current is not None:
             if pod_hash(completed) == pod_hash(current):
                 return Action.UNCHANGED, current
-            if changed := forbidden_changes(current, completed):
+            changed = forbidden_changes(current, completed)
+            if self._is_bound(current.uid):
+                changed += changed_runtime(current, completed)
+            if changed:
                 raise Conflict(_explain(pod.ref, changed))
         await self._save(written)
         self._deliver(completed)

@@ -1,7 +1,7 @@
 """What may change in a pod that exists: the rules kubectl users know.
 
 Labels, annotations, images, a shorter or first activeDeadlineSeconds, more tolerations, and a grace period
-that was negative. Of a virtual machine also the power state, its CPU and memory, and its network interfaces except
+that was negative. Annotations that choose the runtime may change until the pod is bound. Of a virtual machine also the power state, its CPU and memory, and its network interfaces except
 eth0. Anything else needs a new pod. Source: kubernetes, pkg/apis/core/validation, ValidatePodUpdate.
 """
 
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kubeletx.api.names import CHOOSING
 from kubeletx.kube.core import Container, Nic, Pod, PodSpec, VirtualMachine
 
 _SIZES = ("cpu", "memory")
@@ -22,6 +23,12 @@ def forbidden_changes(old: Pod, new: Pod) -> list[str]:
     """Paths of the fields that differ but may not, in the order of their names; defaults must be set."""
     aligned = _with_allowed_changes(old.spec, new.spec)
     return sorted(_differences("spec", msgspec.to_builtins(aligned), msgspec.to_builtins(new.spec)))
+
+
+def changed_runtime(old: Pod, new: Pod) -> list[str]:
+    """Annotations that differ and say where the pod runs: without effect once it is bound (DECISIONS 4, 5)."""
+    before, after = old.metadata.annotations, new.metadata.annotations
+    return [f"metadata.annotations[{key}]" for key in CHOOSING if before.get(key) != after.get(key)]
 
 
 def _with_allowed_changes(old: PodSpec, new: PodSpec) -> PodSpec:

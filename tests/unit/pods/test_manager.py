@@ -10,7 +10,7 @@ from manager_model import Node, a_pod
 from msgspec.structs import replace
 
 from kubeletx.api import PodUid, SandboxId, SandboxStatus, TimedOut, Unavailable
-from kubeletx.kube.core import ImageVolumeSource, PodStatus, Volume
+from kubeletx.kube.core import ImageVolumeSource, Pod, PodStatus, Volume
 from kubeletx.pods.actions import PrepareVolumes
 from kubeletx.pods.facts import DesiredPod, PodFacts
 from kubeletx.pods.plan import Plan
@@ -186,3 +186,22 @@ async def test_an_image_is_in_use_only_in_the_store_of_the_runtime_that_its_pod_
         nowhere = a_pod(uid="c", name="c")
         manager.update("file", replace(nowhere, spec=replace(nowhere.spec, runtime_service_name="gone")))
         assert [len(list(manager.images({name}))) for name in ("one", "two")] == [2, 2]
+
+
+async def test_a_runtime_annotation_that_changes_on_a_bound_pod_is_an_event(node: Node) -> None:
+    def on(runtime: str) -> Pod:
+        pod = a_pod()
+        notes = {"kubeletx.io/runtime-service-name": runtime}
+        return replace(pod, metadata=replace(pod.metadata, annotations=notes))
+
+    async with node.running() as manager:
+        await node.start(on("one"))
+        manager.update("file", on("one"))
+        assert "RuntimeMismatch" not in node.sink.reasons()
+        manager.update("file", on("two"))
+        manager.update("file", on("two"))
+        (event,) = [one for one in node.sink.recorded if one.reason == "RuntimeMismatch"]
+        assert (event.type, event.ref.name) == ("Warning", "web")
+        assert event.message == (
+            "kubeletx.io/runtime-service-name changed, but the pod stays on runtime one; make a new pod to move it"
+        )

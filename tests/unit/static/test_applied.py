@@ -320,3 +320,27 @@ async def test_nothing_is_applied_before_the_old_pods_are_known(node: Node) -> N
         await late.apply(pod("app:2"))
     await late.start()
     assert (await late.apply(pod("app:2")))[1].uid == made.uid
+
+
+async def test_the_runtime_of_a_bound_pod_may_not_change(node: Node) -> None:
+    def on(runtime: str) -> Pod:
+        made = pod()
+        notes = {"kubeletx.io/runtime-service-name": runtime, "kubernetes.io/note": runtime}
+        return replace(made, metadata=replace(made.metadata, annotations=notes))
+
+    sink, bound = RecordingSink(), set[str]()
+    source = AppliedSource(
+        directory=node.directory,
+        sink=sink,
+        node_name="n1",
+        clock=FakeClock(),
+        is_bound=lambda uid: uid in bound,
+    )
+    await source.start()
+    _, made = await source.apply(on("one"))
+    assert (await source.apply(on("two")))[0] is Action.CONFIGURED
+    bound.add(made.uid)
+    with pytest.raises(
+        Conflict, match=r"annotations\[kubeletx.io/runtime-service-name\] may not change .* --force"
+    ):
+        await source.apply(on("three"))
