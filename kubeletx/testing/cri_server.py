@@ -135,7 +135,9 @@ class FakeCriServer:
         async with self._changed:
             await self._changed.wait_for(lambda: bool(self._queues[method]))
 
-    async def _serve_unary(self, method: Method[Any, Any], request: Message, context: Any) -> Message:
+    async def _serve_unary(
+        self, method: Method[Any, Any], request: Message, context: Any
+    ) -> Message | bytes:
         await self._note(method, request)
         try:
             await _pass(self._gates.get(method.name))
@@ -212,8 +214,8 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in
 
 
 def _handler(method: Method[Any, Any], unary: Callable[..., Any], stream: Callable[..., Any]) -> Any:
-    async def one(request: Message, context: Any) -> Message:
-        answer: Message = await unary(method, request, context)
+    async def one(request: Message, context: Any) -> Message | bytes:
+        answer: Message | bytes = await unary(method, request, context)
         return answer
 
     async def many(request: Message, context: Any) -> AsyncIterator[Message]:
@@ -226,8 +228,13 @@ def _handler(method: Method[Any, Any], unary: Callable[..., Any], stream: Callab
     return make(
         many if method.stream else one,
         request_deserializer=method.request.FromString,
-        response_serializer=method.answer.SerializeToString,
+        response_serializer=_serialize,
     )
+
+
+def _serialize(answer: Message | bytes) -> bytes:
+    """Bytes pass as they are: a subclass may answer with what is no message."""
+    return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
 
 async def _pass(gate: asyncio.Event | None) -> None:

@@ -1,0 +1,79 @@
+"""Attack: SIGKILL at random moments while pods come and go.
+
+Between two kills manifests are added and removed. After the last start exactly the wanted pods must run, each with
+one sandbox and one running container, and nothing of the others may be left on a runtime or on the disk.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+
+from attack_servers import HOSTILE, SOUND, Servers, seeded, until
+from attack_target import WITNESS, Broken, Target, target
+
+from kubeletx.cri.stubs import runtime_v1_pb2 as pb
+
+NAMES = tuple(f"k{number}" for number in range(8))
+LONGEST_SECONDS = 1.5
+
+
+def kills(rounds: int, seed: int) -> str:
+    """Each round changes manifests, waits a random moment, kills the agent and starts it again."""
+    with target() as one:
+        wanted: set[str] = set()
+        for number in range(rounds):
+            rng = seeded(seed, "kills", number)
+            wanted = _change(rng, one, wanted)
+            time.sleep(rng.random() * LONGEST_SECONDS)
+            one.agent.kill()
+            if rng.random() < 0.5:
+                wanted = _change(rng, one, wanted)
+            one.agent.start()
+            one.restarted()
+            one.check()
+        one.wait_pods(wanted)
+        _compare(one, wanted)
+    return f"{rounds} kills, slowest list of pods {one.slowest_answer * 1000:.0f} ms"
+
+
+def _change(rng: random.Random, one: Target, wanted: set[str]) -> set[str]:
+    """Add or remove up to four manifests."""
+    now = set(wanted)
+    for name in rng.sample(NAMES, rng.randint(0, 4)):
+        if name in now:
+            (one.manifests / f"{name}.json").unlink()
+            now.discard(name)
+        else:
+            one.put(name, SOUND if NAMES.index(name) % 2 else HOSTILE)
+            now.add(name)
+    return now
+
+
+def _compare(one: Target, wanted: set[str]) -> None:
+    """Raise Broken unless runtimes and disk hold exactly the wanted pods."""
+    names = sorted(f"{name}-target" for name in {*wanted, WITNESS})
+    if not until(lambda: _held(one.servers) == names, seconds=60):
+        raise Broken(f"the runtimes run {_held(one.servers)}; wanted are {names}")
+    uids = {pod.metadata.uid for pod in one.pods()}
+
+    def strays() -> list[str]:
+        return [path.name for path in (one.agent.root_dir / "pods").iterdir() if path.name not in uids]
+
+    if not until(lambda: not strays(), seconds=60):
+        raise Broken(f"directories of pods that are gone: {strays()}")
+
+
+def _held(servers: Servers) -> list[str]:
+    """Names of pods, one for each sandbox and once more where it has not exactly one running container."""
+
+    def ask() -> list[str]:
+        names = []
+        for model in (servers.sound.model, servers.hostile.model):
+            for sandbox in model.sandboxes.values():
+                inside = [c for c in model.containers.values() if model.sandbox_of[c.id] == sandbox.id]
+                running = sum(one.state == pb.CONTAINER_RUNNING for one in inside)
+                names += [sandbox.metadata.name] * (1 if running == 1 else 2)
+        return sorted(names)
+
+    return servers.look(ask)

@@ -1,0 +1,70 @@
+"""Runs attacks and says what they tried; see script/attack and docs/security.md."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+
+import attack_images
+import attack_kills
+import attack_manifests
+import attack_requests
+import attack_runtime
+from attack_target import Broken
+
+from kubeletx.testing.lab.process import LabError
+
+ATTACKS: dict[str, Callable[[int, int], str]] = {
+    "manifests": attack_manifests.manifests,
+    "runtime": attack_runtime.runtime,
+    "kills": attack_kills.kills,
+    "requests": attack_requests.requests,
+    "images": attack_images.images,
+}
+"""Name to what runs (rounds, seed) and returns what was tried. Raises Broken for what got through."""
+ROUNDS = {"manifests": 50, "runtime": 16, "kills": 60, "requests": 20, "images": 40}
+SHORT = {"manifests": 2, "runtime": 4, "kills": 4, "requests": 1, "images": 2}
+
+
+def main() -> int:
+    """Exit status 0 when the agent held in every attack."""
+    options = _options()
+    if options.list:
+        print("\n".join(ATTACKS))
+        return 0
+    seed = int(time.time()) if options.seed is None else options.seed
+    print(f"seed {seed}")
+    held = [
+        run(name, options.rounds or (SHORT if options.short else ROUNDS)[name], seed) for name in options.only
+    ]
+    return 0 if all(held) else 1
+
+
+def run(name: str, rounds: int, seed: int) -> bool:
+    """Run one attack, print what it tried or what got through; True when the agent held."""
+    began = time.monotonic()
+    try:
+        said = ATTACKS[name](rounds, seed)
+    except (Broken, LabError) as err:
+        print(f"{name}: BROKEN after {time.monotonic() - began:.0f} s ({rounds} rounds, seed {seed}): {err}")
+        return False
+    print(f"{name}: held, {time.monotonic() - began:.0f} s: {said}")
+    return True
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="script/attack", description=__doc__)
+    parser.add_argument("--only", action="append", choices=list(ATTACKS), help="one attack; may be repeated")
+    parser.add_argument("--rounds", type=int, help="rounds of each attack")
+    parser.add_argument("--short", action="store_true", help="few rounds of each")
+    parser.add_argument("--seed", type=int, help="repeat an earlier run")
+    parser.add_argument("--list", action="store_true", help="name the attacks")
+    options = parser.parse_args()
+    options.only = options.only or list(ATTACKS)
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

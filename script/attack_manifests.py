@@ -1,0 +1,48 @@
+"""Attack: mutated manifests, in files with names of every kind, beside manifests that must go on being read."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+from attack_mutators import base_pod, mutate
+from attack_servers import HOSTILE, SOUND, seeded
+from attack_target import Target, target
+
+BATCH = 40
+"""Manifests of one round."""
+
+
+def manifests(rounds: int, seed: int) -> str:
+    """Each round puts a batch of mutated manifests, then a plain one, which must run; then removes the batch."""
+    written = 0
+    with target() as one:
+        for number in range(rounds):
+            rng = seeded(seed, "manifests", number)
+            paths = [_write(rng, one, number, index) for index in range(BATCH)]
+            written += len(paths)
+            one.put(f"marker-{number}")
+            one.agent.wait_for(f"marker-{number}")
+            one.check()
+            for path in paths:
+                os.unlink(path)
+            (one.manifests / f"marker-{number}.json").unlink()
+            one.wait_pods(set())
+            one.check()
+        peak = one.peak_bytes() >> 20
+    return f"{written} manifests, slowest list of pods {one.slowest_answer * 1000:.0f} ms, peak {peak} MiB"
+
+
+def _write(rng: random.Random, one: Target, number: int, index: int) -> bytes:
+    name = f"m-{number}-{index}"
+    data = mutate(rng, base_pod(name, rng.choice((SOUND, SOUND, SOUND, HOSTILE))))
+    path = os.fsencode(one.manifests) + b"/" + _file_name(rng, name)
+    Path(os.fsdecode(path)).write_bytes(data)
+    return path
+
+
+def _file_name(rng: random.Random, name: str) -> bytes:
+    """Mostly a plain one; the suffix decides nothing, so YAML files hold JSON too."""
+    odd = rng.choice((b"", b"", b"", b"\xff\xfe", b"\xe2\x80\xa8", b" ", b"\n", b"\x1b[0m"))
+    return name.encode() + odd + rng.choice((b".json", b".yaml", b""))

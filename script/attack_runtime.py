@@ -1,0 +1,247 @@
+"""Attack: a runtime that lies, fails, hangs or floods, beside a sound one with the witness.
+
+Each round plays one behaviour for some seconds while pods are put on the hostile runtime. Then the runtime is sound
+again, and all its pods must come to run; after the last round they are deleted, and nothing may be left on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from attack_mutators import TEXTS
+from attack_servers import HOSTILE, Servers, seeded, until
+from attack_target import Broken, Target, target
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from kubeletx.cri.stubs import runtime_v1_pb2 as pb
+from kubeletx.testing.cri_model import CriModel, Refusal
+
+PODS = 5
+SECONDS = 4.0
+"""How long a round's behaviour lasts."""
+CALLS_PER_SECOND = 15.0
+"""Most calls for each pod without progress, on average over a round; some are looks of the node itself."""
+LIMITED = ("fails", "does_nothing")
+"""Behaviours that must not bring calls without progress; the others' figures are only reported."""
+HEAL_SECONDS = 330.0
+"""For pods to run again: the longest back-off is 300 s."""
+
+_INTEGERS = (0, 1, -1, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63))
+_READS = ("Version", "Status", "RuntimeConfig")
+
+
+class Hostile:
+    """A behaviour made of a function for answers and one for events."""
+
+    def __init__(self, rng: random.Random, kind: str) -> None:
+        self.kind = kind
+        self._rng = rng
+        self._act: Callable[[str, Message, CriModel], Any] = getattr(self, f"_{kind}")
+
+    async def answer(self, method: str, request: Message, model: CriModel) -> Message | bytes:
+        """As `Behaviour`."""
+        result = self._act(method, request, model)
+        return await result if asyncio.iscoroutine(result) else result
+
+    def events(self, model: CriModel) -> list[pb.ContainerEventResponse]:
+        """As `Behaviour`: a flood of events of every container in the rounds that flood."""
+        if self.kind != "floods":
+            return []
+        types = list(pb.ContainerEventType.values())
+        return [
+            pb.ContainerEventResponse(
+                container_id=self._rng.choice((one.id, "", "unknown", "a\x00b")),
+                container_event_type=self._rng.choice(types),
+                pod_sandbox_status=model.sandboxes.get(model.sandbox_of.get(one.id, "")),
+                containers_statuses=[one],
+            )
+            for one in list(model.containers.values()) * 5
+        ]
+
+    def _floods(self, method: str, request: Message, model: CriModel) -> Message:
+        return model.answer(method, request)
+
+    def _fails(self, method: str, request: Message, model: CriModel) -> Message:
+        """Any gRPC status, with any text."""
+        if method in _READS or self._rng.random() < 0.2:
+            return model.answer(method, request)
+        codes = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]
+        raise Refusal(self._rng.choice(codes), self._text()[:4000])
+
+    def _does_nothing(self, method: str, request: Message, model: CriModel) -> Message:
+        """Says yes to everything that changes something, and does none of it."""
+        answers: dict[str, Message] = {
+            "RunPodSandbox": pb.RunPodSandboxResponse(pod_sandbox_id=f"nothing-{self._rng.randrange(10**6)}"),
+            "CreateContainer": pb.CreateContainerResponse(
+                container_id=f"nothing-{self._rng.randrange(10**6)}"
+            ),
+            "StartContainer": pb.StartContainerResponse(),
+            "StopContainer": pb.StopContainerResponse(),
+            "RemoveContainer": pb.RemoveContainerResponse(),
+            "StopPodSandbox": pb.StopPodSandboxResponse(),
+            "RemovePodSandbox": pb.RemovePodSandboxResponse(),
+        }
+        return answers.get(method) or model.answer(method, request)
+
+    def _forgets(self, method: str, request: Message, model: CriModel) -> Message:
+        """Its lists are empty and it knows no id, though all runs."""
+        answer = model.answer(method, request)
+        if method.startswith("List"):
+            return type(answer)()
+        if method.endswith("Status") and method not in _READS and method != "ImageStatus":
+            raise Refusal(grpc.StatusCode.NOT_FOUND, "not found")
+        return answer
+
+    def _lies(self, method: str, request: Message, model: CriModel) -> Message:
+        """Answers with fields changed: other ids, times, states, labels, texts and numbers."""
+        answer = type(made := model.answer(method, request))()
+        answer.CopyFrom(made)
+        for _ in range(self._rng.randint(0, 3)):
+            self._change(answer)
+        return answer
+
+    def _exaggerates(self, method: str, request: Message, model: CriModel) -> Message:
+        """Long lists of what nobody asked for."""
+        answer = type(made := model.answer(method, request))()
+        answer.CopyFrom(made)
+        if isinstance(answer, pb.ListContainersResponse):
+            answer.containers.extend(pb.Container(id=f"c{n}", pod_sandbox_id="p") for n in range(5000))
+        elif isinstance(answer, pb.ListPodSandboxResponse):
+            answer.items.extend(pb.PodSandbox(id=f"p{n}") for n in range(5000))
+        elif isinstance(answer, pb.ListImagesResponse):
+            answer.images.extend(pb.Image(id=f"i{n}", repo_tags=["x:y"] * 5) for n in range(5000))
+        return answer
+
+    def _garbles(self, method: str, request: Message, model: CriModel) -> Message | bytes:
+        """Bytes that are no message, or another one."""
+        data = bytearray(model.answer(method, request).SerializeToString())
+        if method in _READS or self._rng.random() < 0.5:
+            return bytes(data)
+        if data:
+            data[self._rng.randrange(len(data))] = self._rng.randrange(256)
+        return bytes(data) + self._rng.randbytes(self._rng.randint(0, 20))
+
+    async def _hangs(self, method: str, request: Message, model: CriModel) -> Message:
+        """Answers late or, within the round, never; sometimes after it did what it was asked."""
+        if self._rng.random() < 0.5:
+            await asyncio.sleep(self._rng.choice((0.5, 3.0, 3600.0)))
+        answer = model.answer(method, request)
+        if self._rng.random() < 0.2:
+            await asyncio.sleep(3600)
+        return answer
+
+    def _text(self) -> str:
+        return self._rng.choice(TEXTS).replace("\ud800", "?")
+
+    def _change(self, message: Message) -> None:
+        """Change one field, here or in a message below."""
+        fields = [
+            field for field in message.DESCRIPTOR.fields if not field.message_type or _is_set(message, field)
+        ]
+        if not fields:
+            return
+        field = self._rng.choice(fields)
+        if field.message_type and field.message_type.GetOptions().map_entry:
+            return
+        value = getattr(message, field.name)
+        if field.is_repeated:
+            if field.message_type and value and self._rng.random() < 0.6:
+                self._change(self._rng.choice(value))
+            elif value and field.message_type:
+                value.add().CopyFrom(self._rng.choice(value))
+            else:
+                del value[:]
+        elif field.message_type:
+            self._change(value)
+        elif field.type == FieldDescriptor.TYPE_STRING:
+            setattr(message, field.name, self._text())
+        elif field.type == FieldDescriptor.TYPE_ENUM:
+            setattr(message, field.name, self._rng.choice(field.enum_type.values).number)
+        elif field.cpp_type in (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_INT32):
+            small = field.cpp_type == FieldDescriptor.CPPTYPE_INT32
+            choices = [one for one in _INTEGERS if not small or abs(one) <= 2**31 - 1]
+            setattr(message, field.name, self._rng.choice(choices))
+        elif field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
+            setattr(message, field.name, self._rng.random() < 0.5)
+
+
+KINDS = ("fails", "does_nothing", "forgets", "lies", "exaggerates", "garbles", "floods", "hangs")
+
+
+def runtime(rounds: int, seed: int) -> str:
+    """One behaviour a round, in turn."""
+    most: dict[str, float] = {}
+    with target() as one:
+        for number in range(rounds):
+            kind = KINDS[number % len(KINDS)]
+            rate = _round(one, seeded(seed, "runtime", number), kind, number)
+            most[kind] = max(rate, most.get(kind, 0.0))
+        _heal(one, rounds)
+        _clear(one, rounds)
+        peak = one.peak_bytes() >> 20
+    rates = ", ".join(f"{kind} {rate:.1f}" for kind, rate in most.items())
+    return f"{rounds} rounds, calls per second and pod: {rates}; peak {peak} MiB"
+
+
+def _round(one: Target, rng: random.Random, kind: str, number: int) -> float:
+    """Play one behaviour; returns calls per second for each pod."""
+    for index in range(PODS):
+        one.put(f"r{number}-{index}", HOSTILE)
+    if rng.random() < 0.5:
+        until(lambda: _running(one.servers, number) == PODS, seconds=10)
+    _set(one.servers, Hostile(rng, kind))
+    before, began = one.servers.hostile.counts.total(), time.monotonic()
+    while time.monotonic() - began < SECONDS:
+        one.check()
+        time.sleep(0.2)
+    seconds = time.monotonic() - began
+    rate = (one.servers.hostile.counts.total() - before) / seconds / (PODS * (number + 1))
+    _set(one.servers, None)
+    if kind in LIMITED and rate > CALLS_PER_SECOND:
+        raise Broken(f"a runtime that {kind} got {rate:.0f} calls per second for each pod")
+    return rate
+
+
+def _set(servers: Servers, behaviour: Hostile | None) -> None:
+    def change() -> None:
+        servers.hostile.behaviour = behaviour
+
+    servers.look(change)
+
+
+def _running(servers: Servers, number: int) -> int:
+    model = servers.hostile.model
+    return servers.look(
+        lambda: sum(
+            one.state == pb.CONTAINER_RUNNING and f"r{number}-" in one.log_path
+            for one in model.containers.values()
+        )
+    )
+
+
+def _heal(one: Target, rounds: int) -> None:
+    names = {f"r{number}-{index}" for number in range(rounds) for index in range(PODS)}
+    one.wait_pods(names, seconds=HEAL_SECONDS)
+    one.check()
+
+
+def _clear(one: Target, rounds: int) -> None:
+    """Delete all pods of the hostile runtime; nothing may be left on it."""
+    for number in range(rounds):
+        for index in range(PODS):
+            (one.manifests / f"r{number}-{index}.json").unlink()
+    one.wait_pods(set())
+    model = one.servers.hostile.model
+    left = until(lambda: one.servers.look(lambda: not model.sandboxes and not model.containers), seconds=30)
+    if not left:
+        raise Broken(f"left on the hostile runtime: {sorted(model.sandboxes)} {sorted(model.containers)}")
+
+
+def _is_set(message: Message, field: FieldDescriptor) -> bool:
+    return bool(getattr(message, field.name)) if field.is_repeated else message.HasField(field.name)
