@@ -12,7 +12,7 @@ import attack_kills
 import attack_manifests
 import attack_requests
 import attack_runtime
-from attack_target import Broken
+from attack_target import KEPT_LOG, Broken
 
 from kubeletx.testing.lab.process import LabError
 
@@ -49,6 +49,7 @@ def run(name: str, rounds: int, seed: int) -> bool:
         said = ATTACKS[name](rounds, seed)
     except (Broken, LabError) as err:
         print(f"{name}: BROKEN after {time.monotonic() - began:.0f} s ({rounds} rounds, seed {seed}): {err}")
+        print(f"the agent's log: {KEPT_LOG}")
         return False
     print(f"{name}: held, {time.monotonic() - began:.0f} s: {said}")
     return True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,8 @@ from kubeletx.testing.lab.agent import is_ready
 from kubeletx.testing.lab.process import LabError
 
 WITNESS = "witness"
+KEPT_LOG = Path(__file__).resolve().parent.parent / ".demo" / "logs" / "attack.log"
+"""The last agent's log."""
 MEMORY_BYTES = 300 << 20
 """Most that the agent may have resident at any moment of an attack; it has about 100 MiB when idle."""
 ANSWER_SECONDS = 5.0
@@ -116,8 +119,11 @@ class Target:
         return int(next(line for line in status.split("\n") if line.startswith("VmHWM:")).split()[1]) << 10
 
     def stop(self) -> None:
-        """End the agent and remove its files."""
+        """End the agent, keep its log and remove its other files."""
         self.agent.stop()
+        if self.agent.log_path.exists():
+            KEPT_LOG.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self.agent.log_path, KEPT_LOG)
         self.agent.remove_files()
 
 
