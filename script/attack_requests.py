@@ -9,12 +9,15 @@ import contextlib
 import random
 import socket
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 
 from attack_servers import seeded
 from attack_target import Broken, target
 
 REQUESTS = 100
 """Requests of one round."""
+CLIENTS = 8
+"""Requests at a time; some wait until the server gives them up."""
 METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "CONNECT", "TRACE", "BREW", "get")
 PATHS = (
     "/",
@@ -70,8 +73,10 @@ def requests(rounds: int, seed: int) -> str:
     ) as one:
         for number in range(rounds):
             rng = seeded(seed, "requests", number)
-            for _ in range(REQUESTS):
-                status = _send(port, _bytes(rng), encrypted=rng.random() < 0.9)
+            sent = [(_bytes(rng), rng.random() < 0.9) for _ in range(REQUESTS)]
+            with ThreadPoolExecutor(CLIENTS) as pool:
+                statuses = list(pool.map(lambda one: _send(port, one[0], encrypted=one[1]), sent))
+            for status in statuses:
                 if status.startswith(("1", "2")):
                     raise Broken(f"a request without credentials was answered with {status}")
                 answered[status] = answered.get(status, 0) + 1

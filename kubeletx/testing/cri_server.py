@@ -135,9 +135,7 @@ class FakeCriServer:
         async with self._changed:
             await self._changed.wait_for(lambda: bool(self._queues[method]))
 
-    async def _serve_unary(
-        self, method: Method[Any, Any], request: Message, context: Any
-    ) -> Message | bytes:
+    async def _serve_unary(self, method: Method[Any, Any], request: Message, context: Any) -> Message | bytes:
         await self._note(method, request)
         try:
             await _pass(self._gates.get(method.name))
