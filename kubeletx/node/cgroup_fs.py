@@ -41,6 +41,10 @@ class CgroupTrees:
         root = self._mount if self.version == 2 else self._v1.get(controller)
         return root / path if root is not None else None
 
+    def directory_beside(self, path: str) -> Path | None:
+        """Where the unified tree beside v1 ones keeps the cgroup; None: there is no such tree, or v2 is all there is."""
+        return self._beside[0] / path if self._beside else None
+
     def exists(self, path: str) -> bool:
         """Whether the cgroup is in every tree."""
         return all((root / path).is_dir() for root in self.roots)
@@ -150,6 +154,11 @@ def v2_files(limits: Resources) -> dict[tuple[str, str], str]:
 def cpu_weight(shares: int) -> int:
     """CPU shares (2 to 262144) as a v2 weight (1 to 10000); source: the kubelet's and runc's conversion."""
     return 1 + (max(2, min(shares, 262_144)) - 2) * 9999 // 262_142
+
+
+def cpu_shares(weight: int) -> int:
+    """A v2 weight as CPU shares, the reverse of `cpu_weight`; a shares value may come back a little lower."""
+    return 2 + (weight - 1) * 262_142 // 9999
 
 
 def _v1_trees(mount: Path) -> Iterator[tuple[str, Path]]:

@@ -7,13 +7,16 @@ in a thread.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import msgspec
 
 from kubeletx.api import InterfaceStats
 
-from .cgroup_fs import CgroupTrees
+from .cgroup_fs import CgroupTrees, cpu_shares
+from .cgroup_text import limit_of, number_of, scaled, table_of, text_of
+from .psi import Pressures, read_pressures
 
 BLOCK_DEVICES = Path("/sys/dev/block")
 
@@ -28,22 +31,51 @@ class DiskUsage(msgspec.Struct, frozen=True, kw_only=True):
     writes: int = 0
 
 
-class CgroupUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """None: not counted here."""
+class CgroupSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits as the kernel has them. None: not known; 0: no limit.
 
+    `swap_limit_bytes`: of swap alone, None for no limit. `swap_file_bytes`: what the kernel's file about swap says,
+    which is of memory and swap together in v1.
+    """
+
+    cpu_shares: int | None = None
+    cpu_quota_us: int | None = None
+    cpu_period_us: int | None = None
+    memory_limit_bytes: int | None = None
+    memory_reservation_bytes: int | None = None
+    swap_limit_bytes: int | None = None
+    swap_file_bytes: int | None = None
+
+
+class CgroupUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """None: not counted here. With what is below the cgroup, but for `own_faults` and `own_major_faults`."""
+
+    cpu_seconds: float | None = None
     periods: int | None = None
     throttled_periods: int | None = None
     throttled_seconds: float | None = None
     user_seconds: float | None = None
     system_seconds: float | None = None
+    memory_bytes: int | None = None
+    max_memory_bytes: int | None = None
+    working_set_bytes: int | None = None
     cache_bytes: int | None = None
     rss_bytes: int | None = None
     mapped_bytes: int | None = None
+    kernel_bytes: int | None = None
+    active_file_bytes: int | None = None
+    inactive_file_bytes: int | None = None
     swap_bytes: int | None = None
+    memory_failures: int | None = None
+    """How often the limit was met."""
     major_faults: int | None = None
     faults: int | None = None
+    own_major_faults: int | None = None
+    own_faults: int | None = None
     oom_kills: int | None = None
     disks: tuple[DiskUsage, ...] = ()
+    spec: CgroupSpec = CgroupSpec()
+    pressures: Pressures = Pressures()
 
 
 def read_cgroup(trees: CgroupTrees, path: str) -> CgroupUsage:
@@ -59,8 +91,8 @@ def read_interfaces(
         directory = trees.directory(name, path)
         if directory is None:
             continue
-        pids = _text(directory / "cgroup.procs").split()
-        return parse_net_dev(_text(proc / pids[0] / "net/dev")) if pids else ()
+        pids = text_of(directory / "cgroup.procs").split()
+        return parse_net_dev(text_of(proc / pids[0] / "net/dev")) if pids else ()
     return ()
 
 
@@ -71,6 +103,28 @@ def children(trees: CgroupTrees, path: str) -> tuple[str, ...]:
         return tuple(one.name for one in directory.iterdir() if one.is_dir()) if directory is not None else ()
     except OSError:
         return ()
+
+
+def own_cgroup(trees: CgroupTrees, *, proc: Path = Path("/proc")) -> str:
+    """The cgroup of this process, without a leading slash; empty: it stands in the root."""
+    wanted = "" if trees.version == 2 else "cpuacct"
+    for line in text_of(proc / "self/cgroup").split("\n"):
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if wanted in controllers.split(","):
+            return path.strip("/")
+    return ""
+
+
+def made_at(trees: CgroupTrees, path: str) -> float:
+    """When the cgroup was made, since the epoch, as far as its directories tell; 0.0: there is none."""
+    times = []
+    for controller in ("memory", "cpu"):
+        directory = trees.directory(controller, path)
+        with contextlib.suppress(OSError):
+            if directory is not None:
+                times.append(directory.stat().st_mtime)
+    return min(times, default=0.0)
 
 
 def parse_net_dev(text: str) -> tuple[InterfaceStats, ...]:
@@ -99,7 +153,7 @@ def parse_net_dev(text: str) -> tuple[InterfaceStats, ...]:
 
 def device_name(device: str, *, directory: Path = BLOCK_DEVICES) -> str:
     """``/dev/sda`` of ``8:0``; the numbers themselves where the kernel does not tell."""
-    for line in _text(directory / device / "uevent").split("\n"):
+    for line in text_of(directory / device / "uevent").split("\n"):
         key, _, value = line.partition("=")
         if key == "DEVNAME":
             return f"/dev/{value}"
@@ -110,45 +164,113 @@ def _read_v2(trees: CgroupTrees, path: str) -> CgroupUsage:
     cpu, memory = trees.directory("cpu", path), trees.directory("memory", path)
     if cpu is None or memory is None:
         return CgroupUsage()
-    times, kinds = _table(cpu / "cpu.stat"), _table(memory / "memory.stat")
+    times, kinds = table_of(cpu / "cpu.stat"), table_of(memory / "memory.stat")
+    happened = table_of(memory / "memory.events")
+    used = number_of(memory / "memory.current")
     return CgroupUsage(
+        cpu_seconds=scaled(times.get("usage_usec"), 1e-6),
         periods=times.get("nr_periods"),
         throttled_periods=times.get("nr_throttled"),
-        throttled_seconds=_scaled(times.get("throttled_usec"), 1e-6),
-        user_seconds=_scaled(times.get("user_usec"), 1e-6),
-        system_seconds=_scaled(times.get("system_usec"), 1e-6),
+        throttled_seconds=scaled(times.get("throttled_usec"), 1e-6),
+        user_seconds=scaled(times.get("user_usec"), 1e-6),
+        system_seconds=scaled(times.get("system_usec"), 1e-6),
+        memory_bytes=used,
+        max_memory_bytes=number_of(memory / "memory.peak"),
+        working_set_bytes=_working_set(used, kinds.get("inactive_file")),
         cache_bytes=kinds.get("file"),
         rss_bytes=kinds.get("anon"),
         mapped_bytes=kinds.get("file_mapped"),
-        swap_bytes=_number(memory / "memory.swap.current"),
+        kernel_bytes=kinds.get("kernel"),
+        active_file_bytes=kinds.get("active_file"),
+        inactive_file_bytes=kinds.get("inactive_file"),
+        swap_bytes=number_of(memory / "memory.swap.current"),
+        memory_failures=happened.get("max"),
         major_faults=kinds.get("pgmajfault"),
         faults=kinds.get("pgfault"),
-        oom_kills=_table(memory / "memory.events").get("oom_kill"),
-        disks=parse_io_stat(_text(cpu / "io.stat")),
+        own_major_faults=kinds.get("pgmajfault"),
+        own_faults=kinds.get("pgfault"),
+        oom_kills=happened.get("oom_kill"),
+        disks=parse_io_stat(text_of(cpu / "io.stat")),
+        spec=_spec_v2(cpu, memory),
+        pressures=read_pressures(cpu, ".pressure"),
     )
 
 
 def _read_v1(trees: CgroupTrees, path: str) -> CgroupUsage:
     cpu, account = trees.directory("cpu", path), trees.directory("cpuacct", path)
     memory, disk = trees.directory("memory", path), trees.directory("blkio", path)
-    times = _table(cpu / "cpu.stat") if cpu is not None else {}
-    spent = _table(account / "cpuacct.stat") if account is not None else {}
-    kinds = _table(memory / "memory.stat") if memory is not None else {}
-    kills = _table(memory / "memory.oom_control") if memory is not None else {}
+    beside = trees.directory_beside(path)
+    times = table_of(cpu / "cpu.stat") if cpu is not None else {}
+    spent = table_of(account / "cpuacct.stat") if account is not None else {}
+    kinds = table_of(memory / "memory.stat") if memory is not None else {}
+    kills = table_of(memory / "memory.oom_control") if memory is not None else {}
+
+    def counted(name: str) -> int | None:
+        return number_of(memory / f"memory.{name}") if memory is not None else None
+
+    used = counted("usage_in_bytes")
     return CgroupUsage(
+        cpu_seconds=scaled(number_of(account / "cpuacct.usage"), 1e-9) if account is not None else None,
         periods=times.get("nr_periods"),
         throttled_periods=times.get("nr_throttled"),
-        throttled_seconds=_scaled(times.get("throttled_time"), 1e-9),
-        user_seconds=_scaled(spent.get("user"), 0.01),
-        system_seconds=_scaled(spent.get("system"), 0.01),
+        throttled_seconds=scaled(times.get("throttled_time"), 1e-9),
+        user_seconds=scaled(spent.get("user"), 0.01),
+        system_seconds=scaled(spent.get("system"), 0.01),
+        memory_bytes=used,
+        max_memory_bytes=counted("max_usage_in_bytes"),
+        working_set_bytes=_working_set(used, kinds.get("total_inactive_file")),
         cache_bytes=kinds.get("total_cache"),
         rss_bytes=kinds.get("total_rss"),
         mapped_bytes=kinds.get("total_mapped_file"),
+        kernel_bytes=counted("kmem.usage_in_bytes"),
+        active_file_bytes=kinds.get("total_active_file"),
+        inactive_file_bytes=kinds.get("total_inactive_file"),
         swap_bytes=kinds.get("total_swap"),
+        memory_failures=counted("failcnt"),
         major_faults=kinds.get("total_pgmajfault"),
         faults=kinds.get("total_pgfault"),
+        own_major_faults=kinds.get("pgmajfault"),
+        own_faults=kinds.get("pgfault"),
         oom_kills=kills.get("oom_kill"),
         disks=_disks_v1(disk) if disk is not None else (),
+        spec=_spec_v1(cpu, memory),
+        pressures=read_pressures(beside, ".pressure") if beside is not None else Pressures(),
+    )
+
+
+def _working_set(used: int | None, inactive_file: int | None) -> int | None:
+    """As cAdvisor and the kubelet count it: without the file cache that was not used for long."""
+    return None if used is None else max(used - (inactive_file or 0), 0)
+
+
+def _spec_v2(cpu: Path, memory: Path) -> CgroupSpec:
+    quota, _, period = text_of(cpu / "cpu.max").strip().partition(" ")
+    weight = number_of(cpu / "cpu.weight")
+    return CgroupSpec(
+        cpu_shares=None if weight is None else cpu_shares(weight),
+        cpu_quota_us=int(quota) if quota.isdigit() else (0 if quota == "max" else None),
+        cpu_period_us=int(period) if period.isdigit() else None,
+        memory_limit_bytes=limit_of(memory / "memory.max"),
+        memory_reservation_bytes=limit_of(memory / "memory.min"),
+        swap_limit_bytes=number_of(memory / "memory.swap.max"),
+        swap_file_bytes=limit_of(memory / "memory.swap.max"),
+    )
+
+
+def _spec_v1(cpu: Path | None, memory: Path | None) -> CgroupSpec:
+    limit = limit_of(memory / "memory.limit_in_bytes") if memory is not None else None
+    both = limit_of(memory / "memory.memsw.limit_in_bytes") if memory is not None else None
+    quota = text_of(cpu / "cpu.cfs_quota_us").strip() if cpu is not None else ""
+    return CgroupSpec(
+        cpu_shares=number_of(cpu / "cpu.shares") if cpu is not None else None,
+        cpu_quota_us=int(quota) if quota.isdigit() else (0 if quota.startswith("-") else None),
+        cpu_period_us=number_of(cpu / "cpu.cfs_period_us") if cpu is not None else None,
+        memory_limit_bytes=limit,
+        memory_reservation_bytes=limit_of(memory / "memory.soft_limit_in_bytes")
+        if memory is not None
+        else None,
+        swap_limit_bytes=max(both - limit, 0) if limit and both else None,
+        swap_file_bytes=both,
     )
 
 
@@ -175,8 +297,8 @@ def parse_io_stat(text: str) -> tuple[DiskUsage, ...]:
 
 
 def _disks_v1(directory: Path) -> tuple[DiskUsage, ...]:
-    moved = _operations(_text(directory / "blkio.throttle.io_service_bytes_recursive"))
-    asked = _operations(_text(directory / "blkio.throttle.io_serviced_recursive"))
+    moved = _operations(text_of(directory / "blkio.throttle.io_service_bytes_recursive"))
+    asked = _operations(text_of(directory / "blkio.throttle.io_serviced_recursive"))
     return tuple(
         DiskUsage(
             device=device,
@@ -197,25 +319,3 @@ def _operations(text: str) -> dict[str, dict[str, int]]:
         if len(words) == 3:
             found.setdefault(words[0], {})[words[1]] = int(words[2])
     return found
-
-
-def _table(path: Path) -> dict[str, int]:
-    pairs = (line.split() for line in _text(path).split("\n"))
-    return {words[0]: int(words[1]) for words in pairs if len(words) == 2 and words[1].isdigit()}
-
-
-def _number(path: Path) -> int | None:
-    text = _text(path).strip()
-    return int(text) if text.isdigit() else None
-
-
-def _scaled(value: int | None, unit: float) -> float | None:
-    return None if value is None else value * unit
-
-
-def _text(path: Path) -> str:
-    """Empty for what is not there (any more)."""
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

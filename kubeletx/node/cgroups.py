@@ -147,6 +147,18 @@ class PodCgroupManager:
         path = self.path(pod)
         return slice_path(path) if isinstance(self._driver, SystemdSlices) else path
 
+    def shared(self) -> tuple[str, ...]:
+        """The cgroups that pods share, without leading slashes: of all pods first, then of QoS classes."""
+        top = self._join()
+        if not top:
+            return ()
+        paths = [top, *(self._join(_DIRECTORY[qos]) for qos in (BURSTABLE, BEST_EFFORT) if self._per_qos)]
+        return (
+            tuple(slice_path(one) for one in paths)
+            if isinstance(self._driver, SystemdSlices)
+            else tuple(paths)
+        )
+
     def _join(self, *parts: str) -> str:
         top = KUBEPODS if self._per_qos else ""
         return "/".join(part for part in (self._root, top, *parts) if part)

@@ -15,6 +15,7 @@ import msgspec
 from kubeletx.api import InterfaceStats
 
 from .cgroup_usage import parse_net_dev
+from .psi import Pressures, read_pressures
 
 _USED = (0, 1, 2, 5, 6, 7)
 """Columns of /proc/stat: user, nice, system, irq, softirq, steal."""
@@ -47,6 +48,7 @@ class HostUsage(msgspec.Struct, frozen=True, kw_only=True):
     major_page_faults: int
     interfaces: tuple[InterfaceStats, ...] = ()
     fs: FsUsage | None = None
+    pressures: Pressures = Pressures()
 
 
 def read_host(root_dir: Path, *, proc: Path = Path("/proc")) -> HostUsage:
@@ -76,7 +78,17 @@ def read_host(root_dir: Path, *, proc: Path = Path("/proc")) -> HostUsage:
         major_page_faults=counts.get("pgmajfault", 0),
         interfaces=parse_net_dev((proc / "net/dev").read_text(errors="replace")),
         fs=read_fs(root_dir),
+        pressures=read_pressures(proc / "pressure"),
     )
+
+
+def device_of(path: Path) -> str:
+    """The block device of the filesystem, as its numbers (``8:1``); empty: it cannot be asked."""
+    try:
+        device = os.stat(path).st_dev
+    except OSError:
+        return ""
+    return f"{os.major(device)}:{os.minor(device)}"
 
 
 def read_fs(path: Path) -> FsUsage | None:

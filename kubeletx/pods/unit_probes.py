@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kubeletx.api import Clock, EventSink, KubeletxError, ObjectRef, PodUid, SupportsExec
+from kubeletx.api.counting import LabelledDurations
 from kubeletx.runtimes.registry import RuntimeRegistry
 
 from .facts import PodFacts, ProbeFacts
@@ -74,6 +75,10 @@ class UnitProbes:
     def counts(self) -> Mapping[PodUid, Counter[tuple[str, ProbeKind, Result]]]:
         """Of each pod that has probes: how often they had which result."""
         return {uid: probes.counts for uid, probes in self._sets.items()}
+
+    def durations(self) -> Mapping[PodUid, LabelledDurations]:
+        """Of each pod that has probes: how long answers took, by container and kind of probe."""
+        return {uid: probes.durations for uid, probes in self._sets.items()}
 
     def drop(self, worker: PodWorker) -> None:
         """End the pod's probes."""

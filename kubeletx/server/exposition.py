@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
@@ -13,7 +13,7 @@ class Family:
     """One metric with its samples."""
 
     def __init__(self, name: str, kind: str, text: str) -> None:
-        """`kind`: counter or gauge. `text`: the help."""
+        """`kind`: counter, gauge or histogram. `text`: the help."""
         self._head = f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
         self._name = name
         self._lines: list[str] = []
@@ -24,6 +24,17 @@ class Family:
             return
         stamp = f" {at_ms}" if at_ms is not None else ""
         self._lines.append(f"{self._name}{labels} {number(value)}{stamp}\n")
+
+    def add_histogram(
+        self, labels: Mapping[str, str], bounds: Sequence[float], counts: Sequence[int], total: float
+    ) -> None:
+        """`counts`: of each bucket (not cumulative), one more than bounds. `total`: the sum of the values."""
+        passed = 0
+        for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):
+            passed += count
+            self._lines.append(f"{self._name}_bucket{labels_of({**labels, 'le': bound})} {passed}\n")
+        text = labels_of(labels)
+        self._lines.append(f"{self._name}_sum{text} {number(total)}\n{self._name}_count{text} {passed}\n")
 
     def text(self) -> str:
         """Empty without samples."""

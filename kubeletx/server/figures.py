@@ -12,8 +12,10 @@ from typing import Protocol
 import msgspec
 
 from kubeletx.api import InterfaceStats, UnitStats
+from kubeletx.node.cgroup_processes import ProcessUsage
 from kubeletx.node.cgroup_usage import CgroupUsage
 from kubeletx.node.host_usage import FsUsage, HostUsage
+from kubeletx.node.machine import MachineInfo
 from kubeletx.volumes.disk_usage import DiskUse
 
 
@@ -29,6 +31,9 @@ class UnitFigures(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float
     stats: UnitStats
     cgroup: CgroupUsage = CgroupUsage()
+    cgroup_path: str = ""
+    """Without a leading slash; empty: not known."""
+    processes: ProcessUsage = ProcessUsage()
     log_bytes: int | None = None
     cpu_limit_millicores: int = 0
     memory_limit_bytes: int = 0
@@ -60,10 +65,31 @@ class PodFigures(msgspec.Struct, frozen=True, kw_only=True):
     is_whole: bool = True
     interfaces: tuple[InterfaceStats, ...] = ()
     volumes: Mapping[str, VolumeFigures] = {}
+    cgroup: CgroupUsage | None = None
+    """Of the pod as a whole; None: it has none of ours."""
+    cgroup_path: str = ""
+
+
+class GroupFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """A cgroup that is no pod's: of the machine (empty path), of all pods, of a QoS class, a slice."""
+
+    path: str
+    usage: CgroupUsage
+
+
+class SystemFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """One of ``systemContainers``. `name`: the kubelet's, such as pods. `started_at`: since the epoch."""
+
+    name: str
+    usage: CgroupUsage
+    started_at: float
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """`cpu_nano_cores` None: there was no earlier reading. `missing`: runtimes that did not answer."""
+    """`cpu_nano_cores` None: there was no earlier reading. `missing`: runtimes that did not answer.
+
+    `root_device`, `image_device`: block devices of `host.fs` and `image_fs`, such as ``8:1``; empty: not known.
+    """
 
     node_name: str
     host: HostUsage
@@ -71,6 +97,11 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     image_fs: FsUsage | None = None
     pods: tuple[PodFigures, ...] = ()
     missing: tuple[str, ...] = ()
+    machine: MachineInfo | None = None
+    groups: tuple[GroupFigures, ...] = ()
+    system: tuple[SystemFigures, ...] = ()
+    root_device: str = ""
+    image_device: str = ""
 
 
 class FiguresSource(Protocol):

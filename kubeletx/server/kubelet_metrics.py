@@ -31,7 +31,8 @@ def routes(backend: AdminBackend, source: FiguresSource) -> tuple[KubeletRoute, 
         return _text(cadvisor_metrics(await source.figures(), device_name))
 
     async def probes(request: web.Request) -> web.StreamResponse:
-        return _text(probe_metrics((await backend.metrics()).probes))
+        view = await backend.metrics()
+        return _text(probe_metrics(view.probes, view.probe_durations))
 
     async def slis(request: web.Request) -> web.StreamResponse:
         return _text(sli_metrics(await backend.health()))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from .exposition import Family, labels_of, render
-from .views import HealthView, ProbeCount
+from .views import HealthView, ProbeCount, ProbeDuration
 
 
-def probe_metrics(counts: tuple[ProbeCount, ...]) -> bytes:
+def probe_metrics(counts: tuple[ProbeCount, ...], durations: tuple[ProbeDuration, ...] = ()) -> bytes:
     """Answers of probes since the agent started, of pods that are there."""
     family = Family(
         "prober_probe_total",
@@ -23,7 +23,16 @@ def probe_metrics(counts: tuple[ProbeCount, ...]) -> bytes:
             "result": one.result,
         }
         family.add(labels_of(labels), one.count)
-    return render([family])
+    took = Family("prober_probe_duration_seconds", "histogram", "Duration in seconds for a probe response.")
+    for row in durations:
+        named = {
+            "container": row.container,
+            "namespace": row.namespace,
+            "pod": row.pod,
+            "probe_type": row.probe,
+        }
+        took.add_histogram(named, row.histogram.bounds, row.histogram.counts, row.histogram.sum_seconds)
+    return render([family, took])
 
 
 def sli_metrics(health: HealthView) -> bytes:

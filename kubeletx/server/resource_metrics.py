@@ -2,7 +2,7 @@
 
 Names, labels and stability as the kubelet's. metrics-server takes two samples and their times, and drops a whole pod
 when a container of it has a zero; so a pod that was not measured completely is left out by us (rule 7: no figure is
-made up). Source: kubelet, pkg/kubelet/metrics/collectors/resource_metrics.go; metrics-server,
+made up). The error is 1 while a runtime does not answer: its pods are missing then. Source: kubelet, pkg/kubelet/metrics/collectors/resource_metrics.go; metrics-server,
 pkg/scraper/client/resource/decode.go.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from kubeletx.api import UnitStats
 
 from .exposition import Family, labels_of, render
-from .figures import Figures, PodFigures
+from .figures import Figures, PodFigures, UnitFigures
 
 _ALPHA, _STABLE = "[ALPHA] ", "[STABLE] "
 
@@ -23,7 +23,8 @@ def resource_metrics(figures: Figures) -> bytes:
     for pod in figures.pods:
         if is_complete(pod):
             table.add_pod(pod)
-    table.error.add("", 0)
+    for error in (table.error, table.old_error):
+        error.add("", int(bool(figures.missing)))
     return render(table.families)
 
 
@@ -40,6 +41,12 @@ def memory_of(stats: UnitStats) -> int | None:
     """The working set, or all that is used where the runtime knows no better."""
     found = stats.memory_working_set_bytes
     return stats.memory_usage_bytes if found is None else found
+
+
+def swap_of(unit: UnitFigures) -> int | None:
+    """As the runtime measures it, or the kernel where it does not."""
+    found = unit.stats.swap_usage_bytes
+    return unit.cgroup.swap_bytes if found is None else found
 
 
 class _Table:
@@ -73,9 +80,12 @@ class _Table:
         )
         self.pod_memory = gauge("pod_memory_working_set_bytes", "Current working set of the pod in bytes")
         self.pod_swap = gauge("pod_swap_usage_bytes", "Current amount of the pod swap usage in bytes", _ALPHA)
-        self.error = gauge(
-            "resource_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise"
+        self.container_swap_limit = gauge(
+            "container_swap_limit_bytes", "Limit of the container's swap in bytes", _ALPHA
         )
+        text = "1 if there was an error while getting container metrics, 0 otherwise"
+        self.error = gauge("resource_scrape_error", text)
+        self.old_error = gauge("scrape_error", text, _ALPHA)
 
     @property
     def families(self) -> list[Family]:
@@ -98,10 +108,12 @@ class _Table:
             self.container_cpu.add(labels, used / 1e9, at_ms)
             self.container_memory.add(labels, held, at_ms)
             self.container_start.add(labels, unit.started_at)
-            self.container_swap.add(labels, stats.swap_usage_bytes, at_ms)
-            cpu, memory, swap = cpu + used, memory + held, swap + (stats.swap_usage_bytes or 0)
+            swapped = swap_of(unit)
+            self.container_swap.add(labels, swapped, at_ms)
+            self.container_swap_limit.add(labels, unit.cgroup.spec.swap_limit_bytes, at_ms)
+            cpu, memory, swap = cpu + used, memory + held, swap + (swapped or 0)
         labels = labels_of({"namespace": pod.namespace, "pod": pod.name})
         self.pod_cpu.add(labels, cpu / 1e9, at_ms)
         self.pod_memory.add(labels, memory, at_ms)
-        if any(unit.stats.swap_usage_bytes is not None for unit in pod.units):
+        if any(swap_of(unit) is not None for unit in pod.units):
             self.pod_swap.add(labels, swap, at_ms)

@@ -7,9 +7,10 @@ from typing import Any
 
 from kubeletx.api import InterfaceStats
 from kubeletx.node.host_usage import FsUsage, HostUsage
+from kubeletx.node.psi import Pressure, Pressures, Stall
 
-from .figures import Figures, PodFigures, UnitFigures, VolumeFigures
-from .resource_metrics import memory_of
+from .figures import Figures, PodFigures, SystemFigures, UnitFigures, VolumeFigures
+from .resource_metrics import memory_of, swap_of
 
 
 def summary(figures: Figures, *, only_cpu_and_memory: bool = False) -> dict[str, Any]:
@@ -35,6 +36,9 @@ def _node(figures: Figures, is_short: bool) -> dict[str, Any]:
             "majorPageFaults": host.major_page_faults,
         },
     }
+    _add_pressures(found, host.pressures, at, with_io=not is_short)
+    if figures.system:
+        found["systemContainers"] = [_system(one, at) for one in figures.system]
     if is_short:
         return found
     found["swap"] = _swap(host, at)
@@ -45,6 +49,46 @@ def _node(figures: Figures, is_short: bool) -> dict[str, Any]:
     if figures.image_fs is not None:
         found["runtime"] = {"imageFs": _fs(figures.image_fs, at), "containerFs": _fs(figures.image_fs, at)}
     return found
+
+
+def _system(one: SystemFigures, at: str) -> dict[str, Any]:
+    usage = one.usage
+    found: dict[str, Any] = {
+        "name": one.name,
+        "startTime": _time(one.started_at),
+        "cpu": _set(time=at, usageCoreNanoSeconds=_nanoseconds(usage.cpu_seconds)),
+        "memory": _set(
+            time=at,
+            usageBytes=usage.memory_bytes,
+            workingSetBytes=usage.working_set_bytes,
+            rssBytes=usage.rss_bytes,
+            pageFaults=usage.faults,
+            majorPageFaults=usage.major_faults,
+        ),
+    }
+    _add_pressures(found, usage.pressures, at, with_io=False)
+    return found
+
+
+def _nanoseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1e9)
+
+
+def _add_pressures(found: dict[str, Any], pressures: Pressures, at: str, *, with_io: bool) -> None:
+    """``psi`` beside the figures of each resource, where the kernel tells it."""
+    for name, pressure in (("cpu", pressures.cpu), ("memory", pressures.memory)):
+        if pressure is not None and name in found:
+            found[name]["psi"] = _psi(pressure)
+    if with_io and pressures.io is not None:
+        found["io"] = {"time": at, "psi": _psi(pressures.io)}
+
+
+def _psi(pressure: Pressure) -> dict[str, Any]:
+    return {name: _stall(stall) for name, stall in (("full", pressure.full), ("some", pressure.some))}
+
+
+def _stall(stall: Stall) -> dict[str, Any]:
+    return {"total": stall.total_us, "avg10": stall.avg10, "avg60": stall.avg60, "avg300": stall.avg300}
 
 
 def _swap(host: HostUsage, at: str) -> dict[str, Any]:
@@ -75,8 +119,15 @@ def _pod(pod: PodFigures, is_short: bool) -> dict[str, Any]:
         workingSetBytes=_sum(memory_of(stats) for stats in measured),
         rssBytes=_sum(stats.memory_rss_bytes for stats in measured),
     )
+    if pod.cgroup is not None:
+        _add_pressures(found, pod.cgroup.pressures, at, with_io=not is_short)
     if is_short:
         return found
+    if pod.cgroup is not None and pod.cgroup.swap_bytes is not None:
+        found["swap"] = {"time": at, "swapUsageBytes": pod.cgroup.swap_bytes}
+    processes = [unit.processes.processes for unit in pod.units]
+    if (count := _sum(processes)) is not None:
+        found["process_stats"] = {"process_count": count}
     if pod.interfaces:
         found["network"] = _network(pod.interfaces, at)
     used = _sum(
@@ -110,14 +161,17 @@ def _unit(unit: UnitFigures, is_short: bool) -> dict[str, Any]:
             rssBytes=stats.memory_rss_bytes,
         ),
     }
+    _add_pressures(found, unit.cgroup.pressures, at, with_io=not is_short)
     if is_short:
         return found
     if stats.fs_used_bytes is not None:
         found["rootfs"] = _set(time=at, usedBytes=stats.fs_used_bytes, inodesUsed=stats.fs_inodes_used)
     if unit.log_bytes is not None:
         found["logs"] = {"time": at, "usedBytes": unit.log_bytes}
-    if stats.swap_usage_bytes is not None:
-        found["swap"] = {"time": at, "swapUsageBytes": stats.swap_usage_bytes}
+    swapped, limit = swap_of(unit), unit.cgroup.spec.swap_limit_bytes
+    if swapped is not None:
+        left = None if limit is None else max(limit - swapped, 0)
+        found["swap"] = _set(time=at, swapAvailableBytes=left, swapUsageBytes=swapped)
     return found
 
 

@@ -370,6 +370,16 @@ class ProbeCount(View, frozen=True, kw_only=True):
     count: int
 
 
+class ProbeDuration(View, frozen=True, kw_only=True):
+    """How long the answers to a probe of a container took. `probe`: as in `ProbeCount`."""
+
+    namespace: str
+    pod: str
+    container: str
+    probe: str
+    histogram: HistogramView
+
+
 class ClaimView(View, frozen=True, kw_only=True):
     """The file system behind a claim."""
 
@@ -412,6 +422,7 @@ class MetricsView(View, frozen=True, kw_only=True):
     counters: dict[str, float] = {}
     counts: tuple[CountView, ...] = ()
     probes: tuple[ProbeCount, ...] = ()
+    probe_durations: tuple[ProbeDuration, ...] = ()
     claims: tuple[ClaimView, ...] = ()
     providers: tuple[ProviderMetrics, ...] = ()
     provider_digest: str = ""

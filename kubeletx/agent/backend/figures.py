@@ -8,16 +8,12 @@ its runtime measures.
 from __future__ import annotations
 
 import asyncio
-import os
-from pathlib import Path
 
-import msgspec
 import structlog
 
 from kubeletx.api import (
     Blocking,
     Clock,
-    InterfaceStats,
     KubeletxError,
     PodUid,
     UnitState,
@@ -27,9 +23,9 @@ from kubeletx.api import (
 from kubeletx.kube import quantity
 from kubeletx.kube.core import Container, EphemeralContainer, Pod, PodStatus
 from kubeletx.node.cgroup_fs import CgroupTrees
-from kubeletx.node.cgroup_usage import CgroupUsage, children, read_cgroup, read_interfaces
 from kubeletx.node.cgroups import PodCgroupManager
-from kubeletx.node.host_usage import HostUsage, read_fs, read_host
+from kubeletx.node.host_usage import HostUsage
+from kubeletx.node.machine import MachineInfo, read_machine
 from kubeletx.node.totals import UsageReport
 from kubeletx.pods.environment import NodeContext
 from kubeletx.pods.eviction.disks import DiskBoard
@@ -40,7 +36,14 @@ from kubeletx.pods.volume_use import VolumeBoard
 from kubeletx.pods.worker import PodWorker
 from kubeletx.runtimes.images.stores import ImageStores
 from kubeletx.runtimes.usage import UsageBoard
-from kubeletx.server.figures import Figures, PodFigures, UnitFigures, VolumeFigures
+from kubeletx.server.figures import (
+    Figures,
+    PodFigures,
+    UnitFigures,
+    VolumeFigures,
+)
+
+from .kernel_figures import KernelPod, KernelUnit, Wanted, read_image_fs, read_kernel
 
 log = structlog.get_logger(__name__)
 
@@ -48,25 +51,6 @@ FRESH_SECONDS = 1.0
 """A reading of this age is given again."""
 IMAGE_FS_SECONDS = 60.0
 ASK_SECONDS = 2.0
-
-
-class _Kernel(msgspec.Struct, frozen=True, kw_only=True):
-    """What the kernel says of one pod. `units`: by id."""
-
-    units: dict[str, CgroupUsage] = {}
-    interfaces: tuple[InterfaceStats, ...] = ()
-    logs: dict[str, int] = {}
-
-
-class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to look for one pod. `cgroup` empty: nowhere."""
-
-    uid: str
-    cgroup: str
-    host_network: bool
-    logs: Path
-    units: dict[str, str]
-    """Unit id to container name."""
 
 
 class FigureBackend:
@@ -102,6 +86,7 @@ class FigureBackend:
         self._blocking = blocking
         self._clock = clock
         self._image_mount: str | None = None
+        self._machine: MachineInfo | None = None
         self._asked_at = float("-inf")
         self._last: tuple[float, Figures] | None = None
         self._reading: asyncio.Task[Figures] | None = None
@@ -119,14 +104,20 @@ class FigureBackend:
         by_pod = report.units_by_pod()
         workers = [w for w in self._manager.workers.values() if w.facts.runtime is not None]
         wanted = [self._wanted(worker) for worker in workers if worker.uid in by_pod]
-        host, kernel = await self._blocking(_look, self._trees, self._context.root_dir, wanted)
+        shared = self._cgroups.shared() if self._cgroups is not None else ()
+        node, kernel = await self._blocking(read_kernel, self._trees, self._context.root_dir, shared, wanted)
+        host = node.host
         mount = await self._mount_of_images()
-        image_fs = await self._blocking(read_fs, Path(mount)) if mount is not None else None
+        image_fs, image_device = (
+            await self._blocking(read_image_fs, mount) if mount is not None else (None, "")
+        )
+        if self._machine is None:
+            self._machine = await self._blocking(read_machine)
         pods = [
             _pod(
                 worker,
                 by_pod.get(worker.uid, ()),
-                kernel.get(worker.uid, _Kernel()),
+                kernel.get(worker.uid, KernelPod()),
                 status,
                 volume_figures(self._disks, self._volumes, worker.uid),
             )
@@ -140,6 +131,11 @@ class FigureBackend:
             image_fs=image_fs,
             pods=tuple(sorted(pods, key=lambda pod: (pod.namespace, pod.name))),
             missing=tuple(str(name) for name in report.missing),
+            machine=self._machine,
+            groups=node.groups,
+            system=node.system,
+            root_device=node.root_device,
+            image_device=image_device,
         )
         self._last = (self._clock.monotonic(), figures)
         return figures
@@ -169,9 +165,9 @@ class FigureBackend:
             return None
         return (host.cpu_core_ns - before.cpu_core_ns) * 1_000_000_000 // (host.at_ns - before.at_ns)
 
-    def _wanted(self, worker: PodWorker) -> _Wanted:
+    def _wanted(self, worker: PodWorker) -> Wanted:
         pod = worker.desired.pod
-        return _Wanted(
+        return Wanted(
             uid=worker.uid,
             cgroup=self._cgroup(worker),
             host_network=bool(pod.spec.host_network),
@@ -212,7 +208,7 @@ def _running(worker: PodWorker) -> list[UnitSummary]:
 def _pod(
     worker: PodWorker,
     measured: tuple[UnitStats, ...],
-    kernel: _Kernel,
+    kernel: KernelPod,
     status: PodStatus,
     volumes: dict[str, VolumeFigures],
 ) -> PodFigures:
@@ -235,18 +231,23 @@ def _pod(
         is_whole={unit.id for unit in awake} <= {unit.id for unit in units},
         interfaces=kernel.interfaces or next((one.interfaces for one in measured if one.interfaces), ()),
         volumes=volumes,
+        cgroup=kernel.cgroup,
+        cgroup_path=kernel.cgroup_path,
     )
 
 
-def _unit(pod: Pod, unit: UnitSummary, stats: UnitStats, kernel: _Kernel, started_at: float) -> UnitFigures:
+def _unit(pod: Pod, unit: UnitSummary, stats: UnitStats, kernel: KernelPod, started_at: float) -> UnitFigures:
     spec = next((one for one in all_units(pod) if one.name == unit.name), None)
+    found = kernel.units.get(unit.id, KernelUnit())
     return UnitFigures(
         name=unit.name,
         id=unit.id,
         image=spec.image if spec is not None and spec.image else unit.image,
         started_at=started_at,
         stats=stats,
-        cgroup=kernel.units.get(unit.id, CgroupUsage()),
+        cgroup=found.usage,
+        cgroup_path=found.path,
+        processes=found.processes,
         log_bytes=kernel.logs.get(unit.name),
         cpu_limit_millicores=_limit(spec, "cpu"),
         memory_limit_bytes=_limit(spec, "memory"),
@@ -273,34 +274,3 @@ def _started_at(status: PodStatus, name: str) -> float | None:
         if one.name == name and running is not None and running.started_at is not None:
             return running.started_at.timestamp()
     return None
-
-
-# --- on a thread ---
-
-
-def _look(trees: CgroupTrees, root_dir: Path, wanted: list[_Wanted]) -> tuple[HostUsage, dict[str, _Kernel]]:
-    return read_host(root_dir), {one.uid: _look_at(trees, one) for one in wanted}
-
-
-def _look_at(trees: CgroupTrees, wanted: _Wanted) -> _Kernel:
-    logs = {name: _size(wanted.logs / name) for name in wanted.units.values()}
-    if not wanted.cgroup:
-        return _Kernel(logs=logs)
-    units: dict[str, CgroupUsage] = {}
-    interfaces: tuple[InterfaceStats, ...] = ()
-    for child in children(trees, wanted.cgroup):
-        path = f"{wanted.cgroup}/{child}"
-        for unit_id in wanted.units:
-            if unit_id in child:
-                units[unit_id] = read_cgroup(trees, path)
-        if not interfaces and not wanted.host_network:
-            interfaces = read_interfaces(trees, path)
-    return _Kernel(units=units, interfaces=interfaces, logs=logs)
-
-
-def _size(directory: Path) -> int:
-    try:
-        with os.scandir(directory) as entries:
-            return sum(entry.stat().st_size for entry in entries)
-    except OSError:
-        return 0

@@ -31,6 +31,7 @@ from kubeletx.server.views import (
     MetricsView,
     OperationView,
     ProbeCount,
+    ProbeDuration,
     ProviderMetrics,
 )
 from kubeletx.volumes.preparer import VolumePreparer
@@ -146,6 +147,7 @@ def metrics_view(node_name: str, counted: Counted) -> MetricsView:
         durations=durations,
         labelled_durations=labelled,
         probes=tuple(_probes(manager, counted.probes)),
+        probe_durations=tuple(_probe_durations(manager, counted.probes)),
         claims=tuple(_claims(manager, counted.claims)),
         providers=tuple(
             ProviderMetrics(name=name, errors=count.errors, durations=_sum([count]))
@@ -197,6 +199,22 @@ def _probes(manager: PodManager, probes: UnitProbes) -> Iterator[ProbeCount]:
                 probe=probe,
                 result=word,
                 count=number,
+            )
+
+
+def _probe_durations(manager: PodManager, probes: UnitProbes) -> Iterator[ProbeDuration]:
+    for uid, durations in probes.durations().items():
+        worker = manager.workers.get(uid)
+        if worker is None:
+            continue
+        pod = worker.desired.pod
+        for (container, probe), one in durations.items():
+            yield ProbeDuration(
+                namespace=pod.namespace,
+                pod=pod.name,
+                container=container,
+                probe=probe,
+                histogram=histogram_view(one),
             )
 
 

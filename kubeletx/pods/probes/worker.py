@@ -24,6 +24,7 @@ import structlog
 from msgspec.structs import replace
 
 from kubeletx.api import Clock, EventSink, ObjectRef, UnitId
+from kubeletx.api.counting import LabelledDurations
 from kubeletx.api.names import Event
 from kubeletx.kube.core import Probe
 
@@ -60,6 +61,8 @@ class ProbeSet:
         self._watches: dict[str, _Watch] = {}
         self.counts: Counter[tuple[str, ProbeKind, Result]] = Counter()
         """Answers by container, since the pod's first probe."""
+        self.durations = LabelledDurations()
+        """How long answers took, by container and kind of probe."""
         self._ending: set[asyncio.Task[None]] = set()
 
     def sync(self, targets: Sequence[ProbeTarget]) -> None:
@@ -129,6 +132,7 @@ class ProbeSet:
             await watch.may_ask(kind)
             asked_at = self._clock.monotonic()
             answer = await self._ask_safely(probe, watch)
+            self.durations.add(self._clock.monotonic() - asked_at, watch.target.name, kind.value)
             if not watch.target.is_resting:
                 self.counts[watch.target.name, kind, answer.result] += 1
                 self._tell(watch.target, kind, answer)

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from kubeletx.node import cgroup_processes
 from kubeletx.node.cgroup_fs import CgroupTrees
+from kubeletx.node.cgroup_processes import MAX_LINKS, read_processes
 from kubeletx.node.cgroup_usage import (
+    CgroupSpec,
     CgroupUsage,
     DiskUsage,
     children,
     device_name,
+    own_cgroup,
     parse_io_stat,
     read_cgroup,
     read_interfaces,
 )
 from kubeletx.node.host_usage import read_host
+from kubeletx.node.machine import read_machine
+from kubeletx.node.psi import Pressure, Pressures, Stall
 
 NET_DEV = """Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
@@ -43,6 +51,9 @@ def test_the_unified_layout(tmp_path: Path) -> None:
     (unit / "memory.swap.current").write_text("6\n")
     trees = CgroupTrees(tmp_path)
     assert read_cgroup(trees, "kubepods/pod1/unit") == CgroupUsage(
+        cpu_seconds=9e-6,
+        own_major_faults=1,
+        own_faults=8,
         periods=5,
         throttled_periods=2,
         throttled_seconds=1.5,
@@ -135,3 +146,128 @@ def test_this_machine_can_be_read(tmp_path: Path) -> None:
 def test_a_disks_words_that_are_no_numbers_are_left_out() -> None:
     text = "8:0 rbytes=1 wbytes=2 rios=3 wios=4 cost.vrate=99.80 depth=max avg_lat=7\n8:16 depth=max\n"
     assert parse_io_stat(text) == (DiskUsage(device="8:0", read_bytes=1, write_bytes=2, reads=3, writes=4),)
+
+
+PSI = "some avg10=1.50 avg60=0.20 avg300=0.00 total=3000000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1000\n"
+
+
+def test_memory_limits_and_pressure_of_the_unified_layout(tmp_path: Path) -> None:
+    write(tmp_path, cgroup__controllers="cpu memory")
+    unit = tmp_path / "unit"
+    write(
+        unit,
+        memory__current="1000",
+        memory__peak="4000",
+        memory__stat="inactive_file 300\nactive_file 50\nkernel 7\n",
+        memory__events="max 12\n",
+        memory__max="max",
+        memory__min="64",
+        cpu__weight="79",
+        cpu__max="50000 100000",
+        cpu__pressure=PSI,
+        io__pressure="some avg10=0.00",
+    )
+    (unit / "memory.swap.max").write_text("0\n")
+    found = read_cgroup(CgroupTrees(tmp_path), "unit")
+    assert (found.memory_bytes, found.max_memory_bytes, found.working_set_bytes) == (1000, 4000, 700)
+    assert (found.inactive_file_bytes, found.active_file_bytes, found.kernel_bytes) == (300, 50, 7)
+    assert found.memory_failures == 12
+    assert found.spec == CgroupSpec(
+        cpu_shares=2046,
+        cpu_quota_us=50_000,
+        cpu_period_us=100_000,
+        memory_limit_bytes=0,
+        memory_reservation_bytes=64,
+        swap_limit_bytes=0,
+        swap_file_bytes=0,
+    )
+    some = Stall(avg10=1.5, avg60=0.2, total_us=3_000_000)
+    assert found.pressures == Pressures(cpu=Pressure(some=some, full=Stall(total_us=1000)))
+
+
+def test_memory_limits_and_pressure_of_the_split_layout(tmp_path: Path) -> None:
+    for name in ("cpu", "cpuacct", "memory", "blkio"):
+        write(tmp_path / name, cgroup__procs="")
+    write(tmp_path / "unified", cgroup__procs="", cgroup__controllers="")
+    write(tmp_path / "unified/unit", memory__pressure=PSI)
+    write(
+        tmp_path / "memory/unit",
+        memory__usage_in_bytes="1000",
+        memory__max_usage_in_bytes="4000",
+        memory__failcnt="12",
+        memory__limit_in_bytes="2000",
+        memory__soft_limit_in_bytes="9223372036854771712",
+        memory__stat="pgfault 1\ntotal_pgfault 3\ntotal_inactive_file 300\n",
+    )
+    (tmp_path / "memory/unit/memory.memsw.limit_in_bytes").write_text("2500")
+    write(tmp_path / "cpu/unit", cpu__shares="512", cpu__cfs_quota_us="-1", cpu__cfs_period_us="100000")
+    write(tmp_path / "cpuacct/unit", cpuacct__usage="2500000000")
+    found = read_cgroup(CgroupTrees(tmp_path), "unit")
+    assert found.cpu_seconds == 2.5
+    assert (found.memory_bytes, found.max_memory_bytes, found.working_set_bytes) == (1000, 4000, 700)
+    assert (found.own_faults, found.faults, found.memory_failures) == (1, 3, 12)
+    assert found.spec == CgroupSpec(
+        cpu_shares=512,
+        cpu_quota_us=0,
+        cpu_period_us=100_000,
+        memory_limit_bytes=2000,
+        memory_reservation_bytes=0,
+        swap_limit_bytes=500,
+        swap_file_bytes=2500,
+    )
+    assert found.pressures.memory is not None
+    assert found.pressures.memory.some.total_us == 3_000_000
+    assert found.pressures.cpu is None
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_processes_threads_files_and_sockets_are_counted(tmp_path: Path, version: int) -> None:
+    root = tmp_path / "cgroup"
+    if version == 2:
+        write(root, cgroup__controllers="cpu memory pids")
+        unit = root / "unit"
+        write(unit, cgroup__procs="77\n78\n79\n", pids__current="5", pids__max="max")
+    else:
+        write(root / "memory", cgroup__procs="")
+        unit = root / "memory/unit"
+        write(unit, cgroup__procs="77\n78\n79\n", tasks="77\n78\n79\n80\n81\n")
+    for pid, links in (("77", ("/dev/null", "socket:[1]")), ("78", ("socket:[2]",))):
+        directory = tmp_path / "proc" / pid / "fd"
+        directory.mkdir(parents=True)
+        for number, target in enumerate(links):
+            (directory / str(number)).symlink_to(target)
+    found = read_processes(CgroupTrees(root), "unit", proc=tmp_path / "proc")
+    assert (found.processes, found.threads) == (3, 5)
+    assert found.max_threads == (0 if version == 2 else None)
+    assert found.sockets == 2
+
+
+def test_sockets_among_too_many_files_are_not_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "cgroup/memory", cgroup__procs="")
+    write(tmp_path / "cgroup/memory/unit", cgroup__procs="77\n")
+    monkeypatch.setattr(cgroup_processes, "_count", lambda _directory: MAX_LINKS + 1)
+    monkeypatch.setattr(cgroup_processes, "_sockets", lambda _directory: 1 / 0)
+    found = read_processes(CgroupTrees(tmp_path / "cgroup"), "unit", proc=tmp_path)
+    assert (found.file_descriptors, found.sockets) == (MAX_LINKS + 1, None)
+
+
+def test_the_machine_has_cores_sockets_and_names(tmp_path: Path) -> None:
+    cpus = tmp_path / "sys/devices/system/cpu"
+    for number, (socket, core) in enumerate([("0", "0"), ("0", "0"), ("0", "1"), ("1", "0")]):
+        write(cpus / f"cpu{number}/topology", physical_package_id=f"{socket}\n", core_id=f"{core}\n")
+    write(tmp_path / "etc", machine_id="x")
+    (tmp_path / "etc/machine-id").write_text("abc\n")
+    found = read_machine(tmp_path)
+    assert (found.physical_cores, found.sockets, found.machine_id) == (3, 2, "abc")
+    assert read_machine(tmp_path / "none").physical_cores == 0
+
+
+def test_the_agents_own_cgroup_is_found_in_both_layouts(tmp_path: Path) -> None:
+    write(tmp_path / "proc/self", cgroup="5:cpuacct,cpu:/system.slice/kubeletx.service\n0::/unified\n")
+    write(tmp_path / "v1/cpuacct", cgroup__procs="")
+    write(tmp_path / "v2", cgroup__controllers="cpu")
+    assert own_cgroup(CgroupTrees(tmp_path / "v1"), proc=tmp_path / "proc") == "system.slice/kubeletx.service"
+    assert own_cgroup(CgroupTrees(tmp_path / "v2"), proc=tmp_path / "proc") == "unified"
+    assert own_cgroup(CgroupTrees(tmp_path / "v2"), proc=tmp_path / "none") == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,24 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from kubeletx.api import InterfaceStats, PodUid, UnitId, UnitStats
-from kubeletx.node.cgroup_usage import CgroupUsage, DiskUsage
+from kubeletx.node.cgroup_processes import ProcessUsage
+from kubeletx.node.cgroup_usage import CgroupSpec, CgroupUsage, DiskUsage
 from kubeletx.node.host_usage import FsUsage, HostUsage
+from kubeletx.node.machine import MachineInfo
+from kubeletx.node.psi import Pressure, Pressures, Stall
 from kubeletx.server.cadvisor_metrics import cadvisor_metrics
-from kubeletx.server.figures import Figures, PodFigures, UnitFigures, VolumeFigures
+from kubeletx.server.figures import (
+    Figures,
+    GroupFigures,
+    PodFigures,
+    SystemFigures,
+    UnitFigures,
+    VolumeFigures,
+)
 from kubeletx.server.probe_metrics import probe_metrics, sli_metrics
 from kubeletx.server.resource_metrics import resource_metrics
 from kubeletx.server.stats_summary import summary
-from kubeletx.server.views import HealthView, PartHealth, ProbeCount
+from kubeletx.server.views import HealthView, HistogramView, PartHealth, ProbeCount, ProbeDuration
 from kubeletx.volumes.disk_usage import DiskUse
 
 AT_NS = 1_780_000_000_250_000_000
@@ -283,3 +294,206 @@ def test_volumes_are_told_and_those_on_the_nodes_disk_count_as_ephemeral_storage
     assert unmeasured["volume"] == found["volume"]
     (short,) = summary(figures(replace(pod(), volumes=volumes)), only_cpu_and_memory=True)["pods"]
     assert "volume" not in short
+
+
+STALL = Stall(avg10=1.5, avg60=0.5, total_us=3_000_000)
+PRESSURE = Pressure(some=STALL, full=Stall(total_us=1000))
+PRESSURES = Pressures(cpu=PRESSURE, memory=PRESSURE, io=PRESSURE)
+WHOLE = CgroupUsage(
+    **{name: 7 for name in CgroupUsage.__struct_fields__ if name not in ("disks", "spec", "pressures")},  # type: ignore[arg-type]
+    disks=(DiskUsage(device="8:0", read_bytes=1, write_bytes=2, reads=3, writes=4),),
+    spec=CgroupSpec(
+        cpu_shares=512,
+        cpu_quota_us=50_000,
+        cpu_period_us=100_000,
+        memory_limit_bytes=1 << 20,
+        memory_reservation_bytes=0,
+        swap_limit_bytes=100,
+        swap_file_bytes=300,
+    ),
+    pressures=PRESSURES,
+)
+HELD = ProcessUsage(processes=2, threads=5, max_threads=0, file_descriptors=9, sockets=3)
+
+
+def whole_figures(*missing: str) -> Figures:
+    """Everything that can be known of a node with one pod."""
+    one = replace(
+        unit(), cgroup=WHOLE, cgroup_path="kubepods/podu1/main-id", processes=HELD, memory_limit_bytes=1 << 19
+    )
+    pods = replace(pod(one), cgroup=WHOLE, cgroup_path="kubepods/podu1")
+    return replace(
+        figures(pods),
+        host=replace(HOST, pressures=PRESSURES, interfaces=(ETH0,)),
+        image_fs=HOST.fs,
+        missing=missing,
+        machine=MachineInfo(
+            machine_id="m",
+            system_uuid="s",
+            boot_id="b",
+            kernel_version="6.1",
+            os_image="Debian",
+            physical_cores=1,
+            sockets=1,
+        ),
+        groups=(GroupFigures(path="", usage=WHOLE), GroupFigures(path="kubepods", usage=WHOLE)),
+        system=(SystemFigures(name="pods", usage=WHOLE, started_at=1_779_998_000.0),),
+        root_device="8:1",
+        image_device="8:0",
+    )
+
+
+def test_the_machine_shared_cgroups_pods_and_containers_have_rows_of_their_own() -> None:
+    found = samples(cadvisor_metrics(whole_figures(), lambda device: f"/dev/{device}"))
+    rows = {
+        dict(labels)["id"]: (dict(labels)["container"], dict(labels)["pod"], value)
+        for (name, labels), (value, _) in found.items()
+        if name == "container_cpu_usage_seconds_total"
+    }
+    assert rows == {
+        "/": ("", "", 5.0),
+        "/kubepods": ("", "", 7.0),
+        "/kubepods/podu1": ("", "web", 7.0),
+        "/kubepods/podu1/main-id": ("main", "web", 2.5),
+    }
+    by_id = {
+        (name, dict(labels)["id"], dict(labels).get("device", "")): value
+        for (name, labels), (value, _) in found.items()
+        if "id" in dict(labels)
+    }
+    main = "/kubepods/podu1/main-id"
+    for name, value in (
+        ("container_processes", 2),
+        ("container_threads", 5),
+        ("container_file_descriptors", 9),
+        ("container_sockets", 3),
+        ("container_spec_cpu_shares", 512),
+        ("container_spec_memory_limit_bytes", 1 << 20),
+        ("container_memory_max_usage_bytes", 7),
+        ("container_memory_failcnt_total", 7),  # the parser gives every counter this ending
+        ("container_pressure_io_waiting_seconds_total", 3.0),
+        ("container_pressure_io_stalled_seconds_total", 0.001),
+    ):
+        assert by_id[name, main, ""] == value, name
+    assert by_id["container_fs_usage_bytes", main, "/dev/8:0"] == 30
+    assert by_id["container_fs_limit_bytes", main, "/dev/8:0"] == 100
+    assert by_id["container_fs_limit_bytes", "/", "/dev/8:1"] == 100
+    assert by_id["container_fs_inodes_free", "/", "/dev/8:1"] == 4
+    kinds = {
+        (dict(labels)["failure_type"], dict(labels)["scope"])
+        for name, labels in found
+        if name == "container_memory_failures_total"
+    }
+    assert len(kinds) == 4
+    machine = (("boot_id", "b"), ("machine_id", "m"), ("system_uuid", "s"))
+    assert found["machine_cpu_physical_cores", machine][0] == 1
+    (version,) = [dict(labels) for name, labels in found if name == "cadvisor_version_info"]
+    assert (version["kernelVersion"], version["osVersion"]) == ("6.1", "Debian")
+
+
+@pytest.mark.parametrize("missing", [(), ("two",)])
+def test_a_scrape_error_is_a_runtime_that_did_not_answer(missing: tuple[str, ...]) -> None:
+    resource = samples(resource_metrics(whole_figures(*missing)))
+    cadvisor = samples(cadvisor_metrics(whole_figures(*missing), str))
+    for found, name in (
+        (resource, "resource_scrape_error"),
+        (resource, "scrape_error"),
+        (cadvisor, "container_scrape_error"),
+    ):
+        assert found[name, ()][0] == len(missing)
+
+
+def test_swap_comes_from_the_cgroup_where_the_runtime_does_not_measure_it() -> None:
+    found = samples(resource_metrics(whole_figures()))
+    assert found["container_swap_usage_bytes", WEB][0] == 7
+    assert found["container_swap_limit_bytes", WEB][0] == 100
+    assert found["pod_swap_usage_bytes", WEB[1:]][0] == 7
+    (told,) = summary(whole_figures())["pods"]
+    assert told["containers"][0]["swap"] == {
+        "time": "2026-05-28T20:26:40Z",
+        "swapAvailableBytes": 93,
+        "swapUsageBytes": 7,
+    }
+    assert told["swap"]["swapUsageBytes"] == 7
+
+
+def test_the_summary_tells_pressure_and_what_belongs_to_no_pod() -> None:
+    found = summary(whole_figures())
+    psi = {
+        "full": {"total": 1000, "avg10": 0.0, "avg60": 0.0, "avg300": 0.0},
+        "some": {"total": 3_000_000, "avg10": 1.5, "avg60": 0.5, "avg300": 0.0},
+    }
+    node, (one,) = found["node"], found["pods"]
+    for part in (node, one, one["containers"][0]):
+        assert part["cpu"]["psi"] == part["memory"]["psi"] == part["io"]["psi"] == psi
+    (system,) = node["systemContainers"]
+    assert (system["name"], system["startTime"]) == ("pods", "2026-05-28T19:53:20Z")
+    assert system["cpu"]["usageCoreNanoSeconds"] == 7_000_000_000
+    assert system["memory"]["workingSetBytes"] == 7
+    assert one["process_stats"] == {"process_count": 2}
+    short = summary(whole_figures(), only_cpu_and_memory=True)
+    assert short["node"]["systemContainers"][0]["name"] == "pods"
+    assert "io" not in short["node"]
+    assert "psi" not in summary(figures(pod()))["node"]["cpu"]
+
+
+def test_the_time_of_probes_is_a_histogram() -> None:
+    histogram = HistogramView(bounds=(0.5, 1), counts=(2, 1, 1), sum_seconds=4.5)
+    one = ProbeDuration(namespace="n", pod="p", container="c", probe="Readiness", histogram=histogram)
+    found = samples(probe_metrics((), (one,)))
+    labels = (("container", "c"), ("namespace", "n"), ("pod", "p"), ("probe_type", "Readiness"))
+    name = "prober_probe_duration_seconds"
+    buckets = {dict(key[1])["le"]: value for key, (value, _) in found.items() if key[0] == f"{name}_bucket"}
+    assert buckets == {"0.5": 2, "1": 3, "+Inf": 4}
+    assert found[f"{name}_sum", labels][0] == 4.5
+    assert found[f"{name}_count", labels][0] == 4
+
+
+PAGE = Path(__file__).parents[3] / "docs/reference.md"
+
+
+def labels_by_name(text: bytes) -> dict[str, set[str]]:
+    """Family to the labels that its samples have."""
+    found: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(text.decode()):
+        name = re.search(rf"^# TYPE ({family.name}\w*) ", text.decode(), re.MULTILINE)
+        assert name is not None
+        found[name[1]] = {label for one in family.samples for label in one.labels} - {"le"}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("title", "text"),
+    [
+        ("/metrics/resource", resource_metrics(whole_figures())),
+        ("/metrics/cadvisor", cadvisor_metrics(whole_figures(), str)),
+        (
+            "/metrics/probes",
+            probe_metrics(
+                (
+                    ProbeCount(
+                        namespace="n", pod="p", uid="u", container="c", probe="x", result="failed", count=1
+                    ),
+                ),
+                (
+                    ProbeDuration(
+                        namespace="n",
+                        pod="p",
+                        container="c",
+                        probe="x",
+                        histogram=HistogramView(bounds=(), counts=(1,), sum_seconds=1.0),
+                    ),
+                ),
+            ),
+        ),
+        ("/metrics/slis", sli_metrics(HealthView())),
+    ],
+)
+def test_the_reference_lists_every_series_with_its_labels(title: str, text: bytes) -> None:
+    section = PAGE.read_text().partition(f"\n### {title}\n")[2].partition("\n#")[0]
+    rows = [line.split("|")[1:3] for line in section.split("\n") if line.startswith("| `")]
+    told = {
+        name.strip().strip("`"): {one.strip() for one in labels.split(",") if one.strip()}
+        for name, labels in rows
+    }
+    assert told == labels_by_name(text)

@@ -1,0 +1,147 @@
+"""What the kernel says of the node, of pods and of their containers: the part of `FigureBackend` that runs on a thread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from kubeletx.api import InterfaceStats
+from kubeletx.node.cgroup_fs import CgroupTrees
+from kubeletx.node.cgroup_processes import ProcessUsage, read_processes
+from kubeletx.node.cgroup_usage import (
+    CgroupSpec,
+    CgroupUsage,
+    children,
+    made_at,
+    own_cgroup,
+    read_cgroup,
+    read_interfaces,
+)
+from kubeletx.node.host_usage import FsUsage, HostUsage, device_of, read_fs, read_host
+from kubeletx.server.figures import GroupFigures, SystemFigures
+
+
+class KernelUnit(msgspec.Struct, frozen=True, kw_only=True):
+    """What the kernel says of one container."""
+
+    path: str = ""
+    usage: CgroupUsage = CgroupUsage()
+    processes: ProcessUsage = ProcessUsage()
+
+
+class KernelNode(msgspec.Struct, frozen=True, kw_only=True):
+    """What the kernel says of the node."""
+
+    host: HostUsage
+    groups: tuple[GroupFigures, ...]
+    system: tuple[SystemFigures, ...]
+    root_device: str
+
+
+class KernelPod(msgspec.Struct, frozen=True, kw_only=True):
+    """What the kernel says of one pod. `units`: by id."""
+
+    units: dict[str, KernelUnit] = {}
+    interfaces: tuple[InterfaceStats, ...] = ()
+    logs: dict[str, int] = {}
+    cgroup: CgroupUsage | None = None
+    cgroup_path: str = ""
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to look for one pod. `cgroup` empty: nowhere."""
+
+    uid: str
+    cgroup: str
+    host_network: bool
+    logs: Path
+    units: dict[str, str]
+    """Unit id to container name."""
+
+
+def read_kernel(
+    trees: CgroupTrees, root_dir: Path, shared: tuple[str, ...], wanted: list[Wanted]
+) -> tuple[KernelNode, dict[str, KernelPod]]:
+    """The node, and the wanted pods by uid. `shared`: the cgroups that pods stand in, of all pods first."""
+    host = read_host(root_dir)
+    groups = [GroupFigures(path="", usage=_root_usage(trees, host))]
+    groups += [GroupFigures(path=path, usage=read_cgroup(trees, path)) for path in (*shared, *_slices(trees))]
+    node = KernelNode(
+        host=host,
+        groups=tuple({group.path: group for group in groups}.values()),
+        system=tuple(_system(trees, shared)),
+        root_device=device_of(root_dir),
+    )
+    return node, {one.uid: _read_pod(trees, one) for one in wanted}
+
+
+def _root_usage(trees: CgroupTrees, host: HostUsage) -> CgroupUsage:
+    """The machine's: its cgroup has no figures of memory in v2, and no limits that mean anything."""
+    return msgspec.structs.replace(
+        read_cgroup(trees, ""),
+        cpu_seconds=host.cpu_core_ns / 1e9,
+        memory_bytes=host.memory_usage_bytes,
+        working_set_bytes=host.memory_working_set_bytes,
+        rss_bytes=host.memory_rss_bytes,
+        swap_bytes=host.swap_usage_bytes,
+        spec=CgroupSpec(),
+        pressures=host.pressures,
+    )
+
+
+def _slices(trees: CgroupTrees) -> list[str]:
+    """The slices of the machine, as systemd makes them."""
+    return sorted(name for name in children(trees, "") if name.endswith(".slice"))
+
+
+def _system(trees: CgroupTrees, shared: tuple[str, ...]) -> Iterator[SystemFigures]:
+    """All pods together, and the agent where it has a cgroup of its own."""
+    own = own_cgroup(trees)
+    if own:
+        yield _system_figures(trees, "kubelet", own)
+    if shared:
+        yield _system_figures(trees, "pods", shared[0])
+
+
+def _system_figures(trees: CgroupTrees, name: str, path: str) -> SystemFigures:
+    return SystemFigures(name=name, usage=read_cgroup(trees, path), started_at=made_at(trees, path))
+
+
+def read_image_fs(mount: str) -> tuple[FsUsage | None, str]:
+    """The filesystem of the images, and its block device."""
+    return read_fs(Path(mount)), device_of(Path(mount))
+
+
+def _read_pod(trees: CgroupTrees, wanted: Wanted) -> KernelPod:
+    logs = {name: _size(wanted.logs / name) for name in wanted.units.values()}
+    if not wanted.cgroup:
+        return KernelPod(logs=logs)
+    units: dict[str, KernelUnit] = {}
+    interfaces: tuple[InterfaceStats, ...] = ()
+    for child in children(trees, wanted.cgroup):
+        path = f"{wanted.cgroup}/{child}"
+        for unit_id in wanted.units:
+            if unit_id in child:
+                units[unit_id] = KernelUnit(
+                    path=path, usage=read_cgroup(trees, path), processes=read_processes(trees, path)
+                )
+        if not interfaces and not wanted.host_network:
+            interfaces = read_interfaces(trees, path)
+    return KernelPod(
+        units=units,
+        interfaces=interfaces,
+        logs=logs,
+        cgroup=read_cgroup(trees, wanted.cgroup),
+        cgroup_path=wanted.cgroup,
+    )
+
+
+def _size(directory: Path) -> int:
+    try:
+        with os.scandir(directory) as entries:
+            return sum(entry.stat().st_size for entry in entries)
+    except OSError:
+        return 0

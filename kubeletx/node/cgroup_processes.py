@@ -1,0 +1,76 @@
+"""What the processes of one cgroup hold: processes, threads, open files, sockets.
+
+Newer kernels tell the number of open files at once. Sockets have to be looked for among them, which costs a call for
+each file: beyond `MAX_LINKS` they are not counted, so that a container with many open files does not hold up a scrape.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from .cgroup_fs import CgroupTrees
+from .cgroup_text import limit_of, number_of, text_of
+
+MAX_LINKS = 10_000
+
+
+class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """None: not known. `max_threads`: 0 for no limit."""
+
+    processes: int | None = None
+    threads: int | None = None
+    max_threads: int | None = None
+    file_descriptors: int | None = None
+    sockets: int | None = None
+
+
+def read_processes(trees: CgroupTrees, path: str, *, proc: Path = Path("/proc")) -> ProcessUsage:
+    """Of the cgroup at `path` itself, without those below it."""
+    directory = trees.directory("memory", path) or trees.directory("cpu", path)
+    if directory is None:
+        return ProcessUsage()
+    pids = text_of(directory / "cgroup.procs").split()
+    counter = trees.directory("pids", path)
+    threads = number_of(counter / "pids.current") if counter is not None else None
+    if threads is None:
+        threads = len(text_of(directory / ("cgroup.threads" if trees.version == 2 else "tasks")).split())
+    return ProcessUsage(
+        processes=len(pids),
+        threads=threads,
+        max_threads=limit_of(counter / "pids.max") if counter is not None else None,
+        **_open_files([proc / pid / "fd" for pid in pids]),
+    )
+
+
+def _open_files(directories: list[Path]) -> dict[str, int | None]:
+    files, sockets = 0, 0
+    for directory in directories:
+        count = _count(directory)
+        files += count
+        if files <= MAX_LINKS and count:
+            sockets += _sockets(directory)
+    return {"file_descriptors": files, "sockets": sockets if files <= MAX_LINKS else None}
+
+
+def _count(directory: Path) -> int:
+    try:
+        return os.stat(directory).st_size or len(os.listdir(directory))
+    except OSError:
+        return 0  # the process has ended
+
+
+def _sockets(directory: Path) -> int:
+    found = 0
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                try:
+                    found += os.readlink(entry.path).startswith("socket:")
+                except OSError:
+                    continue
+    except OSError:
+        return found
+    return found

@@ -1,0 +1,43 @@
+"""The few forms that the kernel's files about cgroups have, as values. What is not there is None or empty."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+UNLIMITED_BYTES = 1 << 62
+"""What v1 writes for no limit is a little less than 2^63, rounded to pages; so from here on it means none."""
+
+
+def text_of(path: Path) -> str:
+    """Empty for what is not there (any more)."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def number_of(path: Path) -> int | None:
+    """The one number in the file; None for a word such as ``max``."""
+    text = text_of(path).strip()
+    return int(text) if text.isdigit() else None
+
+
+def limit_of(path: Path) -> int | None:
+    """A limit: 0 for none, None without the file."""
+    text = text_of(path).strip()
+    if text == "max":
+        return 0
+    if not text.isdigit():
+        return None
+    return int(text) if int(text) < UNLIMITED_BYTES else 0
+
+
+def table_of(path: Path) -> dict[str, int]:
+    """Lines of a name and a number."""
+    pairs = (line.split() for line in text_of(path).split("\n"))
+    return {words[0]: int(words[1]) for words in pairs if len(words) == 2 and words[1].isdigit()}
+
+
+def scaled(value: int | None, unit: float) -> float | None:
+    """None stays None."""
+    return None if value is None else value * unit

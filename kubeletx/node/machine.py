@@ -1,0 +1,48 @@
+"""What the machine is made of, for ``machine_*``: cores, sockets, identity. Read once, since it does not change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from .cgroup_text import text_of
+from .info import read_system_info
+
+
+class MachineInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """`physical_cores` and `sockets` 0: the kernel does not tell."""
+
+    machine_id: str = ""
+    system_uuid: str = ""
+    boot_id: str = ""
+    kernel_version: str = ""
+    os_image: str = ""
+    physical_cores: int = 0
+    sockets: int = 0
+
+
+def read_machine(root: Path = Path("/")) -> MachineInfo:
+    """Read it from below `root`; blocks for a few milliseconds."""
+    system = read_system_info(kubelet_version="", runtime=None, root=root)
+    cores = _cores(root / "sys/devices/system/cpu")
+    return MachineInfo(
+        machine_id=system.machine_id,
+        system_uuid=system.system_uuid,
+        boot_id=system.boot_id,
+        kernel_version=system.kernel_version,
+        os_image=system.os_image,
+        physical_cores=len(cores),
+        sockets=len({socket for socket, _ in cores}),
+    )
+
+
+def _cores(directory: Path) -> set[tuple[str, str]]:
+    """(socket, core) of every processor."""
+    found = set()
+    for topology in directory.glob("cpu[0-9]*/topology"):
+        socket = text_of(topology / "physical_package_id").strip()
+        core = text_of(topology / "core_id").strip()
+        if socket and core:
+            found.add((socket, core))
+    return found

@@ -1,0 +1,61 @@
+"""Pressure stall information: how long tasks waited for a resource. Source: kernel, Documentation/accounting/psi.rst.
+
+``/proc/pressure`` has it for the machine, v2 cgroups for themselves. In the hybrid form the unified tree has it for the
+cgroups that runtimes make there too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from .cgroup_text import text_of
+
+RESOURCES = ("cpu", "memory", "io")
+
+
+class Stall(msgspec.Struct, frozen=True, kw_only=True):
+    """Shares in percent of the last 10, 60 and 300 seconds, and the total in microseconds."""
+
+    avg10: float = 0.0
+    avg60: float = 0.0
+    avg300: float = 0.0
+    total_us: int = 0
+
+
+class Pressure(msgspec.Struct, frozen=True, kw_only=True):
+    """`some`: at least one task waited; `full`: none could go on."""
+
+    some: Stall = Stall()
+    full: Stall = Stall()
+
+
+class Pressures(msgspec.Struct, frozen=True, kw_only=True):
+    """None: the kernel does not tell."""
+
+    cpu: Pressure | None = None
+    memory: Pressure | None = None
+    io: Pressure | None = None
+
+
+def read_pressures(directory: Path, suffix: str = "") -> Pressures:
+    """`suffix`: empty for ``/proc/pressure``, ``.pressure`` for a cgroup."""
+    found = {name: parse_pressure(text_of(directory / f"{name}{suffix}")) for name in RESOURCES}
+    return Pressures(**found)
+
+
+def parse_pressure(text: str) -> Pressure | None:
+    """The lines of one file."""
+    lines = {}
+    for line in text.split("\n"):
+        kind, _, rest = line.partition(" ")
+        values = dict(word.partition("=")[::2] for word in rest.split())
+        if kind in ("some", "full") and values.keys() >= {"avg10", "avg60", "avg300", "total"}:
+            lines[kind] = Stall(
+                avg10=float(values["avg10"]),
+                avg60=float(values["avg60"]),
+                avg300=float(values["avg300"]),
+                total_us=int(values["total"]),
+            )
+    return Pressure(**lines) if lines else None
