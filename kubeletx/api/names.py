@@ -204,6 +204,7 @@ class Event:
     MACHINE_RESUMED: Final = "MachineResumed"
     MACHINE_SUSPENDED: Final = "MachineSuspended"
     MACHINE_OFF: Final = "MachineOff"
+    MACHINE_HELD: Final = "MachineHeld"
     MACHINE_REBOOTED: Final = "MachineRebooted"
     MACHINE_RESIZED: Final = "MachineResized"
     NIC_ATTACHED: Final = "NicAttached"

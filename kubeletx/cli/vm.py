@@ -145,6 +145,8 @@ def show(agent: AgentClient, name: str, output: str | None, namespace: str) -> i
     sheet.add("Machine", found.machine).add("Power", found.power_state)
     wanted = f"{found.power} (by command, above powerSpec {found.overrides})"
     sheet.add("Wanted", wanted if found.overrides else found.power)
+    if found.problem:
+        sheet.add("Problem", found.problem)
     sheet.add_map("Limits", found.limits, ": ").add_map("Granted", found.granted, ": ")
     rows = [_operation(one) for one in found.operations]
     sheet.table("Operations", ("Begun", "Verb", "Outcome", "Message"), rows)

@@ -20,7 +20,7 @@ from .facts import DesiredPod, PodFacts
 from .order import RESTART_ALL
 from .phase import FAILED, PENDING, SUCCEEDED
 from .plan_sandbox import SandboxNeed, sandbox_need
-from .power import own_hold, was_switched_off
+from .power import MACHINE_WORDS, own_hold, was_switched_off
 from .progress import newest
 from .resize import IN_PROGRESS as RESIZE_IN_PROGRESS
 from .resize import PENDING as RESIZE_PENDING
@@ -322,7 +322,8 @@ def _resting(facts: PodFacts) -> str:
             continue
         if unit.state in (UnitState.HELD, UnitState.PARKED):
             why = own_hold(facts, unit)
-            told.append(f"{unit.name} is {unit.state.value}" + (f" ({why})" if why else ""))
+            word = MACHINE_WORDS[unit.state] if facts.is_machine else unit.state.value
+            told.append(f"{unit.name} is {word}" + (f" ({why})" if why else ""))
         elif was_switched_off(facts, unit):
             told.append(f"{unit.name} is off")
     return ", ".join(told)

@@ -30,6 +30,7 @@ from kubeletx.api import (
 from kubeletx.api.names import POD_SOURCE, Event
 from kubeletx.kube.core import VirtualMachine
 from kubeletx.kube.duration import format_duration
+from kubeletx.kube.image_names import without_credentials
 from kubeletx.runtimes.handle import RuntimeHandle
 from kubeletx.runtimes.images.credentials import pull_secret_auths
 from kubeletx.runtimes.images.errors import IMAGE_PULL_BACK_OFF, PullBackOff, PullFailed
@@ -116,7 +117,12 @@ class UnitImages:
         step.services.counters.starts.pulled(step.uid, began_at, step.now().wall)
         text = _pulled_text(image, present, elapsed - sum(waited), elapsed)
         step.normal(Event.PULLED, text, container=name)
-        log.info("Pulled image", pod=step.desired.ref, image=image, elapsed_seconds=round(elapsed, 3))
+        log.info(
+            "Pulled image",
+            pod=step.desired.ref,
+            image=without_credentials(image),
+            elapsed_seconds=round(elapsed, 3),
+        )
         return changes.image_present(name, present)
 
     async def _pull_secrets(self, step: StepContext, name: str, image: str) -> tuple[ImageAuth, ...]:

@@ -58,6 +58,16 @@ OF_SPEC: Final = {
 ASKED_FOR: Final = ("", "Paused")
 """`UnitStatus.reason` of a machine that is held because a call paused it."""
 
+MACHINE_WORDS: Final = {
+    UnitState.CREATED: "not started yet",
+    UnitState.RUNNING: "running",
+    UnitState.HELD: "paused",
+    UnitState.PARKED: "suspended",
+    UnitState.EXITED: "off",
+    UnitState.UNKNOWN: "in an unknown state",
+}
+"""The states of a machine in the words of its verbs."""
+
 _STEPS: Final = {
     (UnitState.RUNNING, Power.PAUSED): PowerStep.PAUSE,
     (UnitState.RUNNING, Power.SUSPENDED): PowerStep.SUSPEND,
@@ -110,6 +120,7 @@ def is_kept(desired: DesiredPod, facts: PodFacts, unit: UnitSummary | None) -> b
 
 def plan_power(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
     """Plan the one step that brings the machine nearer to where it is wanted."""
+    _tell_hold(unit, desired, facts, draft)
     step = next_step(unit, desired, facts)
     if step is None:
         return
@@ -124,6 +135,21 @@ def plan_power(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
     if draft.is_due(facts.unit(unit.name).power_failure):
         grace = facts.grace_seconds if step is PowerStep.POWER_OFF else 0
         draft.do(SetPower(name=unit.name, unit_id=unit.id, step=step.value, grace_seconds=grace))
+
+
+def _tell_hold(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
+    """An event for a machine that is to run and stands still because of something an operator has to change."""
+    text = hold_message(facts, unit)
+    if text and wanted_power(desired, facts) is Power.RUNNING:
+        draft.refuse(Event.MACHINE_HELD, f"Machine {unit.name} stands still: {text}")
+
+
+def hold_message(facts: PodFacts, unit: UnitSummary) -> str:
+    """What the runtime says of a machine that holds itself, and what to do; empty without words."""
+    if not own_hold(facts, unit) or facts.snapshot is None:
+        return ""
+    status = facts.snapshot.status_of(unit.id)
+    return status.message if status is not None else ""
 
 
 def own_hold(facts: PodFacts, unit: UnitSummary) -> str:

@@ -446,7 +446,7 @@ class MachineView(View, frozen=True, kw_only=True):
     """A machine as its verbs see it.
 
     `power`: running, paused, suspended or off, as it is wanted; `overrides`: the powerSpec that a verb stands
-    above, empty if the spec itself wants it. `power_state`: as it is. `limits`: what is asked for.
+    above, empty if the spec itself wants it. `power_state`: as it is. `problem`: why it stands still although nobody paused it. `limits`: what is asked for.
     `operations`: the last ones, oldest first.
     """
 
@@ -457,6 +457,7 @@ class MachineView(View, frozen=True, kw_only=True):
     power: str
     overrides: str = ""
     power_state: str = ""
+    problem: str = ""
     limits: dict[str, str] = {}
     granted: dict[str, str] = {}
     operations: tuple[MachineOperation, ...] = ()

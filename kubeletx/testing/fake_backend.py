@@ -99,6 +99,7 @@ class FakeUnit:
     since_ns: int = 0
     exit_code: int | None = None
     reason: str = ""
+    message: str = ""
     restarts: int = 0
     was_started: bool = False
     resources: Resources | None = None
@@ -413,6 +414,7 @@ class FakeBackend:
             since_ns=unit.since_ns,
             exit_code=unit.exit_code,
             reason=unit.reason,
+            message=unit.message,
             log_path=unit.log_path,
             image_ref=unit.summary.image_id,
             restarts=unit.restarts,

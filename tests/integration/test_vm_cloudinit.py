@@ -15,18 +15,20 @@ from kubeletx.testing.lab import Lab, put_manifest
 
 USER_DATA = b"#!/bin/sh\necho once > /tmp/ran\nmv /tmp/ran /www/ran\n"
 
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBpOyMzs1yFhcdJpGqCFOQdNcGw6Xz7sRP8nTGe1u2hB"
+
 
 @pytest.fixture(scope="module")
 def bench(make_bench: Callable[..., Bench], lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Bench:
     directory = tmp_path_factory.mktemp("cloudinit")
-    return make_machines(make_bench, lab, directory, keyPairs={"ops": "ssh-ed25519 AAAAops ops"})
+    return make_machines(make_bench, lab, directory, keyPairs={"ops": f"{KEY} ops"})
 
 
 def test_the_guest_reads_name_keys_user_data_network_and_aliases(bench: Bench) -> None:
     machine = {
         "name": "TestVM",
         "keyPairName": "ops",
-        "publicKey": "ssh-rsa BBBBme me",
+        "publicKey": f"{KEY} me",
         "userData": base64.b64encode(USER_DATA).decode(),
     }
     aliases = [{"ip": "192.0.2.7", "hostnames": ["db.example"]}]
@@ -37,7 +39,7 @@ def test_the_guest_reads_name_keys_user_data_network_and_aliases(bench: Bench) -
     uid = bench.ready("vm-seed").metadata.uid
     assert meta["instance-id"] == uid
     assert meta["local-hostname"] == "testvm"
-    assert meta["public-keys"] == ["ssh-rsa BBBBme me", "ssh-ed25519 AAAAops ops"]
+    assert meta["public-keys"] == [f"{KEY} me", f"{KEY} ops"]
     assert ask(address, "/seed/user-data").encode() == USER_DATA
     assert ask(address, "/ran") == "once\n"
     network = yaml.safe_load(ask(address, "/seed/network-config"))

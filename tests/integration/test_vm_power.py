@@ -165,6 +165,46 @@ async def test_a_suspended_machine_is_found_parked_after_agent_and_libvirt_resta
     assert guest.ups() == 1
 
 
+async def test_a_suspended_machine_shuts_down_in_order_and_only_without_grace_loses_its_memory(
+    guest: Guest,
+) -> None:
+    before = guest.ups()
+    await power(guest).suspend(guest.id)
+    await power(guest).power_off(guest.id, 20)
+    status = await guest.runtime.unit_status(guest.id)
+    assert (status.summary.state, status.exit_code, status.reason) == (UnitState.EXITED, 0, "Completed")
+    await guest.runtime.start_unit(guest.id)
+    await guest.wait_ups(before + 1)
+    assert "MemoryDiscarded" not in guest.host.events.reasons()
+    await power(guest).suspend(guest.id)
+    await guest.runtime.stop_unit(guest.id, 0)
+    status = await guest.runtime.unit_status(guest.id)
+    assert (status.summary.state, status.exit_code) == (UnitState.EXITED, 137)
+    assert "MemoryDiscarded" in guest.host.events.reasons()
+    await guest.runtime.start_unit(guest.id)
+    await guest.wait_ups(before + 2)
+
+
+async def test_a_paused_machine_has_a_snapshot_without_memory_and_a_restored_disk_is_another_boot(
+    guest: Guest,
+) -> None:
+    snapshots = guest.runtime.capability(SupportsSnapshots)
+    assert snapshots is not None
+    before = guest.ups()
+    await power(guest).pause(guest.id)
+    assert not (await snapshots.create_snapshot(guest.id, "paused", False)).with_memory
+    assert await guest.state() is UnitState.HELD
+    await power(guest).resume(guest.id)
+    started_at_ns = (await guest.runtime.unit_status(guest.id)).started_at_ns
+    await guest.host.clock.sleep(60)
+    await snapshots.restore_snapshot(guest.id, "paused")
+    await guest.wait_ups(before + 1)
+    status = await guest.runtime.unit_status(guest.id)
+    assert status.summary.state is UnitState.RUNNING
+    assert status.started_at_ns > started_at_ns
+    await snapshots.delete_snapshot(guest.id, "paused")
+
+
 async def test_a_reboot_stays_in_the_domain_is_counted_and_its_delay_survives_the_agent(
     guest: Guest,
 ) -> None:

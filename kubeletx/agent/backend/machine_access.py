@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from kubeletx.api import Conflict, ObjectRef, UnitState, UnitSummary, Unsupported
 from kubeletx.kube.machine_form import machine_of
 from kubeletx.pods.phase import FINAL
+from kubeletx.pods.power import MACHINE_WORDS
 from kubeletx.pods.progress import newest
 from kubeletx.pods.roles import regular_units
 from kubeletx.pods.services import PodServices
@@ -23,16 +24,6 @@ T = TypeVar("T")
 
 LOOK_SECONDS = 0.1
 """A waiting verb looks at the facts so often, besides after each new status."""
-
-STATE_WORDS: Final = {
-    UnitState.CREATED: "not started yet",
-    UnitState.RUNNING: "running",
-    UnitState.HELD: "paused",
-    UnitState.PARKED: "suspended",
-    UnitState.EXITED: "off",
-    UnitState.UNKNOWN: "in an unknown state",
-}
-"""The states of a machine in the words of its verbs."""
 
 
 class MachineAccess:
@@ -86,7 +77,7 @@ class MachineAccess:
         unit = self.alive(worker)
         if unit.state is not UnitState.RUNNING:
             raise Conflict(
-                f"cannot {verb} machine {worker.desired.ref}: it is {STATE_WORDS[unit.state]}; "
+                f"cannot {verb} machine {worker.desired.ref}: it is {MACHINE_WORDS[unit.state]}; "
                 "use 'kubeletx vm resume' first"
             )
         return unit

@@ -13,11 +13,12 @@ from kubeletx.pods import changes
 from kubeletx.pods.devices import FIRST_NIC, nics_key, wanted_nics
 from kubeletx.pods.facts import Failure
 from kubeletx.pods.orders import Orders
+from kubeletx.pods.power import MACHINE_WORDS
 from kubeletx.pods.steps.orders import amend
 from kubeletx.pods.worker import PodWorker
 from kubeletx.server.views import NicRequest, NicView, PodTarget
 
-from .machine_access import STATE_WORDS, MachineAccess
+from .machine_access import MachineAccess
 
 SETTLE_SECONDS = 10.0
 """How long a verb waits for the interface."""
@@ -166,6 +167,6 @@ def _wanted_view(name: str, nic: Nic, failure: Failure | None) -> NicView:
 
 
 def _later_view(worker: PodWorker, nic: Nic, unit: UnitSummary | None) -> NicView:
-    why = STATE_WORDS[unit.state] if unit is not None else STATE_WORDS[UnitState.CREATED]
+    why = MACHINE_WORDS[unit.state] if unit is not None else MACHINE_WORDS[UnitState.CREATED]
     view = _wanted_view(nic.name or "", nic, None)
     return replace(view, message=f"machine {worker.desired.ref} is {why}; it is attached when it runs")

@@ -37,7 +37,15 @@ from kubeletx.pods import changes
 from kubeletx.pods.devices import asked_size, size_key, sizes_of, wanted_limits
 from kubeletx.pods.facts import Failure
 from kubeletx.pods.orders import Orders, Outcome, begun, ended, with_power
-from kubeletx.pods.power import Power, is_overridden, own_hold, spec_power, wanted_power, was_switched_off
+from kubeletx.pods.power import (
+    Power,
+    hold_message,
+    is_overridden,
+    own_hold,
+    spec_power,
+    wanted_power,
+    was_switched_off,
+)
 from kubeletx.pods.progress import newest
 from kubeletx.pods.resize import INFEASIBLE
 from kubeletx.pods.services import PodServices
@@ -419,6 +427,7 @@ class MachineBackend:
             power=wanted_power(desired, facts).value,
             overrides=power_of(pod) if is_overridden(desired, facts) else "",
             power_state=state,
+            problem=hold_message(facts, unit) if unit is not None else "",
             limits=sizes_of(wanted_limits(desired, facts)),
             granted=sizes_of(shown.resources.limits) if shown is not None else {},
             operations=tuple(

@@ -14,7 +14,7 @@ from kubeletx.api import InvalidPod, names
 from ..core import Nic, Pod
 from ..load import describe
 from . import words
-from .machine import check_machine_annotations, check_machine_settings, check_nic_list
+from .machine import VIRTLET_RUNTIME, check_machine_annotations, check_machine_settings, check_nic_list
 from .metadata import check_metadata
 from .problems import Problems, alternatives, show
 from .spec import check_spec
@@ -39,7 +39,8 @@ def validate_pod(
 
 def validate_annotations(pod: Pod, origin: str) -> tuple[InvalidPod, ...]:
     """Problems of our own annotations, which an API server lets through unread."""
-    if not any(key.startswith(names.OWN_PREFIX) for key in pod.metadata.annotations):
+    notes = pod.metadata.annotations
+    if VIRTLET_RUNTIME not in notes and not any(key.startswith(names.OWN_PREFIX) for key in notes):
         return ()
     problems = Problems(describe(origin, pod.metadata.name))
     _check_annotations(pod.metadata.annotations, None, problems)

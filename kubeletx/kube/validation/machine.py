@@ -14,6 +14,7 @@ from kubeletx.api import names
 from ..core import Pod, PodSpec
 from ..machine import Nic, VirtualMachine
 from ..machine_form import POD_TWINS, TWINS, machine_of, says_machine
+from ..quantity import parse
 from . import words
 from .containers import PULL_POLICIES
 from .mounts import check_mounts
@@ -26,6 +27,8 @@ T = TypeVar("T")
 FIELD: Final = "spec.virtualMachine"
 POWER_WORDS: Final = ("Running", "Paused", "Shutdown", "Suspended")
 SHUTDOWN_WORDS: Final = ("stop", "terminate")
+VIRTLET_RUNTIME: Final = "kubernetes.io/target-runtime"
+"""How a pod asks for Virtlet."""
 
 
 def check_machine(machine: VirtualMachine, volumes: Collection[str], problems: Problems) -> None:
@@ -45,11 +48,19 @@ def check_machine(machine: VirtualMachine, volumes: Collection[str], problems: P
     check_mounts(FIELD, machine.volume_mounts, machine.volume_devices, volumes, False, problems)
     _check_boot_volume(f"{FIELD}.bootVolume", machine, volumes, problems)
     _check_user_data(f"{FIELD}.userData", machine.user_data, problems)
+    _check_keys(f"{FIELD}.publicKey", machine.public_key, problems)
 
 
 def check_machine_annotations(pod: Pod, problems: Problems) -> None:
     """``kubeletx.io/vm-*``: on a machine, with a value that can be read, and not beside the field they stand for."""
     notes = pod.metadata.annotations
+    is_machine = says_machine(pod) or pod.spec.runtime_class_name is not None
+    if notes.get(VIRTLET_RUNTIME) == "virtlet.cloud" and not is_machine:
+        problems.add(
+            f"metadata.annotations[{VIRTLET_RUNTIME}]",
+            "asks for a machine of Virtlet, and the pod would become a container here",
+            f"set annotation {names.WORKLOAD_TYPE} to vm, and write Virtlet's annotations as docs/virtual-machines.md says",
+        )
     if says_machine(pod) and pod.spec.virtual_machine is None and len(pod.spec.containers) != 1:
         problems.add(
             "spec.containers", f"has {len(pod.spec.containers)} containers", "a machine is exactly one"
@@ -85,20 +96,45 @@ def check_machine_annotations(pod: Pod, problems: Problems) -> None:
         field = where.format(names.VM_USER_DATA_BASE64)
         problems.add(field, f"is set beside {names.VM_USER_DATA}", "keep one of them")
     _check_user_data(where.format(names.VM_USER_DATA_BASE64), notes.get(names.VM_USER_DATA_BASE64), problems)
+    _check_keys(where.format(names.VM_SSH_KEYS), notes.get(names.VM_SSH_KEYS), problems)
     _check_length(where.format(names.VM_USER_DATA), len(notes.get(names.VM_USER_DATA, "").encode()), problems)
 
 
 def check_machine_settings(pod: Pod, problems: Problems) -> None:
     """What both spellings share: sizes, firmware, meta-data and interfaces in annotations."""
     notes = pod.metadata.annotations
-    for key in (names.VM_DISK_SIZE, names.VM_MAX_MEMORY, names.VM_MAX_CPUS):
-        problems.quantity(f"metadata.annotations[{key}]", notes.get(key))
+    problems.quantity(f"metadata.annotations[{names.VM_DISK_SIZE}]", notes.get(names.VM_DISK_SIZE))
+    _check_maximum(names.VM_MAX_MEMORY, "memory", pod, problems)
+    _check_maximum(names.VM_MAX_CPUS, "cpu", pod, problems)
     problems.one_of(
         f"metadata.annotations[{names.VM_FIRMWARE}]", notes.get(names.VM_FIRMWARE), ("bios", "uefi")
     )
     _json(names.VM_META_DATA, dict[str, Any], notes, problems)
     nics = _json(names.VM_NICS, tuple[Nic, ...], notes, problems)
     check_nic_list(f"metadata.annotations[{names.VM_NICS}]", nics or (), problems)
+
+
+def _check_maximum(key: str, resource: str, pod: Pod, problems: Problems) -> None:
+    """What a machine can grow to is not less than what it starts with."""
+    field = f"metadata.annotations[{key}]"
+    most = problems.quantity(field, pod.metadata.annotations.get(key))
+    machine = machine_of(pod, on_vm_runtime=True)
+    if most is None or machine is None or resource not in machine.resources.limits:
+        return
+    limit = machine.resources.limits[resource]
+    try:
+        is_below = most.nanos < parse(limit).nanos
+    except (ValueError, TypeError):
+        return  # the limit's own check says so
+    if is_below:
+        text = pod.metadata.annotations[key]
+        problems.add(field, f"{show(text)} is less than the limit of {limit}", "raise it, or remove it")
+
+
+def _check_keys(field: str, text: str | None, problems: Problems) -> None:
+    problem = words.ssh_public_keys(text) if text else ""
+    if problem:  # a key that is private must not be shown
+        problems.add(field, problem, "write one public key per line")
 
 
 def _json(key: str, type_: type[T], notes: dict[str, str], problems: Problems) -> T | None:

@@ -5,7 +5,9 @@ Source: apimachinery, pkg/util/validation and pkg/api/validation.
 
 from __future__ import annotations
 
+import base64
 import ipaddress
+import itertools
 import re
 from collections.abc import Callable
 from typing import Final, TypeAlias
@@ -25,6 +27,7 @@ _UID: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?")
 _SEARCH: Final = re.compile(
     r"\.|[a-z0-9_](?:[-_a-z0-9]*[a-z0-9])?(?:\.[a-z0-9_](?:[-_a-z0-9]*[a-z0-9])?)*\.?"
 )
+_SSH_KEY_TYPE: Final = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[-a-z0-9@.]+")
 _INTERFACE: Final = re.compile(r"[A-Za-z0-9](?:[-._A-Za-z0-9]*)")
 _SIGNAL: Final = re.compile(r"SIG(?:[A-Z]+[0-9]?|RTMIN(?:\+[0-9]{1,2})?|RTMAX(?:-[0-9]{1,2})?)")
 
@@ -103,6 +106,45 @@ def uid(text: str) -> str:
 def search_domain(text: str) -> str:
     """A search domain of the resolver."""
     return _check(text, _SEARCH, 254, "is not a search domain")
+
+
+def ssh_public_keys(text: str) -> str:
+    """SSH public keys, one per line, as in an authorized_keys file: options, type, base64, comment."""
+    for line in text.split("\n"):
+        key = line.strip()
+        if key and not key.startswith("#") and (problem := _ssh_public_key(key)):
+            return problem
+    return ""
+
+
+def _ssh_public_key(line: str) -> str:
+    if "PRIVATE KEY" in line:
+        return "is a private key; write the public one"
+    tokens = line.split()
+    for kind, data in itertools.pairwise(tokens):
+        if not _SSH_KEY_TYPE.fullmatch(kind):
+            continue
+        try:
+            blob = base64.b64decode(data, validate=True)
+        except ValueError:
+            return f"has no base64 after {kind}"
+        parts = _ssh_parts(blob)
+        if len(parts) < 2 or parts[0] != kind.encode():
+            return f"is no key of type {kind}: it is cut off or damaged"
+        return ""
+    return "is no SSH public key (such as 'ssh-ed25519 AAAA... name')"
+
+
+def _ssh_parts(blob: bytes) -> list[bytes]:
+    """The fields of a key, each behind its length; none of a key that is not whole. Source: RFC 4253, 6.6."""
+    parts = []
+    while blob:
+        end = 4 + int.from_bytes(blob[:4], "big")
+        if len(blob) < 4 or end > len(blob):
+            return []
+        parts.append(blob[4:end])
+        blob = blob[end:]
+    return parts
 
 
 def interface_name(text: str) -> str:

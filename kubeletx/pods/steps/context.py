@@ -10,11 +10,12 @@ from structlog.typing import FilteringBoundLogger
 
 from kubeletx.api import KubeletxError, ObjectRef, PodUid, TimedOut, Unavailable
 from kubeletx.kube.core import Pod
+from kubeletx.kube.image_names import without_credentials
 from kubeletx.runtimes.handle import RuntimeHandle
 
 from ..changes import Change, together, unsettled
 from ..facts import DesiredPod, Now, PodFacts
-from ..roles import field_of
+from ..roles import all_units, field_of
 
 if TYPE_CHECKING:
     from ..services import PodServices
@@ -66,7 +67,7 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True):
         ref = ObjectRef(
             kind="Pod", name=self.pod.name, namespace=self.pod.namespace, uid=str(self.uid), field=field
         )
-        self.services.events.record(ref, type=type_, reason=reason, message=message)
+        self.services.events.record(ref, type=type_, reason=reason, message=_public(message, self.pod))
 
     def normal(self, reason: str, message: str, *, container: str = "") -> None:
         """A Normal event."""
@@ -75,6 +76,16 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True):
     def warning(self, reason: str, message: str, *, container: str = "") -> None:
         """A Warning event."""
         self.event("Warning", reason, message, container=container)
+
+
+def _public(message: str, pod: Pod) -> str:
+    """The message without what image URLs of the pod may hold of credentials."""
+    for unit in all_units(pod):
+        image = unit.image or ""
+        shown = without_credentials(image)
+        if shown != image:
+            message = message.replace(image, shown)
+    return message
 
 
 def after_error(error: KubeletxError, now: Now, change: Change) -> Change:

@@ -336,6 +336,10 @@ METADATA_PROBLEMS = [
     (VM_NOTES + "kubeletx.io/vm-boot-volume: a}", "metadata.annotations[kubeletx.io/vm-boot-volume]", "'a' is not a volume of this pod"),
     (VM_NOTES + "kubeletx.io/vm-user-data-base64: 'a b'}", "metadata.annotations[kubeletx.io/vm-user-data-base64]", "'a b' is not base64"),
     (VM_NOTES + f"kubeletx.io/vm-user-data: {'b' * 65536}}}", "metadata.annotations[kubeletx.io/vm-user-data]", "holds 65536 bytes"),
+    (VM_NOTES + "kubeletx.io/vm-ssh-keys: hello}", "metadata.annotations[kubeletx.io/vm-ssh-keys]", "is no SSH public key (such as 'ssh-ed25519 AAAA... name')"),
+    (VM_NOTES + "kubeletx.io/vm-ssh-keys: ssh-ed25519 AAAA}", "metadata.annotations[kubeletx.io/vm-ssh-keys]", "is no key of type ssh-ed25519: it is cut off or damaged"),
+    (VM_NOTES + "kubeletx.io/vm-ssh-keys: -----BEGIN OPENSSH PRIVATE KEY-----}", "metadata.annotations[kubeletx.io/vm-ssh-keys]", "is a private key; write the public one"),
+    ("annotations: {kubernetes.io/target-runtime: virtlet.cloud}", "metadata.annotations[kubernetes.io/target-runtime]", "asks for a machine of Virtlet, and the pod would become a container here"),
     (VM_NOTES + "kubeletx.io/vm-disk-size: big}", "metadata.annotations[kubeletx.io/vm-disk-size]", "'big' is not a quantity"),
     (VM_NOTES + "kubeletx.io/vm-firmware: coreboot}", "metadata.annotations[kubeletx.io/vm-firmware]", "'coreboot' is not known"),
     (VM_NOTES + "kubeletx.io/vm-nics: '[{\"ipAddress\": \"x\"}]'}", "metadata.annotations[kubeletx.io/vm-nics][0].ipAddress", "'x' is not an IP address"),
@@ -357,6 +361,33 @@ def test_a_machine_s_annotation_beside_its_field_is_refused() -> None:
         ("metadata.annotations[kubeletx.io/vm-power]", "is set beside spec.virtualMachine"),
         ("metadata.annotations[kubeletx.io/vm-nics]", "is set beside spec.nics"),
     ]
+
+
+@pytest.mark.parametrize("spelling", ["field", "container"])
+def test_a_machine_s_maximums_are_not_below_its_limits(spelling: str) -> None:
+    limits = "resources: {limits: {cpu: '2', memory: 2Gi}}"
+    notes = "kubeletx.io/vm-max-cpus: '1', kubeletx.io/vm-max-memory: 1Gi"
+    if spelling == "field":
+        machine = f"virtualMachine: {{name: a, image: i, {limits}}}"
+        pod = full_pod(machine, metadata=f"annotations: {{{notes}}}")
+    else:
+        pod = full_pod(container=limits, metadata=VM_NOTES + notes + "}")
+    assert problems(pod) == [
+        ("metadata.annotations[kubeletx.io/vm-max-memory]", "'1Gi' is less than the limit of 2Gi"),
+        ("metadata.annotations[kubeletx.io/vm-max-cpus]", "'1' is less than the limit of 2"),
+    ]
+
+
+def test_a_whole_public_key_is_taken_with_options_and_comments() -> None:
+    key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBpOyMzs1yFhcdJpGqCFOQdNcGw6Xz7sRP8nTGe1u2hB me@desk"
+    assert words.ssh_public_keys(f'# mine\n{key}\nrestrict,command="a b" {key}\n') == ""
+    assert words.ssh_public_keys(key.replace("hB me", " me")) != ""
+
+
+def test_a_virtlet_pod_that_says_it_is_a_machine_is_taken() -> None:
+    notes = "kubernetes.io/target-runtime: virtlet.cloud}"
+    assert problems(full_pod(metadata=VM_NOTES + notes)) == []
+    assert problems(full_pod("runtimeClassName: vms", metadata="annotations: {" + notes)) == []
 
 
 def test_a_machine_is_exactly_one_container() -> None:

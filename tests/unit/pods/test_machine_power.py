@@ -146,7 +146,7 @@ async def test_a_paused_machine_is_shown_as_running_but_not_ready_with_the_reaso
         await node.until(lambda: power_state(node) == "paused")
         status = node.services.board.statuses[a_machine().uid]
         found = {c.type: (c.status, c.reason, c.message) for c in status.conditions}
-        assert found[names.VM_READY] == ("False", "UnitsHeld", "testvm is held")
+        assert found[names.VM_READY] == ("False", "UnitsHeld", "testvm is paused")
         assert found["Ready"][0] == "False"
         assert status.virtual_machine_status is not None
         assert (status.virtual_machine_status.name, status.virtual_machine_status.state) == (
@@ -254,4 +254,22 @@ async def test_a_machine_that_holds_itself_is_left_alone_and_named(node: Node) -
         assert count(node, "resume") == 0
         status = node.services.board.statuses[a_machine().uid]
         found = {c.type: c.message for c in status.conditions}
-        assert found[names.VM_READY] == "testvm is held (IOError)"
+        assert found[names.VM_READY] == "testvm is paused (IOError)"
+
+
+async def test_a_machine_whose_disk_is_full_has_one_event_that_says_what_to_do(node: Node) -> None:
+    async with node.running():
+        await node.start(a_machine())
+        backend = node.runtimes["one"].backend
+        unit_id = backend.find_unit("testvm")
+        unit = backend.unit(unit_id)
+        unit.reason, unit.message = "DiskFull", "the node has no space left; make room there"
+        backend.set_state(unit_id, UnitState.HELD)
+        await node.until(lambda: "MachineHeld" in node.sink.reasons())
+        await node.clock.run_for(60)
+        (told,) = [one for one in node.sink.recorded if one.reason == "MachineHeld"]
+        assert (told.type, told.message) == (
+            "Warning",
+            "Machine testvm stands still: the node has no space left; make room there",
+        )
+        assert count(node, "resume") == 0

@@ -16,6 +16,8 @@ from kubeletx.static import applied
 from kubeletx.static.applied import Action, AppliedSource
 from kubeletx.testing.clock import FakeClock
 
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBpOyMzs1yFhcdJpGqCFOQdNcGw6Xz7sRP8nTGe1u2hB"
+
 
 def pod(image: str = "app:1", name: str = "web", extra: str = "", labels: str = "{}") -> Pod:
     text = f"""
@@ -150,7 +152,7 @@ async def test_a_machines_power_image_and_size_may_change_but_not_its_key(node: 
     assert (await source.apply(machine("Paused", "b.img", "2")))[0] is Action.CONFIGURED
     other = machine("Paused", "b.img", "2")
     assert other.spec.virtual_machine is not None
-    booting = replace(other.spec.virtual_machine, public_key="ssh-ed25519 x")
+    booting = replace(other.spec.virtual_machine, public_key=KEY)
     with pytest.raises(Conflict, match=r"spec\.virtualMachine\.publicKey"):
         await source.apply(replace(other, spec=replace(other.spec, virtual_machine=booting)))
 

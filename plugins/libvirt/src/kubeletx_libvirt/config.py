@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import ipaddress
+import os
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
-from .images.settings import ImageSettings
+import msgspec
+
+from kubeletx.kube.validation import words
+
+from .images.settings import Bytes, ImageSettings
 from .network.settings import NetworkTarget, PortEntry
 
 MIB = 1 << 20
@@ -16,11 +23,11 @@ class Settings(ImageSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     accelerator: Literal["auto", "kvm", "qemu"] = "auto"
     """auto: kvm if a guest really runs with it on this machine (tried once per boot), else emulation."""
-    default_memory_bytes: int = GIB
+    default_memory_bytes: Bytes = GIB
     """Memory of a machine without a memory limit."""
-    memory_overhead_bytes: int = 192 * MIB
+    memory_overhead_bytes: Annotated[int, msgspec.Meta(ge=0)] = 192 * MIB
     """What the emulator needs besides the guest's memory: QEMU with the devices used here, measured."""
-    max_vcpus: int = 64
+    max_vcpus: Annotated[int, msgspec.Meta(ge=1)] = 64
     """Most processors one machine may ask for."""
     watchdog: bool = False
     """Give every machine an i6300esb watchdog; when the guest lets it run out, the machine ends."""
@@ -34,3 +41,52 @@ class Settings(ImageSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     """SSH public keys by the name that ``keyPairName`` gives; other names are rejected."""
     shares: Literal["auto", "virtiofs", "9p"] = "auto"
     """How directories come into the guest. auto: virtiofs where virtiofsd is installed, else 9p."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for values that contradict each other or name nothing."""
+        problem = next(_problems(self), None)
+        if problem is not None:
+            raise ValueError(problem)
+
+
+def _problems(settings: Settings) -> Iterator[str]:
+    for name, target in settings.networks.items():
+        yield from _network_problems(f"networks.{name}", target)
+    for name, port in settings.ports.items():
+        if port.network is not None and port.network not in settings.networks:
+            known = ", ".join(sorted(settings.networks)) or "none"
+            yield f"ports.{name}.network: {port.network!r} is not in networks; use one of: {known}"
+        if port.ip_address is not None and words.ip_address(port.ip_address):
+            yield f"ports.{name}.ipAddress: {port.ip_address!r} is not an IP address"
+    for name, key in settings.key_pairs.items():
+        problem = words.ssh_public_keys(key) if key.strip() else "is empty"
+        if problem:
+            yield f"keyPairs.{name}: {problem}"
+    for path in settings.image_directories or ():
+        if not os.path.isabs(path):
+            yield f"imageDirectories: {path!r} is not an absolute path; start it with '/'"
+
+
+def _network_problems(field: str, target: NetworkTarget) -> Iterator[str]:
+    if target.bridge and target.network:
+        yield f"{field}: has both a bridge and a network; keep one of them"
+    elif not target.bridge and not target.network:
+        yield f"{field}: has neither a bridge nor a network; name one of them, or remove the entry"
+    for index, route in enumerate(target.routes):
+        yield from _subnet_problems(f"{field}.routes[{index}].destination", route.destination)
+        if route.gateway and words.ip_address(route.gateway):
+            yield f"{field}.routes[{index}].gateway: {route.gateway!r} is not an IP address"
+    for index, server in enumerate(target.dns):
+        if words.ip_address(server):
+            yield f"{field}.dns[{index}]: {server!r} is not an IP address"
+    if target.subnet is not None:
+        yield from _subnet_problems(f"{field}.subnet", target.subnet)
+    if target.mtu is not None and not 68 <= target.mtu <= 65535:
+        yield f"{field}.mtu: {target.mtu} is out of range; use 68 to 65535"
+
+
+def _subnet_problems(field: str, text: str) -> Iterator[str]:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        yield f"{field}: {text!r} is not a subnet; write it like 10.20.0.0/16"

@@ -14,12 +14,21 @@ from typing import NamedTuple
 import libvirt
 import msgspec
 
-from kubeletx.api import Host, NotFound, UnitId, UnitState, UnitStatus, UnitSummary
+from kubeletx.api import Host, KubeletxError, NotFound, UnitId, UnitState, UnitStatus, UnitSummary
 from kubeletx.api.names import START_CUT_OFF
 
 from .client import Connection, DomainEvent
 from .domain.metadata import NAMESPACE, Identity, read_metadata
-from .domain.states import CRASHED, PANICKED, WATCHDOG, end_of, held_reason, unit_state
+from .domain.states import (
+    CRASHED,
+    DISK_ERROR,
+    PANICKED,
+    WATCHDOG,
+    disk_hold,
+    end_of,
+    held_reason,
+    unit_state,
+)
 from .errors import code_of
 from .records import Records, Run
 
@@ -153,8 +162,11 @@ class Looks:
             run = await self.settle(unit_id, found)
         info = {"libvirtState": f"{found.state}/{found.reason}"}
         reason = run.reason
+        message = "" if summary.state.is_alive else run.message
         if summary.state is UnitState.HELD:
             reason = held_reason(found.state, found.reason)
+            if reason == DISK_ERROR:
+                reason, message = disk_hold(await self._disk_errors(unit_id))
         record = self._records.units.get(unit_id)
         is_alive = summary.state.is_alive
         return UnitStatus(
@@ -164,13 +176,18 @@ class Looks:
             since_ns=run.since_ns,
             exit_code=None if is_alive else run.exit_code,
             reason=reason if summary.state in (UnitState.EXITED, UnitState.HELD) else "",
-            message="" if is_alive else run.message,
+            message=message,
             log_path=found.identity.log_path,
             image_ref=found.identity.image_ref,
             restarts=run.restarts,
             resources=record.resources if record is not None else {},
             info=info,
         )
+
+    async def _disk_errors(self, unit_id: UnitId) -> dict[str, int]:
+        with contextlib.suppress(KubeletxError):  # the machine may have gone on just now
+            return await self._connection.use(_read_disk_errors, unit_id)
+        return {}
 
     async def confirm(self, unit_id: UnitId, found: Found) -> Run:
         """The unit's run; a start that nobody saw the end of is written down as made once the machine is on."""
@@ -302,6 +319,11 @@ def _read_one(
         raise
     reason = _true_reason(domain, state, reason)
     return state, reason, None if is_known else _read_identity(domain)
+
+
+def _read_disk_errors(handle: libvirt.virConnect, uuid: str) -> dict[str, int]:
+    found: dict[str, int] = handle.lookupByUUIDString(uuid).diskErrors(0)
+    return found
 
 
 def _true_reason(domain: libvirt.virDomain, state: int, reason: int) -> int:

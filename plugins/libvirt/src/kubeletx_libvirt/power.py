@@ -74,7 +74,7 @@ class Power:
             if state is UnitState.HELD:
                 return
             if state is not UnitState.RUNNING:
-                _refuse(found, state, "pause")
+                _refuse(found, state)
             await self._connection.use(pause_domain, unit_id)
             await self._since_now(unit_id)
 
@@ -88,7 +88,7 @@ class Power:
             if state is UnitState.RUNNING:
                 return
             if state is not UnitState.HELD:
-                _refuse(found, state, "resume")
+                _refuse(found, state)
             await self._connection.use(resume_domain, unit_id)
             await self._since_now(unit_id)
 
@@ -99,13 +99,13 @@ class Power:
             if state is UnitState.PARKED:
                 return
             if state not in (UnitState.RUNNING, UnitState.HELD):
-                _refuse(found, state, "suspend")
+                _refuse(found, state)
             await self._refuse_shares(unit_id, found)
             await self._connection.use(_save, unit_id)
             await self._since_now(unit_id)
 
     async def power_off(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """Ask the guest to shut down, wait, then pull the plug; saved memory is thrown away."""
+        """Ask the guest to shut down, wait, then pull the plug; a suspended machine comes back first."""
         await self._looks.get(unit_id)
         await self.forget_reboot(unit_id)
         await self._units.stop(unit_id, grace_seconds)
@@ -117,7 +117,7 @@ class Power:
             return
         state, found = await self._look(unit_id)
         if state is not UnitState.RUNNING:
-            _refuse(found, state, "reboot")
+            _refuse(found, state)
         at_ns = now_ns(self._host) + int(delay_seconds * 1e9)
         run = self._records.run_of(unit_id)
         await self._records.save_run(unit_id, msgspec.structs.replace(run, reboot_at_ns=at_ns))
@@ -145,7 +145,7 @@ class Power:
         why = forbids_saved_memory(await self._connection.use(read_definition, unit_id))
         if why is not None:
             who = f"machine {found.identity.namespace}/{found.identity.pod}"
-            raise Unsupported(f"cannot suspend {who}: {why}; pause it or switch it off")
+            raise Unsupported(f"{who} cannot be saved: {why}; pause it or switch it off")
 
     def _plan_reboot(self, unit_id: UnitId, at_ns: int) -> None:
         if (old := self._delayed.pop(unit_id, None)) is not None:
@@ -169,7 +169,7 @@ class Power:
         async with self._units.alone(unit_id):
             state, found = await self._look(unit_id)
             if state is not UnitState.RUNNING:
-                _refuse(found, state, "reboot")
+                _refuse(found, state)
             with self.reboots.expect(unit_id) as heard:
                 try:
                     async with asyncio.timeout(REBOOT_SECONDS):
@@ -193,15 +193,15 @@ class Power:
                     await heard.wait()
 
 
-def _refuse(found: Found, state: UnitState, verb: str) -> NoReturn:
+def _refuse(found: Found, state: UnitState) -> NoReturn:
     who = f"machine {found.identity.namespace}/{found.identity.pod}"
-    fix = {
-        UnitState.HELD: "resume it first",
-        UnitState.PARKED: "resume it first",
-        UnitState.CREATED: "start it first",
-        UnitState.EXITED: "start it first",
-    }.get(state, "look again")
-    raise Conflict(f"cannot {verb} {who}: it is {state.value}; {fix}")
+    is_, fix = {
+        UnitState.HELD: ("paused", "resume it first"),
+        UnitState.PARKED: ("suspended", "resume it first"),
+        UnitState.CREATED: ("not started yet", "start it first"),
+        UnitState.EXITED: ("off", "start it first"),
+    }.get(state, (state.value, "look again"))
+    raise Conflict(f"{who} is {is_}; {fix}")
 
 
 # --- on the host's threads ---

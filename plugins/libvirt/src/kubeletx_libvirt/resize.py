@@ -57,16 +57,19 @@ class Resizes:
             if self._looks.state(unit_id, found) in (UnitState.RUNNING, UnitState.HELD):
                 text = await self._connection.use(read_definition, unit_id)
                 if (why := refusal(text, size)) is not None:
-                    who = f"{found.identity.namespace}/{found.identity.pod}"
-                    raise Unsupported(f"cannot resize machine {who}: {why}")
+                    raise Unsupported(why)
             await self._records.save_unit(unit_id, msgspec.structs.replace(record, asked=wanted))
             await self._connection.use(_apply, unit_id, size)
             await self.measure(unit_id)
 
     async def note(self, event: DomainEvent) -> None:
         """A processor or memory came or went: what is granted changed."""
-        unit_id = UnitId(event.uuid)
-        if event.kind in ("memory", "device-removed") and self._is_awaited(unit_id):
+        if event.kind in ("memory", "device-removed"):
+            await self.catch_up(UnitId(event.uuid))
+
+    async def catch_up(self, unit_id: UnitId) -> None:
+        """Look for a size that was granted while neither events nor calls told of it."""
+        if self._is_awaited(unit_id):
             await self.measure(unit_id)
 
     def _is_awaited(self, unit_id: UnitId) -> bool:
@@ -142,7 +145,7 @@ def refusal(text: str, size: Size) -> str | None:
     if size.vcpus >= has:
         return None
     return (
-        f"it is emulated and has {has} processors, {size.vcpus} asked; processors are not taken from an emulated "
+        f"the guest is emulated and has {has} processors, {size.vcpus} asked; processors are not taken from an emulated "
         f"guest that runs: ask for {has}, or make the pod anew with less"
     )
 

@@ -414,6 +414,8 @@ class LibvirtRuntime:
         for unit_id, found in (await self.looks.all()).items():
             if found.state == libvirt.VIR_DOMAIN_RUNNING:
                 self._boots.look(unit_id)
+                with contextlib.suppress(KubeletxError):  # an event or the next start tells
+                    await self.resizes.catch_up(unit_id)
 
     # --- private ---
 

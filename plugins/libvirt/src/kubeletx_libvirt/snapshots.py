@@ -3,7 +3,7 @@
 A snapshot of a running guest always holds its memory: libvirt's internal snapshots know no other. One that was
 asked for without memory is taken while the guest agent holds the guest's file systems still, and is marked; at
 its restore the guest is reset, so that it boots from the old disk. That needs a guest agent; without one the
-machine has to be switched off. What QEMU cannot save is refused in words before anything is begun.
+machine has to be switched off or paused. What QEMU cannot save is refused in words before anything is begun.
 
 The mark stands in the snapshot's description, with the machine's power then: libvirt keeps it with the snapshot.
 """
@@ -71,7 +71,8 @@ class Snapshots:
             if (why := refusal(text, state, memory)) is not None:
                 kind = Conflict if state is UnitState.PARKED or not state.is_alive else Unsupported
                 raise kind(f"cannot make snapshot {name!r} of machine {found.identity.pod}: {why}")
-            quiesce = state.is_alive and not memory
+            # The processors of a paused guest write nothing, and its agent cannot answer: its disk is as after a power cut.
+            quiesce = state is UnitState.RUNNING and not memory
             wanted = snapshot_xml(name, disks_seen(text), running=state.is_alive, memory=memory)
             await self._connection.use(_create, unit_id, wanted, quiesce)
             made = await self._find(unit_id, name)
@@ -101,7 +102,7 @@ class Snapshots:
                 await self._connection.use(_revert, unit_id, name, wanted.with_memory, runs_after)
             finally:
                 self._looks.starting.discard(unit_id)
-                await self._records.save_run(unit_id, await self._run_after(unit_id, old))
+                await self._records.save_run(unit_id, await self._run_after(unit_id, old, wanted.with_memory))
             await self._measure(unit_id)
 
     async def delete_snapshot(self, unit_id: UnitId, name: str) -> None:
@@ -114,12 +115,12 @@ class Snapshots:
         listed = await self._connection.use(_list, unit_id)
         return next((one for one in listed if one.name == name), None)
 
-    async def _run_after(self, unit_id: UnitId, old: Run) -> Run:
-        """The same run goes on if the machine is on as before; a new one began if it was off."""
+    async def _run_after(self, unit_id: UnitId, old: Run, with_memory: bool) -> Run:
+        """The same run goes on if the machine is on as before; a new one began if it was off or boots from its disk."""
         found = await self._looks.get(unit_id)
         now = now_ns(self._host)
         is_on = found.state != libvirt.VIR_DOMAIN_SHUTOFF
-        if is_on == (old.started_at_ns > 0 and not old.finished_at_ns):
+        if is_on == (old.started_at_ns > 0 and not old.finished_at_ns) and (with_memory or not is_on):
             return msgspec.structs.replace(old, since_ns=now)
         if is_on:
             return Run(started_at_ns=now, since_ns=now, restarts=old.restarts)
@@ -187,7 +188,7 @@ def _create(handle: libvirt.virConnect, uuid: str, text: str, quiesce: bool) -> 
         except libvirt.libvirtError as error:
             raise Unsupported(
                 "a snapshot without memory of a machine that runs needs its guest agent to hold the file systems "
-                f"still, and it does not ({error}); switch the machine off, or save the memory too"
+                f"still, and it does not ({error}); pause it or switch it off, or save the memory too"
             ) from error
     try:
         domain.snapshotCreateXML(text, 0)

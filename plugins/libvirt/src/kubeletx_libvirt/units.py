@@ -40,12 +40,14 @@ from .domain.states import fatal_hold, is_half_made
 from .domain.xml import Disk, Plan, domain_xml
 from .errors import code_of
 from .guest_parts import Guests
-from .looks import Looks, Stops, now_ns
+from .looks import Found, Looks, Stops, now_ns
 from .records import Records, Run, UnitRecord
 
 ASK_AGAIN_SECONDS = (1.0, 2.0, 4.0)
 """A guest that still boots does not hear the power button: it is pressed again after these, then every last one."""
 DESTROY_SECONDS = 20.0
+MEMORY_DISCARDED = "MemoryDiscarded"
+"""Event: a suspended machine was switched off without its guest."""
 AGENT_SHUTDOWN = '{"execute":"guest-shutdown"}'
 
 HoldBase = Callable[[UnitSpec, SandboxSpec], contextlib.AbstractAsyncContextManager[Base]]
@@ -150,49 +152,55 @@ class Units:
         async with self.alone(unit_id):
             found = await self._looks.get(unit_id)
             state = self._looks.state(unit_id, found)
-            if state in (UnitState.RUNNING, UnitState.HELD):
-                return
-            old = self._records.run_of(unit_id)
-            record = self._records.units.get(unit_id)
-            machine = record.spec.detail if record is not None else None
-            paused = isinstance(machine, Machine) and machine.power == "paused"
-            self._looks.starting.add(unit_id)
-            try:
-                await self._host.blocking(_make_log_directory, found.identity.log_path)
-                if record is not None:
-                    sandbox = self._records.sandboxes.get(found.identity.sandbox_id)
-                    network = None if sandbox is None or state is UnitState.PARKED else sandbox.spec
-                    await self._guests.renew(unit_id, record, network)
-                if state is not UnitState.PARKED:
-                    await self._records.save_run(
-                        unit_id, Run(is_starting=True, since_ns=now_ns(self._host), restarts=old.restarts)
-                    )
-                await self._connection.use(_create, unit_id, paused)
-                if state is UnitState.PARKED:
-                    # One saved while it was paused comes back paused, with a reason that says it is still arriving.
-                    await self._connection.use(resume_domain, unit_id)
-                    if paused:
-                        await self._connection.use(pause_domain, unit_id)
-                now = now_ns(self._host)
+            if state not in (UnitState.RUNNING, UnitState.HELD):
+                await self._boot(unit_id, found, state)
+
+    async def _boot(self, unit_id: UnitId, found: Found, state: UnitState) -> None:
+        old = self._records.run_of(unit_id)
+        record = self._records.units.get(unit_id)
+        machine = record.spec.detail if record is not None else None
+        paused = isinstance(machine, Machine) and machine.power == "paused"
+        self._looks.starting.add(unit_id)
+        try:
+            await self._host.blocking(_make_log_directory, found.identity.log_path)
+            if record is not None:
+                sandbox = self._records.sandboxes.get(found.identity.sandbox_id)
+                network = None if sandbox is None or state is UnitState.PARKED else sandbox.spec
+                await self._guests.renew(unit_id, record, network)
+            if state is not UnitState.PARKED:
                 await self._records.save_run(
-                    unit_id,
-                    Run(
-                        started_at_ns=old.started_at_ns if state is UnitState.PARKED else now,
-                        since_ns=now,
-                        restarts=old.restarts,
-                    ),
+                    unit_id, Run(is_starting=True, since_ns=now_ns(self._host), restarts=old.restarts)
                 )
-            except KubeletxError as error:
-                if not isinstance(error, TimedOut):
-                    await self._records.save_run(unit_id, old)
-                if record is not None and (told := await self._guests.explain(unit_id, record.spec, error)):
-                    raise told from error
-                raise
-            finally:
-                self._looks.starting.discard(unit_id)
+            await self._connection.use(_create, unit_id, paused)
+            if state is UnitState.PARKED:
+                # One saved while it was paused comes back paused, with a reason that says it is still arriving.
+                await self._connection.use(resume_domain, unit_id)
+                if paused:
+                    await self._connection.use(pause_domain, unit_id)
+            now = now_ns(self._host)
+            await self._records.save_run(
+                unit_id,
+                Run(
+                    started_at_ns=old.started_at_ns if state is UnitState.PARKED else now,
+                    since_ns=now,
+                    restarts=old.restarts,
+                ),
+            )
+        except KubeletxError as error:
+            if not isinstance(error, TimedOut):
+                await self._records.save_run(unit_id, old)
+            if record is not None and (told := await self._guests.explain(unit_id, record.spec, error)):
+                raise told from error
+            raise
+        finally:
+            self._looks.starting.discard(unit_id)
 
     async def stop(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """Ask the guest to shut down, wait, then power off. Works from every state."""
+        """Ask the guest to shut down, wait, then power off. Works from every state.
+
+        A suspended machine comes back first, so that its guest can write what it has in memory; with no grace
+        period its memory is thrown away.
+        """
         async with self.alone(unit_id):
             found = await self._looks.find(unit_id)
             if found is not None and is_half_made(found.state, found.reason):  # of a call that was given up
@@ -203,8 +211,12 @@ class Units:
             state = self._looks.state(unit_id, found)
             if state in (UnitState.CREATED, UnitState.EXITED):
                 return
+            if state is UnitState.PARKED and grace_seconds > 0 and await self._wake(unit_id, found):
+                found = await self._looks.get(unit_id)
+                state = self._looks.state(unit_id, found)
             if state is UnitState.PARKED:
                 await self._connection.use(_discard_saved, unit_id)
+                self._tell(found.identity, MEMORY_DISCARDED, "The machine's saved memory was thrown away")
             elif what := fatal_hold(found.state, found.reason):
                 await self._end_fatal_hold(unit_id, what)
             elif grace_seconds <= 0 or not await self._ask(unit_id, state, grace_seconds):
@@ -214,6 +226,22 @@ class Units:
                 if state is UnitState.PARKED:
                     found = found._replace(reason=libvirt.VIR_DOMAIN_SHUTOFF_DESTROYED)
                 await self._looks.settle(unit_id, found)
+
+    async def _wake(self, unit_id: UnitId, found: Found) -> bool:
+        """Bring a suspended machine back, so that its guest can shut down in order; False if it cannot."""
+        try:
+            await self._boot(unit_id, found, UnitState.PARKED)
+        except TimedOut:
+            raise
+        except KubeletxError as error:
+            text = f"The machine cannot come back from its saved memory to shut down: {error}"
+            self._tell(found.identity, MEMORY_DISCARDED, text)
+            return False
+        return True
+
+    def _tell(self, identity: Identity, reason: str, message: str) -> None:
+        ref = ObjectRef(kind="Pod", name=identity.pod, namespace=identity.namespace, uid=identity.uid)
+        self._host.events.record(ref, type="Warning", reason=reason, message=message)
 
     async def sweep(self, unit_id: UnitId) -> None:
         """Remove the files of a machine whose domain is gone; one that is just being made keeps them."""

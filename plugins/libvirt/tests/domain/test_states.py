@@ -12,6 +12,7 @@ from kubeletx_libvirt.domain.states import (
     WATCHDOG,
     end_of,
     fatal_hold,
+    disk_hold,
     held_reason,
     unit_state,
 )
@@ -127,3 +128,13 @@ def test_only_a_shutdown_by_the_guest_is_a_success_and_what_the_guest_did_outliv
 def test_a_machine_that_is_held_says_why() -> None:
     assert held_reason(libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR) == "DiskError"
     assert held_reason(libvirt.VIR_DOMAIN_PMSUSPENDED, 0) == "GuestAsleep"
+
+
+def test_a_full_disk_is_told_from_a_broken_one_with_what_to_do() -> None:
+    full = disk_hold({"vdb": libvirt.VIR_DOMAIN_DISK_ERROR_NO_SPACE, "vda": 1})
+    assert full[0] == "DiskFull"
+    assert "no space left for its disk vdb; make room there, then use 'kubeletx vm resume'" in full[1]
+    for errors in ({"vda": libvirt.VIR_DOMAIN_DISK_ERROR_UNSPEC}, {}):
+        reason, text = disk_hold(errors)
+        assert reason == "DiskError"
+        assert "look at the node's log" in text

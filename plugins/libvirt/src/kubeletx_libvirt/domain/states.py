@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import libvirt
@@ -36,7 +37,9 @@ _PASSING = frozenset(
 PANICKED = "GuestPanicked"
 CRASHED = "GuestCrashed"
 WATCHDOG = "Watchdog"
-_HELD_REASONS = {libvirt.VIR_DOMAIN_PAUSED_USER: "Paused", libvirt.VIR_DOMAIN_PAUSED_IOERROR: "DiskError"}
+DISK_ERROR = "DiskError"
+DISK_FULL = "DiskFull"
+_HELD_REASONS = {libvirt.VIR_DOMAIN_PAUSED_USER: "Paused", libvirt.VIR_DOMAIN_PAUSED_IOERROR: DISK_ERROR}
 _FATAL_PAUSES = {
     libvirt.VIR_DOMAIN_PAUSED_WATCHDOG: WATCHDOG,
     libvirt.VIR_DOMAIN_PAUSED_CRASHED: PANICKED,
@@ -103,6 +106,17 @@ def held_reason(state: int, reason: int) -> str:
     if state == libvirt.VIR_DOMAIN_PMSUSPENDED:
         return "GuestAsleep"
     return fatal_hold(state, reason) or _HELD_REASONS.get(reason, "Paused")
+
+
+def disk_hold(errors: Mapping[str, int]) -> tuple[str, str]:
+    """The word and the sentence for a machine that stands still because of its disks. `errors`: disk to libvirt's code."""
+    full = sorted(disk for disk, code in errors.items() if code == libvirt.VIR_DOMAIN_DISK_ERROR_NO_SPACE)
+    if full:
+        text = f"the node has no space left for its disk {', '.join(full)}; make room there"
+        return DISK_FULL, f"{text}, then use 'kubeletx vm resume'"
+    which = f" {', '.join(sorted(errors))}" if errors else ""
+    text = f"the node cannot read or write its disk{which}; look at the node's log"
+    return DISK_ERROR, f"{text}, then use 'kubeletx vm resume'"
 
 
 def end_of(reason: int, *, cut_off: bool = False, hint: str = "") -> End:

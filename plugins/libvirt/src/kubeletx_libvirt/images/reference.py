@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from kubeletx.api import InvalidPod
+from kubeletx.kube.image_names import without_credentials
 
 INVALID_IMAGE_NAME = "InvalidImageName"
 FIELD = "image"
@@ -167,7 +168,7 @@ def _parse_url(image: str, url: str, scheme: str) -> ImageSource:
         raise _invalid(image, "names no server", "write https://HOST[:PORT]/PATH")
     if "@" in parts.netloc:
         problem = "holds a user name or password"
-        raise _invalid(_masked(base), problem, "put them into a pull secret for this server")
+        raise _invalid(image, problem, "put them into a pull secret for this server")
     rest = base.split("://", 1)[1][len(parts.netloc) :]
     return HttpImage(url=f"{scheme}://{parts.netloc.lower()}{rest or '/'}", pin=pin)
 
@@ -216,10 +217,7 @@ def _parse_oci(image: str, text: str) -> OciImage:
     return OciImage(registry=registry, repository=repository, tag=tag, digest=digest)
 
 
-def _masked(url: str) -> str:
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://...@{rest.rpartition('@')[2]}"
-
-
 def _invalid(image: str, problem: str, fix: str) -> InvalidPod:
-    return InvalidPod(field=FIELD, problem=f"{image!r} {problem}", fix=fix, reason=INVALID_IMAGE_NAME)
+    return InvalidPod(
+        field=FIELD, problem=f"{without_credentials(image)!r} {problem}", fix=fix, reason=INVALID_IMAGE_NAME
+    )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 GIB = 1 << 30
+Bytes = Annotated[int, msgspec.Meta(gt=0)]
 
 
 class ImageSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -23,7 +26,7 @@ class ImageSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 
     image_directories: tuple[str, ...] | None = None
     image_aliases: dict[str, str] = {}
-    max_image_bytes: int = 64 * GIB
-    max_virtual_bytes: int = 2048 * GIB
+    max_image_bytes: Bytes = 64 * GIB
+    max_virtual_bytes: Bytes = 2048 * GIB
     insecure_registries: tuple[str, ...] = ()
-    image_stall_seconds: float = 60.0
+    image_stall_seconds: Annotated[float, msgspec.Meta(gt=0)] = 60.0

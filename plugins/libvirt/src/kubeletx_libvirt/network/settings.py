@@ -13,7 +13,8 @@ Mac = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F][02468aceACE](:[0-9a-fA-
 
 
 class NetworkTarget(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What ``vpc`` or ``nics[].subnetName`` stands for; with neither `bridge` nor `network`, the pod network.
+    """What ``vpc`` or ``nics[].subnetName`` stands for: a `bridge` or a `network`. The one with neither is the pod network
+    itself, which the settings do not name.
 
     `bridge`: a bridge of this node. `network`: a named network of this libvirt. `subnet` (CIDR) and
     `routes` are given to guests with ``nics[].ipAddress``; without `subnet` a pod with an ipAddress there is refused.
