@@ -77,6 +77,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
     notice: Notice | None = None
     refusals: tuple[Notice, ...] = ()
+    is_partial: bool = False
+    """It waits for a look: what it does not refuse may still be refused."""
 
 
 class Draft:
@@ -139,7 +141,7 @@ class Draft:
         self.wake(failure.retry_at)
         return False
 
-    def plan(self, why: str = "", *, finished: bool = False) -> Plan:
+    def plan(self, why: str = "", *, finished: bool = False, is_partial: bool = False) -> Plan:
         """The finished plan."""
         return Plan(
             goal=self.goal,
@@ -149,6 +151,7 @@ class Draft:
             why=why,
             notice=self.notice,
             refusals=tuple(self._refusals),
+            is_partial=is_partial,
         )
 
 
@@ -200,7 +203,7 @@ def _plan_run(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
     if facts.is_machine:
         _read_orders(desired, facts, draft)
     if not _may_act(facts, draft):
-        return draft.plan("looks before acting")
+        return draft.plan("looks before acting", is_partial=True)
     if _is_held(desired, draft):
         return draft.plan(f"waits for its source {desired.source}")
     need = sandbox_need(desired, facts)

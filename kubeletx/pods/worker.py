@@ -102,6 +102,7 @@ class PodWorker:
         self._stop_ends_at: dict[str, float] = {}
         self._has_looked = False
         self._held: dict[str, str] = {}
+        self._refusals: tuple[Notice, ...] = ()
 
     @property
     def uid(self) -> PodUid:
@@ -232,10 +233,11 @@ class PodWorker:
             log.debug("Planned pod", pod=self.desired.ref, goal=plan.goal.value, why=plan.why)
         if plan.notice is not None and plan.notice != (self.plan.notice if self.plan else None):
             self._around.notify(self.desired, plan.notice)
-        known = self.plan.refusals if self.plan is not None else ()
         for refusal in plan.refusals:
-            if refusal not in known:
+            if refusal not in self._refusals:
                 self._around.notify(self.desired, refusal)
+        if not plan.is_partial:
+            self._refusals = plan.refusals
         self.plan = plan
         for action in plan.actions:
             self._start(action)

@@ -10,9 +10,9 @@ from kubeletx_libvirt.domain.states import (
     CRASHED,
     PANICKED,
     WATCHDOG,
+    disk_hold,
     end_of,
     fatal_hold,
-    disk_hold,
     held_reason,
     unit_state,
 )
