@@ -17,15 +17,14 @@ from kubeletx.api import SandboxState, UnitState, names
 from kubeletx.kube.core import ContainerStatus, Pod, PodCondition, PodStatus
 
 from .facts import DesiredPod, PodFacts
-from .order import RESTART_ALL
-from .phase import FAILED, PENDING, SUCCEEDED
+from .phase import FAILED, FINAL, PENDING, SUCCEEDED
 from .plan_sandbox import SandboxNeed, sandbox_need
 from .power import MACHINE_WORDS, own_hold, was_switched_off
 from .progress import newest
 from .resize import IN_PROGRESS as RESIZE_IN_PROGRESS
 from .resize import PENDING as RESIZE_PENDING
 from .resize import resize_conditions
-from .restart_all import outdated_units
+from .restart_all import has_rule, is_restarting
 from .roles import init_units, is_sidecar, regular_units
 
 TRUE, FALSE = "True", "False"
@@ -79,7 +78,7 @@ def build_conditions(
         PodCondition(type=names.POD_SCHEDULED, status=TRUE),
         *_runtime_reachable(desired, facts, previous, statuses),
         *_units_running(facts),
-        *_restarting_all(desired, facts),
+        *_restarting_all(desired, facts, phase),
         *_machine_ready(desired, facts, containers_ready, statuses),
         *resize_conditions(desired, facts),
         *_manifest_valid(desired),
@@ -280,17 +279,23 @@ def _units_running(facts: PodFacts) -> Iterator[PodCondition]:
     yield PodCondition(type=names.UNITS_RUNNING, status=FALSE, reason=reason, message=resting)
 
 
-def _restarting_all(desired: DesiredPod, facts: PodFacts) -> Iterator[PodCondition]:
-    """Only there while a restart rule restarts all containers (L7)."""
-    outdated = outdated_units(desired, facts)
-    if outdated:
-        waits = ", ".join(container.name for container, _ in reversed(outdated))
+def _restarting_all(desired: DesiredPod, facts: PodFacts, phase: str) -> Iterator[PodCondition]:
+    """Of pods with a rule that restarts all containers: whether that happens now (L7)."""
+    if not has_rule(desired):
+        return
+    type_ = names.ALL_CONTAINERS_RESTARTING
+    if phase in FINAL:
+        reason = POD_FAILED if phase == FAILED else POD_COMPLETED
+        yield PodCondition(type=type_, status=FALSE, reason=reason)
+    elif is_restarting(desired, facts):
         yield PodCondition(
-            type=names.ALL_CONTAINERS_RESTARTING,
+            type=type_,
             status=TRUE,
-            reason=RESTART_ALL,
-            message=f"still to be restarted: {waits}",
+            reason="RestartAllContainersStarted",
+            message="container exited with restart policy rule",
         )
+    else:
+        yield PodCondition(type=type_, status=FALSE)
 
 
 def _machine_ready(

@@ -9,7 +9,9 @@ ended with an exit code for which such a rule of its container matches asks for 
       └─ what they start carries g + 1, so that the old exit asks for nothing more
 
 No clock and no record decides, so a restart of the agent in the middle goes on where it was.
-Source: KEP-5532.
+Users see what a kubelet shows: until the first container starts again, condition AllContainersRestarting is True and
+what ended waits as RestartingAllContainers; the run before ended with exit code 137 and that reason.
+Source: KEP-5532; kubelet, kubelet_pods.go (convertToAPIContainerStatuses) and status/generate.go.
 """
 
 from __future__ import annotations
@@ -18,13 +20,16 @@ from collections.abc import Iterator
 
 from kubeletx.api import UnitState, UnitSummary
 from kubeletx.api.names import RESTART_GENERATION
-from kubeletx.kube.core import Container
+from kubeletx.kube.core import Container, ContainerStateTerminated
 
 from .exits import exit_code_of
 from .facts import DesiredPod, PodFacts
-from .order import RESTART_ALL, rule_for
+from .order import LOST_EXIT_CODE, RESTART_ALL, rule_for
 from .plan_sandbox import current_sandbox
 from .roles import init_units, regular_units
+
+RESTARTING_ALL = "RestartingAllContainers"
+MESSAGE = "The container is removed because RestartAllContainers in place"
 
 
 def generation_of(unit: UnitSummary) -> int:
@@ -35,8 +40,7 @@ def generation_of(unit: UnitSummary) -> int:
 
 def due_generation(desired: DesiredPod, facts: PodFacts) -> int:
     """The generation that all units of the current sandbox are to be of."""
-    containers = _containers(desired)
-    if not any(rule.action == RESTART_ALL for c in containers for rule in c.restart_policy_rules):
+    if not has_rule(desired):
         return 0
     return max((_asks_for(container, unit, facts) for container, unit in _newest(desired, facts)), default=0)
 
@@ -49,6 +53,26 @@ def is_outdated(desired: DesiredPod, facts: PodFacts, unit: UnitSummary | None) 
     if sandbox is None or unit.sandbox_id != sandbox.id:
         return False
     return generation_of(unit) < due_generation(desired, facts)
+
+
+def has_rule(desired: DesiredPod) -> bool:
+    """Whether a rule of the pod may restart all its containers."""
+    return any(rule.action == RESTART_ALL for c in _containers(desired) for rule in c.restart_policy_rules)
+
+
+def is_restarting(desired: DesiredPod, facts: PodFacts) -> bool:
+    """Whether a restart of all containers is due and none of them has started again."""
+    due = due_generation(desired, facts)
+    if due == 0:
+        return False
+    found = [unit for _, unit in _newest(desired, facts)]
+    lives = any(unit.state.is_alive and generation_of(unit) < due for unit in found)
+    return lives or all(generation_of(unit) < due for unit in found)
+
+
+def end_by_restart() -> ContainerStateTerminated:
+    """How the run of a container ended that was restarted with all others, whatever ended it."""
+    return ContainerStateTerminated(exit_code=LOST_EXIT_CODE, reason=RESTARTING_ALL, message=MESSAGE)
 
 
 def outdated_units(desired: DesiredPod, facts: PodFacts) -> list[tuple[Container, UnitSummary]]:

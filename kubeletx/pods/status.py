@@ -107,7 +107,7 @@ def build_status(desired: DesiredPod, facts: PodFacts, now: Now, node: NodeIdent
         regular: tuple[ContainerStatus, ...] = ()
     else:
         init, regular = init_statuses(frame), regular_statuses(frame)
-    is_terminated = desired.source == API and goal is Goal.DELETE and _has_stopped(facts)
+    is_terminated = _is_terminated(desired, facts, goal, (*init, *regular))
     if is_terminated:
         init, regular = ended_statuses(pod, init, regular)
     end = _end(desired, facts, goal, (*init, *regular))
@@ -214,6 +214,18 @@ def _lives(facts: PodFacts, statuses: tuple[ContainerStatus, ...]) -> bool:
     if facts.snapshot is None:
         return any(status.state.running is not None for status in statuses)
     return any(unit.state.is_alive for unit in facts.snapshot.units)
+
+
+def _is_terminated(
+    desired: DesiredPod, facts: PodFacts, goal: Goal, statuses: tuple[ContainerStatus, ...]
+) -> bool:
+    """Whether the pod was deleted in its cluster, or ended by the node (deadline, eviction), and nothing runs."""
+    if facts.rejection is not None:
+        return False
+    if goal is Goal.END:
+        ended_here = desired.deletion is not None and bool(desired.deletion.reason)
+        return ended_here and not _lives(facts, statuses)
+    return desired.source == API and goal is Goal.DELETE and _has_stopped(facts)
 
 
 def _has_stopped(facts: PodFacts) -> bool:

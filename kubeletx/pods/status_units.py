@@ -39,6 +39,7 @@ from .facts import HookState
 from .order import LOST_EXIT_CODE
 from .progress import is_started, newest
 from .resize import with_granted
+from .restart_all import end_by_restart, generation_of, is_outdated
 from .roles import ephemeral_units, init_units, is_sidecar, regular_units
 from .status_end import STATUS_UNKNOWN
 from .status_frame import Frame, at_ns, bare_id, is_of_unit, previous_of
@@ -91,10 +92,13 @@ def _status(
     state = _state(frame, container, unit, previous)
     last_state = _last_state(frame, unit, previous)
     waiting = None
-    if not unit.state.is_alive and not is_ephemeral and runs_again(frame, container, unit, is_init):
+    is_due = unit.state is UnitState.CREATED if is_ephemeral else not unit.state.is_alive
+    if is_due and runs_again(frame, container, unit, is_init):
         waiting = waiting_reason(frame, container)
     if waiting is not None:
         last_state = ContainerState(terminated=state.terminated) if state.terminated else last_state
+        if is_outdated(frame.desired, facts, unit):
+            last_state = ContainerState(terminated=end_by_restart())
         state = ContainerState(waiting=waiting)
     given = container.resources if is_ephemeral else with_granted(container, facts).resources
     started = None if is_ephemeral else _is_started(frame, container, unit, state, previous)
@@ -124,7 +128,10 @@ def _status(
 def _status_without_unit(
     frame: Frame, container: Container, previous: ContainerStatus | None, *, may_run: bool
 ) -> ContainerStatus:
-    """Nothing is on the runtime: it never ran, its end was already recorded, or it was lost."""
+    """Nothing is on the runtime: it never ran, its end was already recorded, or it was lost.
+
+    `may_run`: whether it may run again once it ended.
+    """
     if previous is not None and _keeps_last_word(frame, container, previous):
         return _with_probes(frame, container, previous)
     last_state = previous.last_state if previous is not None else ContainerState()
@@ -139,7 +146,7 @@ def _status_without_unit(
             assert previous is not None
             return replace(previous, state=ContainerState(terminated=ended), ready=False, started=False)
         last_state, restarts = ContainerState(terminated=ended), restarts + 1
-    waiting = waiting_reason(frame, container) if may_run and frame.will_run else None
+    waiting = waiting_reason(frame, container) if frame.will_run else None
     if waiting is None:
         waiting = default_waiting(frame)
     return ContainerStatus(
@@ -256,6 +263,8 @@ def _last_state(frame: Frame, unit: UnitSummary, previous: ContainerStatus | Non
     if snapshot is None:
         return before
     older = snapshot.units_named(unit.name)[1:]
+    if older and generation_of(older[0]) < generation_of(unit):
+        return ContainerState(terminated=end_by_restart())
     if older and older[0].state is UnitState.EXITED:
         status = snapshot.status_of(older[0].id)
         terminated = _terminated(frame, older[0], status, None)

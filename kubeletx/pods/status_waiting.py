@@ -11,11 +11,10 @@ from .facts import Failure, UnitFacts
 from .order import should_restart
 from .power import is_wanted_off
 from .progress import newest
-from .restart_all import is_outdated
+from .restart_all import MESSAGE, RESTARTING_ALL, is_outdated, is_restarting
 from .roles import init_units, is_sidecar
 from .status_frame import Frame
 
-RESTARTING_ALL = "RestartingAllContainers"
 CRASH_LOOP = "CrashLoopBackOff"
 IMAGE_BACKOFF = "ImagePullBackOff"
 PULL_REASONS = ("ErrImagePull", "RegistryUnavailable", "SignatureValidationFailed")
@@ -53,7 +52,9 @@ def waiting_reason(frame: Frame, container: Container) -> ContainerStateWaiting 
     if crash is not None:
         return crash
     if is_outdated(frame.desired, frame.facts, newest(frame.facts, container.name)):
-        return ContainerStateWaiting(reason=RESTARTING_ALL, message="all containers of the pod are restarted")
+        if is_restarting(frame.desired, frame.facts):
+            return ContainerStateWaiting(reason=RESTARTING_ALL, message=MESSAGE)
+        return default_waiting(frame)
     if known.failure is not None:
         return failure_waiting(known.failure)
     if known.image_failure is not None:

@@ -20,4 +20,4 @@ def set_up(request: SetUp) -> PreparedVolume:
         what=f'configmap "{source.name}"',
         field=field,
     )
-    return write_volume(request, layout.CONFIG_MAP, files, in_memory=False)
+    return write_volume(request, layout.CONFIG_MAP, files, in_memory=False, optional=optional)

@@ -139,14 +139,19 @@ def find_secret(objects: ObjectSet | None, name: str, *, optional: bool, field: 
     return _found(found, objects, f'secret "{name}"', optional=optional, field=field)
 
 
-def write_volume(request: SetUp, kind: str, files: Files, *, in_memory: bool) -> PreparedVolume:
-    """Make the volume show exactly `files`. `in_memory`: on tmpfs, for what must never reach a disk."""
+def write_volume(
+    request: SetUp, kind: str, files: Files, *, in_memory: bool, optional: bool = False
+) -> PreparedVolume:
+    """Make the volume show exactly `files`. `in_memory`: on tmpfs, for what must never reach a disk.
+
+    `optional`: files may be missing because an object of the cluster is.
+    """
     path = layout.volume_dir(request.root_dir, request.pod.uid, kind, request.volume.name)
     make_volume_dir(path, VOLUME_MODE, request.fs_group)
     if in_memory:
         _mount_memory(request, path)
     write_files(path, files, group=request.fs_group)
-    return PreparedVolume(name=request.volume.name, source=str(path), read_only=True)
+    return PreparedVolume(name=request.volume.name, source=str(path), read_only=True, optional=optional)
 
 
 def checked(files: Files, field: str) -> Files:

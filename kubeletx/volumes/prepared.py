@@ -22,7 +22,7 @@ class PreparedVolume(msgspec.Struct, frozen=True, kw_only=True):
 
     `source`: absolute path; empty for an image volume, where `image` is its reference. `managed`: the
     directory is ours to create, relabel and remove; never true for a hostPath. `plugin`: the kubelet's name of
-    the volume's kind, for metrics.
+    the volume's kind, for metrics. `optional`: its objects in the cluster may be missing, and its files with them.
     """
 
     name: str
@@ -32,6 +32,7 @@ class PreparedVolume(msgspec.Struct, frozen=True, kw_only=True):
     managed: bool = True
     image: str = ""
     plugin: str = ""
+    optional: bool = False
 
 
 class PreparedVolumes(msgspec.Struct, frozen=True, kw_only=True):

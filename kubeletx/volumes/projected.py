@@ -36,7 +36,13 @@ def set_up(request: SetUp) -> PreparedVolume:
         check_size(size, f"{request.field}.projected")
         files |= found
     in_memory = any(one.secret is not None or one.service_account_token is not None for one in source.sources)
-    return write_volume(request, layout.PROJECTED, files, in_memory=in_memory)
+    optional = any(_is_optional(one) for one in source.sources)
+    return write_volume(request, layout.PROJECTED, files, in_memory=in_memory, optional=optional)
+
+
+def _is_optional(source: VolumeProjection) -> bool:
+    may_be_missing = (source.config_map, source.secret, source.cluster_trust_bundle)
+    return any(one is not None and bool(one.optional) for one in may_be_missing)
 
 
 def _files(request: SetUp, source: VolumeProjection, mode: int | None, field: str) -> Files:

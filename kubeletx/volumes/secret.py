@@ -21,4 +21,4 @@ def set_up(request: SetUp) -> PreparedVolume:
         what=f'secret "{name}"',
         field=field,
     )
-    return write_volume(request, layout.SECRET, files, in_memory=True)
+    return write_volume(request, layout.SECRET, files, in_memory=True, optional=optional)

@@ -20,6 +20,7 @@ from .mountinfo import find_mount
 from .mounting import MS_BIND, Mounter, mount_error
 from .prepared import PreparedVolume
 
+EMPTY_MODE: Final = 0o755
 REASON: Final = "CreateContainerConfigError"
 
 
@@ -47,10 +48,12 @@ def prepare_sub_path(
 ) -> str:
     """Make the path if it is missing and may be made, bind it to `place`, and return the mount's source.
 
-    Without the right to mount (an agent without root) the resolved path itself is returned.
+    A path that is missing in an optional volume is an empty directory, as a kubelet has it. Without the right to mount (an agent without root) the resolved path itself is returned.
     """
     base = Path(volume.source)
     try:
+        if volume.optional and _is_missing(base, sub_path):
+            return _empty_directory(place, mounter)
         if not (read_only and volume.read_only):
             _make_missing(base, sub_path)
         with open_beneath(base, sub_path) as fd:
@@ -70,11 +73,27 @@ def prepare_sub_path(
         raise mount_error(f"{field}.subPath: {sub_path!r} of volume {volume.name!r}", err) from err
 
 
-def _make_missing(base: Path, sub_path: str) -> None:
+def _is_missing(base: Path, sub_path: str) -> bool:
     try:
         with open_beneath(base, sub_path):
-            return
+            return False
     except FileNotFoundError:
+        return True
+
+
+def _empty_directory(place: Path, mounter: Mounter) -> str:
+    """In place of the path, not in the volume, so that the file can appear there for the next run."""
+    if find_mount(mounter.mounts(place), place) is not None:
+        mounter.unmount(place)
+    make_private(place.parent)
+    remove_tree(place)
+    place.mkdir()
+    place.chmod(EMPTY_MODE)
+    return str(place)
+
+
+def _make_missing(base: Path, sub_path: str) -> None:
+    if _is_missing(base, sub_path):
         make_directories_beneath(base, sub_path, stat.S_IMODE(os.stat(base).st_mode))
 
 

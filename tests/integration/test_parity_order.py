@@ -280,7 +280,10 @@ def test_a_rule_may_restart_all_containers_of_the_pod(bench: Bench) -> None:
     )
     assert pod.status.init_container_statuses[0].restart_count == 1
     assert len(bench.sandboxes("anew")) == 1
-    assert "AllContainersRestarting" not in {one.type for one in pod.status.conditions}
+    conditions = {one.type: one.status for one in pod.status.conditions}
+    assert conditions["AllContainersRestarting"] == "False"
+    ended = status(pod, "beside").last_state.terminated
+    assert (ended.exit_code, ended.reason) == (137, "RestartingAllContainers")
 
 
 def test_a_pod_of_the_same_name_waits_until_the_old_one_has_ended(bench: Bench) -> None:
