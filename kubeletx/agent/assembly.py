@@ -372,6 +372,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             cluster = make_cluster(
                 config,
                 link,
+                agent_id=agent_id,
                 node_name=reporter.name,
                 addresses=reporter.ips,
                 manager=manager,
@@ -407,6 +408,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
         backend = Backend(
             about=AgentBackend(
                 config=config,
+                reporting=cluster.lease.reporting if cluster is not None else None,
                 agent_id=agent_id,
                 node_name=reporter.name,
                 started_at=clock.now(),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
+import functools
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 
 import msgspec
 
@@ -15,6 +17,7 @@ from kubeletx.apiserver.lease import NodeLease
 from kubeletx.apiserver.mirror import Mirrors
 from kubeletx.apiserver.mirror_form import Key
 from kubeletx.apiserver.node import ApiNode, NodePolicy
+from kubeletx.apiserver.node_claim import Identity
 from kubeletx.apiserver.pods import ApiPods
 from kubeletx.apiserver.rotation import CertificateRotation
 from kubeletx.apiserver.status import StatusReporter
@@ -23,7 +26,9 @@ from kubeletx.kube.client import Reflector
 from kubeletx.kube.client.resources import NODES, PODS
 from kubeletx.kube.core import Pod
 from kubeletx.kube.event import Event
+from kubeletx.kube.lease import micro_time
 from kubeletx.kube.node import Node, Taint
+from kubeletx.node.info import read_system_info
 from kubeletx.pods.admission import NodeAdmission
 from kubeletx.pods.board import StatusBoard
 from kubeletx.pods.facts import DesiredPod
@@ -67,20 +72,26 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         perhaps = {
             "client-certificate": self.link.client_rotation,
             "server-certificate": self.server_rotation,
-            "taints": self.taints,
         }
-        for name, run in (
-            *((name, part.run) for name, part in perhaps.items() if part is not None),
-            ("node", self.node.run),
-            ("node-watch", self._follow_node),
-            ("node-lease", self._renew_lease),
-            ("pods", self._follow_pods),
-            ("pod-status", self.statuses.run),
-            ("mirrors", self._mirror_pods),
-            ("events", self.events.run),
-            ("objects", self.link.objects.run),
-            ("runtime-classes", self.link.class_reflector.run),
-        ):
+        reports: dict[str, Callable[[], Awaitable[None]]] = {
+            "node": self.node.run,
+            "pod-status": self.statuses.run,
+            "mirrors": self._mirror_pods,
+            "held-pods": self._begin_held_pods,
+            **({"taints": self.taints.run} if self.taints is not None else {}),
+        }
+        while_allowed = self.lease.reporting.while_allowed
+        tasks: dict[str, Callable[[], Awaitable[None]]] = {
+            **{name: part.run for name, part in perhaps.items() if part is not None},
+            **{name: functools.partial(while_allowed, run) for name, run in reports.items()},
+            "node-watch": self._follow_node,
+            "node-lease": self._renew_lease,
+            "pods": self._follow_pods,
+            "events": self.events.run,
+            "objects": self.link.objects.run,
+            "runtime-classes": self.link.class_reflector.run,
+        }
+        for name, run in tasks.items():
             task = f"api-{name}"
             group.create_task(supervise(task, run, clock), name=task)
 
@@ -90,7 +101,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         await self.node_reflector.run()
 
     async def _renew_lease(self) -> None:
-        """A lease goes with its Node, so it is made after it."""
+        """A lease goes with its Node, so it is made after it; what is reported waits for the claim to the name."""
+        await self.lease.claim()
         await self.node.registered.wait()
         await self.lease.run()
 
@@ -99,6 +111,11 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         await self.node.registered.wait()
         await self.link.wait_classes()
         await self.pod_reflector.run()
+
+    async def _begin_held_pods(self) -> None:
+        """Pods that came while another agent had the node's name."""
+        self.pods.begin_all()
+        await asyncio.Event().wait()
 
     async def _mirror_pods(self) -> None:
         """Mirrors that are there already are known first."""
@@ -110,6 +127,7 @@ def make_cluster(
     config: AgentConfig,
     link: ClusterLink,
     *,
+    agent_id: str,
     node_name: str,
     addresses: tuple[str, ...],
     manager: PodManager,
@@ -131,7 +149,15 @@ def make_cluster(
     def is_here(uid: PodUid) -> bool:
         return uid in manager.workers or any(one.uid == uid for one in manager.queued())
 
-    pods = ApiPods(manager, is_here=is_here)
+    lease = NodeLease(
+        heartbeats,
+        node_name,
+        clock=clock,
+        duration_seconds=settings.lease_seconds,
+        identity=identity_of(agent_id, clock),
+        events=recorder,
+    )
+    pods = ApiPods(manager, is_here=is_here, may_begin=lambda: lease.reporting.is_allowed)
     statuses = StatusReporter(client, pods, clock=clock, is_here=is_here)
     board.subscribe(statuses.board_changed)
     mirrors = Mirrors(
@@ -143,7 +169,6 @@ def make_cluster(
         clock=clock,
     )
     board.subscribe(mirrors.wake)
-    lease = NodeLease(heartbeats, node_name, clock=clock, duration_seconds=settings.lease_seconds)
     node = ApiNode(
         heartbeats,
         node_name,
@@ -188,6 +213,18 @@ def make_cluster(
         node_reflector=Reflector(
             client, NODES, Node, node, clock=clock, field_selector=f"metadata.name={node_name}"
         ),
+    )
+
+
+def identity_of(agent_id: str, clock: Clock) -> Identity:
+    """This agent as it claims its node's name, from now on."""
+    machine = read_system_info(kubelet_version="", runtime=None)
+    return Identity(
+        agent=agent_id,
+        boot=machine.boot_id,
+        machine=machine.system_uuid,
+        pid=os.getpid(),
+        since=micro_time(clock.now()),
     )
 
 

@@ -60,6 +60,8 @@ RUNTIME_SERVICE_NAME: Final = "kubeletx.io/runtime-service-name"
 CHOOSING: Final = (RUNTIME_SERVICE_NAME, WORKLOAD_TYPE)
 """Annotations by which a pod chooses its runtime; they count when it is bound and not later."""
 BOUND_RUNTIME: Final = "kubeletx.io/bound-runtime"
+AGENT_IDENTITY: Final = "kubeletx.io/agent-identity"
+"""On the Lease of a node: the agent that renews it."""
 
 # --- annotations on pods: a machine written as one container (ours; beside them the fields they stand for) ---
 VM_PREFIX: Final = "kubeletx.io/vm-"
@@ -188,6 +190,7 @@ class Event:
     STARTING: Final = "Starting"
     NODE_READY: Final = "NodeReady"
     NODE_NOT_READY: Final = "NodeNotReady"
+    DUPLICATE_NODE: Final = "DuplicateNode"
     SUFFICIENT_MEMORY: Final = "NodeHasSufficientMemory"
     INSUFFICIENT_MEMORY: Final = "NodeHasInsufficientMemory"
     NO_DISK_PRESSURE: Final = "NodeHasNoDiskPressure"

@@ -38,10 +38,17 @@ Listener = Callable[[Pod, bool], None]
 class ApiPods:
     """A `ReflectorSink` of pods."""
 
-    def __init__(self, sink: PodSink, *, is_here: Callable[[PodUid], bool]) -> None:
-        """`is_here`: whether the manager has the pod, running or waiting."""
+    def __init__(
+        self,
+        sink: PodSink,
+        *,
+        is_here: Callable[[PodUid], bool],
+        may_begin: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`is_here`: whether the manager has the pod, running or waiting. `may_begin`: whether others may start now."""
         self._sink = sink
         self._is_here = is_here
+        self._may_begin = may_begin
         self._pods: dict[PodUid, Pod] = {}
         self._mirrors: dict[tuple[str, str], Pod] = {}
         self._listeners: list[Listener] = []
@@ -74,6 +81,11 @@ class ApiPods:
     def begin(self, uid: PodUid) -> None:
         """It is here, whatever was said of it before."""
         self._ended.discard(uid)
+
+    def begin_all(self) -> None:
+        """Hand over what may begin now and could not before."""
+        for pod in list(self._pods.values()):
+            self._hand_over(pod)
 
     # --- ReflectorSink ---
 
@@ -129,6 +141,8 @@ class ApiPods:
     def _hand_over(self, pod: Pod) -> None:
         is_here = self._is_here(pod.uid)
         deleted = pod.metadata.deletion_timestamp is not None
+        if not is_here and not self._may_begin():
+            return
         if not is_here and (deleted or pod.uid in self._ended or pod.status.phase in FINAL):
             return
         self._sink.update(API, prepared(pod))

@@ -151,7 +151,9 @@ class StatusReporter:
     # --- life ---
 
     async def run(self) -> None:
-        """Report until cancelled."""
+        """Report until cancelled; may begin again after that."""
+        for uid in self._wanted:
+            self._put(uid)
         slots = asyncio.Semaphore(PARALLEL)
         async with asyncio.TaskGroup() as group:
             while True:

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 import kubeletx
+from kubeletx.apiserver.node_claim import Reporting
 from kubeletx.server.views import (
     ConfigValue,
     HealthView,
@@ -39,12 +40,15 @@ class AgentBackend:
         counted: Counted,
         pulse: Pulse,
         sources: SourceHealth,
+        reporting: Reporting | None = None,
     ) -> None:
+        """`reporting` None: the node is of no cluster."""
         self._config = config
         self._plugins = plugins
         self._counted = counted
         self._pulse = pulse
         self._sources = sources
+        self._reporting = reporting
         self._node_name = node_name
         self._version = VersionView(
             version=kubeletx.__version__,
@@ -70,6 +74,7 @@ class AgentBackend:
                     message="" if self._pulse.is_alive else f"the event loop stalled for {stall:.1f} s",
                 ),
                 PartHealth(name="sources", ok=not failing, message="; ".join(failing)),
+                *node_name_health(self._reporting),
             )
         )
 
@@ -84,6 +89,13 @@ class AgentBackend:
     async def metrics(self) -> MetricsView:
         """What was counted so far."""
         return metrics_view(self._node_name, self._counted)
+
+
+def node_name_health(reporting: Reporting | None) -> list[PartHealth]:
+    """Whether this agent alone has the node's name; empty: the node is of no cluster."""
+    if reporting is None:
+        return []
+    return [PartHealth(name="node-name", ok=not reporting.problem, message=reporting.problem)]
 
 
 def plugin_views(plugins: Plugins) -> Sequence[PluginView]:
