@@ -109,7 +109,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("node.hostname_override", "kubeletx.hostnameOverride", "hostname-override", Text(optional=True),
             "The node's name, instead of the host's name."),
     Setting("node.node_ip", "kubeletx.nodeIP", "node-ip", Items(),
-            "The node's address, or one for each IP family joined by a comma; if empty, one of its default route."),
+            "The node's address, or one for each IP family joined by a comma. Default, or 0.0.0.0: one of its "
+            "default route, IPv4 if there is one; '::': IPv6 if there is one."),
     Setting("node.labels", "kubeletx.nodeLabels", "node-labels", Pairs(), "Labels of the node, as a=1,b=2."),
     Setting("node.max_pods", "maxPods", "max-pods", Integer(low=1), "The largest number of pods on this node."),
     Setting("node.pods_per_core", "podsPerCore", "pods-per-core", Integer(),

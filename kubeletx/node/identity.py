@@ -11,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..api import InvalidConfig
@@ -53,12 +53,24 @@ def check_node_ips(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(str(address) for address in addresses)
 
 
-def detect_node_ips(given: Sequence[str] = ()) -> tuple[str, ...]:
-    """The given addresses, primary first, else the one found; 127.0.0.1 when the node has no network at all."""
-    if given:
+def detect_node_ips(
+    given: Sequence[str] = (), find: Callable[[socket.AddressFamily, str], str | None] | None = None
+) -> tuple[str, ...]:
+    """The given addresses, primary first, else the one found; 127.0.0.1 when the node has no network at all.
+
+    ``0.0.0.0`` or ``::`` alone is no address: it says of which family the found one should be. `find`: the address
+    that packets to a target would carry; None asks the kernel.
+    """
+    if not names_no_address(given):
         return check_node_ips(given)
-    found = [ip for ip in (_source_address(*probe) for probe in _ROUTE_PROBES) if ip]
+    probes = _ROUTE_PROBES[::-1] if tuple(given) == ("::",) else _ROUTE_PROBES
+    found = [ip for ip in ((find or _source_address)(*probe) for probe in probes) if ip]
     return (*found, *local_addresses(), "127.0.0.1")[:1]
+
+
+def names_no_address(given: Sequence[str]) -> bool:
+    """Whether the node's address is to be found: nothing was given, or a family alone."""
+    return not given or tuple(given) in (("0.0.0.0",), ("::",))
 
 
 def local_addresses(table: Path = Path("/proc/net/fib_trie")) -> tuple[str, ...]:

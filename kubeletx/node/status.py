@@ -30,7 +30,7 @@ from ..kube.node import (
 from ..runtimes.features import refuses_of
 from ..runtimes.selection import HANDLER_MARK
 from .capacity import NodeResources, allocatable, missing_resources, read_capacity, resource_list
-from .identity import detect_node_ips, node_addresses, node_name
+from .identity import detect_node_ips, names_no_address, node_addresses, node_name
 from .info import architecture, read_system_info
 from .readiness import NodeFacts, Policy, Pressure, RuntimeFacts, node_conditions
 from .taints import type_taints
@@ -161,7 +161,7 @@ class NodeReporter:
 
     def _provided_ips(self) -> dict[str, str]:
         """What a cloud controller checks its own addresses against."""
-        if not (self.plan.external_cloud and self.plan.node_ips):
+        if not self.plan.external_cloud or names_no_address(self.plan.node_ips):
             return {}
         return {PROVIDED_NODE_IP: ",".join(self.ips)}
 

@@ -223,6 +223,10 @@ def test_kubeadm_join_step_by_step(
     unused = [line for line in kubelet.log_path.read_text().split("\n") if "Setting has no effect" in line]
     assert [("--pod-infra-container-image" in line) for line in unused] == [] if socket_in_file else [True]
 
+    # older kubeadms note the runtime's socket on the Node, as the node
+    note = {"kubeadm.alpha.kubernetes.io/cri-socket": host.socket}
+    api.node_client(NAME).patch("nodes", NAME, {"metadata": {"annotations": note}})
+
     # it goes on without kubeadm, and takes further runtimes
     second = lab.containerds["containerd-b"]
     done = subprocess.run(
@@ -235,6 +239,6 @@ def test_kubeadm_join_step_by_step(
         "two runtimes",
     )
     kubelet.restart()
-    node.wait_ready()
+    assert note.items() <= node.wait_ready()["metadata"]["annotations"].items()
     node.wait_running("first")
     assert len(api.admin.list("certificatesigningrequests")["items"]) == 1

@@ -1,3 +1,4 @@
+import socket
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,17 @@ def test_there_is_always_an_address() -> None:
     assert len(detect_node_ips()) == 1
     assert detect_node_ips(["10.9.8.7"]) == ("10.9.8.7",)
     assert detect_node_ips(["10.9.8.7", "fd00::7"]) == ("10.9.8.7", "fd00::7")
+
+
+def test_an_unspecified_node_ip_names_the_family_of_the_one_to_find() -> None:
+    routes = {socket.AF_INET: "10.1.1.1", socket.AF_INET6: "fd00::1"}
+    assert detect_node_ips([], lambda family, _: routes.get(family)) == ("10.1.1.1",)
+    assert detect_node_ips(["0.0.0.0"], lambda family, _: routes.get(family)) == ("10.1.1.1",)
+    assert detect_node_ips(["::"], lambda family, _: routes.get(family)) == ("fd00::1",)
+    del routes[socket.AF_INET6]
+    assert detect_node_ips(["::"], lambda family, _: routes.get(family)) == ("10.1.1.1",)
+    with pytest.raises(InvalidConfig, match="'::' cannot be a node's address"):
+        detect_node_ips(["10.1.1.1", "::"])
 
 
 def test_local_addresses_are_read_from_the_routing_table(tmp_path: Path) -> None:

@@ -159,5 +159,5 @@ def test_with_an_external_cloud_the_node_leaves_its_addresses_to_the_cloud_contr
     assert named.metadata.annotations["alpha.kubernetes.io/provided-node-ip"] == "10.0.0.1"
     unnamed = built(external_cloud=True)
     assert [(a.type, a.address) for a in unnamed.status.addresses] == [("Hostname", "one")]
-    for node in (unnamed, built(node_ips=("10.0.0.1",))):
+    for node in (unnamed, built(node_ips=("10.0.0.1",)), built(external_cloud=True, node_ips=("0.0.0.0",))):
         assert "alpha.kubernetes.io/provided-node-ip" not in node.metadata.annotations
