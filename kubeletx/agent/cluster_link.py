@@ -52,7 +52,10 @@ class ClusterLink(msgspec.Struct, frozen=True, kw_only=True):
                 worker.objects_changed()
 
         def node_changed(found: Node | None) -> None:
-            admission.relabel(found.metadata.labels if found is not None else None)
+            if found is None:
+                admission.relabel(None)
+            else:
+                admission.relabel(found.metadata.labels, found.spec.taints)
             self.objects.node_labels = admission.labels
 
         async def look_at_node() -> None:

@@ -179,6 +179,7 @@ class Event:
     UNHEALTHY: Final = "Unhealthy"
     PROBE_WARNING: Final = "ProbeWarning"
     FAILED_MOUNT: Final = "FailedMount"
+    FAILED_PREPARE_RESOURCES: Final = "FailedPrepareDynamicResources"
     RESIZE_COMPLETED: Final = "ResizeCompleted"
     RESIZE_DEFERRED: Final = "ResizeDeferred"
     RESIZE_INFEASIBLE: Final = "ResizeInfeasible"

@@ -357,6 +357,7 @@ FEATURES: frozenset[str] = frozenset(
         "image-volumes",
         "tty",
         "stdin",
+        "stop-signal",
         "resources",
         "several-units",
         "nics",

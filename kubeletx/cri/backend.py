@@ -17,6 +17,7 @@ SYSTEMD = "systemd"
 CGROUPFS = "cgroupfs"
 
 IMAGE_VOLUMES_SINCE = {"containerd": (2, 1), "cri-o": (1, 31)}
+STOP_SIGNAL_SINCE = {"containerd": (2, 3)}
 
 
 class Backend(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,9 +147,10 @@ def _refuses(version: RuntimeVersion, status: pb.StatusResponse, handler: str) -
         refused.add("recursive-read-only")
     if not status.features.supplemental_groups_policy:
         refused.add("strict-groups")
-    since = IMAGE_VOLUMES_SINCE.get(version.name)
-    if since is not None and _number(version.version) < since:
-        refused.add("image-volumes")
+    for feature, known in (("image-volumes", IMAGE_VOLUMES_SINCE), ("stop-signal", STOP_SIGNAL_SINCE)):
+        since = known.get(version.name)
+        if since is not None and _number(version.version) < since:
+            refused.add(feature)
     assert refused <= FEATURES
     return tuple(sorted(refused))
 

@@ -13,7 +13,7 @@ import msgspec
 
 from kubeletx.api import VM, names
 
-from .core import Container, Nic, Pod, VirtualMachine
+from .core import Container, ContainerResizePolicy, Nic, Pod, VirtualMachine, VirtualMachineResizePolicy
 
 TWINS: Final = {
     names.VM_POWER: "powerSpec",
@@ -27,6 +27,9 @@ TWINS: Final = {
     names.VM_CERTIFICATES: "trustedImageCertificate",
 }
 """Annotation → the field of virtualMachine that says the same."""
+
+RESTARTS: Final = "RestartContainer"
+"""The policy of a resource that may change only with a restart, of containers and machines."""
 
 POD_TWINS: Final = {names.VM_NICS: "nics", names.VM_VPC: "vpc"}
 """Annotation → the field of spec that says the same."""
@@ -110,6 +113,13 @@ def _to_container(machine: VirtualMachine) -> Container:
         name=machine.name.lower(),
         image=machine.image,
         resources=machine.resources,
+        resize_policy=tuple(
+            ContainerResizePolicy(
+                resource_name=one.resource_name,
+                restart_policy=RESTARTS if one.policy == RESTARTS else "NotRequired",
+            )
+            for one in machine.resize_policy
+        ),
         volume_mounts=machine.volume_mounts,
         volume_devices=machine.volume_devices,
         image_pull_policy=machine.image_pull_policy,
@@ -135,6 +145,13 @@ def _from_container(container: Container, annotations: dict[str, str]) -> Virtua
         name=container.name,
         image=container.image,
         resources=container.resources,
+        resize_policy=tuple(
+            VirtualMachineResizePolicy(
+                resource_name=one.resource_name,
+                policy=RESTARTS if one.restart_policy == RESTARTS else "NoRestart",
+            )
+            for one in container.resize_policy
+        ),
         volume_mounts=container.volume_mounts,
         volume_devices=container.volume_devices,
         image_pull_policy=container.image_pull_policy,

@@ -40,10 +40,14 @@ _PROJECTIONS: Final = {
 def refused_references(pod: Pod, origin: str) -> tuple[InvalidPod, ...]:
     """One problem for each reference to an API object; empty when the pod needs no API server."""
     obj = describe(origin, pod.metadata.name)
-    return tuple(
+    found = [
         InvalidPod(obj=obj, field=field, problem=f"refers to {what}", fix=_FIX)
         for field, what in _references(pod)
-    )
+    ]
+    if pod.spec.scheduling_gates:
+        problem = "hold the pod back until somebody removes them in the API server"
+        found.append(InvalidPod(obj=obj, field="spec.schedulingGates", problem=problem, fix="remove them"))
+    return tuple(found)
 
 
 def _references(pod: Pod) -> Iterator[tuple[str, str]]:

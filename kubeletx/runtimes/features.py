@@ -109,6 +109,8 @@ def _container_needs(container: Container, host_network: bool) -> Iterator[str]:
         yield "tty"
     if container.stdin:
         yield "stdin"
+    if container.lifecycle is not None and container.lifecycle.stop_signal:
+        yield "stop-signal"
     if container.resources.limits:
         yield "resources"
     if container.resources.claims:

@@ -1,6 +1,7 @@
 """Image volumes: the content of an OCI image, mounted read-only by the runtime itself (kubelet V8).
 
-Nothing is prepared on the node; the reference goes into the contract's `Mount.image`.
+Nothing is prepared on the node; the reference goes into the contract's `Mount.image`. The image must be there: a
+runtime that does not have it refuses the container.
 """
 
 from __future__ import annotations
@@ -15,5 +16,11 @@ def set_up(request: SetUp) -> PreparedVolume:
     if not source.reference:
         raise VolumeError(
             field=f"{request.field}.image.reference", problem="is missing", fix="name the image"
+        )
+    if source.pull_policy == "Always":
+        raise VolumeError(
+            field=f"{request.field}.image.pullPolicy",
+            problem="Always: this agent does not pull images of volumes",
+            fix="pull it on the node (kubeletx image pull) and use IfNotPresent",
         )
     return PreparedVolume(name=request.volume.name, read_only=True, managed=False, image=source.reference)

@@ -1,7 +1,7 @@
 """projected volumes: several sources in one directory (kubelet V4, V6).
 
-Trust bundles and pod certificates are refused in words; a trust bundle marked optional is left out. In memory as soon
-as a secret or a token is among the sources.
+Trust bundles and pod certificates are refused in words; a trust bundle marked optional is left out where the pod's
+source has no cluster behind it. In memory as soon as a secret or a token is among the sources.
 """
 
 from __future__ import annotations
@@ -70,7 +70,11 @@ def _files(request: SetUp, source: VolumeProjection, mode: int | None, field: st
         )
     if source.service_account_token is not None:
         return token_file(request, source.service_account_token, mode, f"{field}.serviceAccountToken")
-    if source.cluster_trust_bundle is not None and source.cluster_trust_bundle.optional:
+    if (
+        source.cluster_trust_bundle is not None
+        and source.cluster_trust_bundle.optional
+        and request.objects is None
+    ):
         return {}
     if source.cluster_trust_bundle is None and source.pod_certificate is None:
         raise VolumeError(

@@ -6,7 +6,7 @@ so that a pod costs the same to admit whether ten or five thousand run.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import PodUid, Traits
 from kubeletx.kube.core import Pod
+from kubeletx.kube.node import Taint
 
 from ..facts import DesiredPod, Rejection, Waiting
 from ..sources import API
@@ -23,6 +24,7 @@ from .node import AdmissionNode, Occupancy, Taken, taken_by
 from .placement import runtime_awaited, with_runtime_labels
 from .preemption import choose_victims, no_victims, without
 from .resources import check_resources, out_of, shortages
+from .taints import check_taints
 
 
 class HasTraits(Protocol):
@@ -82,9 +84,11 @@ class NodeAdmission:
         """`look` asks the cluster for the Node and ends in `relabel`; it raises nothing."""
         self._look = look
 
-    def relabel(self, labels: Mapping[str, str] | None) -> None:
-        """The Node's labels as the cluster has them, users' own among them; None: those that the agent gives."""
-        self._node = replace(self._node, labels=dict(self._own_labels if labels is None else labels))
+    def relabel(self, labels: Mapping[str, str] | None, taints: Sequence[Taint] = ()) -> None:
+        """Labels and taints of the Node as the cluster has them, users' own among them; None: those that the agent
+        gives."""
+        known = dict(self._own_labels if labels is None else labels)
+        self._node = replace(self._node, labels=known, taints=tuple(taints))
 
     async def refresh(self) -> None:
         """Have the labels that the cluster has now: a pod may be heard of before the label it was placed by (A4)."""
@@ -158,6 +162,8 @@ class NodeAdmission:
         rejection = rejection or admit_beside(
             desired.pod, self._node_now(), occupancy, wanted, handle.traits, handler
         )
+        if rejection is None and desired.source == API:
+            rejection = check_taints(desired.pod.spec.tolerations, self._node.taints)
         return rejection or (check_shutdown(self._door) if is_here else None)
 
     def _node_now(self) -> AdmissionNode:

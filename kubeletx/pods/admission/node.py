@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from kubeletx.api import PodUid, Traits
 from kubeletx.kube.core import Pod
+from kubeletx.kube.node import Taint
 from kubeletx.kube.qos import BEST_EFFORT, qos_class
 from kubeletx.kube.requests import effective_requests
 
@@ -28,6 +29,8 @@ class AdmissionNode(Fact, frozen=True, kw_only=True):
     allocatable: dict[str, int] = {}
     max_pods: int = 110
     labels: dict[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    """As the cluster has them; a pod of the cluster must tolerate those of effect NoExecute."""
     operating_system: str = "linux"
     allowed_unsafe_sysctls: tuple[str, ...] = ()
     """Names, or beginnings followed by ``*``."""

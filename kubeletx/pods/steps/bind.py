@@ -10,12 +10,17 @@ from kubeletx.runtimes.bindings import Binding
 from kubeletx.runtimes.selection import Chosen, Rejected, Waits
 
 from .. import changes
+from ..admission.held_back import held_back
 from ..admission.placement import NODE_AFFINITY
+from ..admission.taints import TAINT_TOLERATION
 from ..changes import Change
 from ..facts import Waiting
 from ..sources import API
 from .context import StepContext
 from .reject import reject
+
+_OF_THE_NODE = (NODE_AFFINITY, TAINT_TOLERATION)
+"""Reasons that a newer form of the Node may take away."""
 
 log = structlog.get_logger(__name__)
 
@@ -23,6 +28,8 @@ log = structlog.get_logger(__name__)
 async def bind(step: StepContext) -> Change:
     """Choose late (DECISIONS 3-6), admit, and write the binding durably before anything else."""
     pod = step.pod
+    if (held := held_back(pod)) is not None:
+        return _wait(step, held.reason, held.message)
     choice = step.services.choose(pod)
     match choice:
         case Waits(reason=reason, message=message):
@@ -34,7 +41,7 @@ async def bind(step: StepContext) -> Change:
     handle = step.services.registry.get(name)
     admission = step.services.admission
     rejection = admission.admit(step.desired, handle, handler)
-    if rejection is not None and rejection.reason == NODE_AFFINITY and step.desired.source == API:
+    if rejection is not None and rejection.reason in _OF_THE_NODE and step.desired.source == API:
         await admission.refresh()
         if step.desired.deletion is not None:  # it ended meanwhile; what it took now, nobody would release
             return changes.nothing

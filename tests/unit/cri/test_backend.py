@@ -10,7 +10,7 @@ from kubeletx.cri.stubs import runtime_v1_pb2 as pb
 from kubeletx.testing.cri_model import VERBOSE_CONFIG
 
 OLD = RuntimeVersion(name="containerd", version="1.6.20~ds1")
-NEW = RuntimeVersion(name="containerd", version="v2.1.4")
+NEW = RuntimeVersion(name="containerd", version="2.3.0")
 
 OLD_STATUS = pb.StatusResponse(info={"config": VERBOSE_CONFIG})
 NEW_STATUS = pb.StatusResponse(
@@ -73,10 +73,11 @@ def test_the_cgroup_driver_a_new_server_answers_with_counts() -> None:
             OLD,
             OLD_STATUS,
             "",
-            {"user-namespace", "recursive-read-only", "image-volumes", "strict-groups"},
+            {"user-namespace", "recursive-read-only", "image-volumes", "stop-signal", "strict-groups"},
         ),
         (NEW, NEW_STATUS, "", set()),
         (NEW, NEW_STATUS, "runc", set()),
+        (RuntimeVersion(name="containerd", version="v2.2.1"), NEW_STATUS, "", {"stop-signal"}),
         (NEW, NEW_STATUS, "kata", {"user-namespace", "recursive-read-only"}),
         (RuntimeVersion(name="cri-o", version="1.30.1"), NEW_STATUS, "", {"image-volumes"}),
         (RuntimeVersion(name="cri-o", version="1.31.0"), NEW_STATUS, "", set()),

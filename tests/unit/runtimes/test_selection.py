@@ -14,6 +14,7 @@ from kubeletx.kube.core import (
     Container,
     ContainerPort,
     EmptyDirVolumeSource,
+    Lifecycle,
     ObjectMeta,
     Pod,
     PodDNSConfig,
@@ -195,6 +196,7 @@ def test_the_needs_of_a_full_pod() -> None:
         containers=(
             Container(
                 name="c",
+                lifecycle=Lifecycle(stop_signal="SIGUSR1"),
                 ports=(ContainerPort(container_port=80, host_port=80),),
                 volume_mounts=(
                     VolumeMount(name="v", mount_propagation="Bidirectional", recursive_read_only="Enabled"),
@@ -216,6 +218,7 @@ def test_the_needs_of_a_full_pod() -> None:
         "seccomp",
         "several-units",
         "stdin",
+        "stop-signal",
         "host-ports",
         "mounts",
         "mount-propagation",

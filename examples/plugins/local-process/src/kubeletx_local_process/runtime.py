@@ -18,7 +18,7 @@ class ProcessRuntime(api.BaseRuntime):
         log_mode=api.LogMode.RAW_FILE,
         images=False,
         brings_pod_network=False,
-        refuses=api.every_feature_but("host-network", "host-pid", "host-ipc", "several-units"),
+        refuses=api.every_feature_but("host-network", "host-pid", "host-ipc", "several-units", "stop-signal"),
     )
     capabilities = (api.SupportsEvents,)
 

@@ -1,0 +1,44 @@
+"""What keeps a pod from starting as long as this agent does not carry it out. Pure.
+
+A pod that asks for a device and runs without one does the wrong thing, and its scheduler counts the device as used. It
+waits, as with a kubelet whose driver is not there, so that an agent of a later version can start it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kubeletx.api.names import Event
+from kubeletx.kube.core import Pod
+
+from ..facts import Waiting
+
+
+def held_back(pod: Pod) -> Waiting | None:
+    """Why the pod must not be bound; None: nothing is in the way."""
+    field = next(_claims(pod), "")
+    if not field:
+        return None
+    return Waiting(
+        reason=Event.FAILED_PREPARE_RESOURCES,
+        message=f"Failed to prepare dynamic resources: {field}: this agent does not carry out resource claims; "
+        "let the scheduler place the pod on a node that does, or remove the claim",
+    )
+
+
+def _claims(pod: Pod) -> Iterator[str]:
+    """Every field that asks for devices by a claim (DRA), one that the scheduler made for the pod among them."""
+    spec, status = pod.spec, pod.status
+    yield from (f"spec.resourceClaims[{index}]" for index in range(len(spec.resource_claims)))
+    if spec.resources.claims:
+        yield "spec.resources.claims"
+    for kind, containers in (("initContainers", spec.init_containers), ("containers", spec.containers)):
+        for index, one in enumerate(containers):
+            if one.resources.claims:
+                yield f"spec.{kind}[{index}].resources.claims"
+    if spec.virtual_machine is not None and spec.virtual_machine.resources.claims:
+        yield "spec.virtualMachine.resources.claims"
+    if status.extended_resource_claim_status is not None:
+        yield "status.extendedResourceClaimStatus"
+    if status.node_allocatable_resource_claim_statuses:
+        yield "status.nodeAllocatableResourceClaimStatuses"

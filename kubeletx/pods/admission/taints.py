@@ -1,0 +1,54 @@
+"""Taints of the node that a pod must tolerate to run here. Source: kubelet, lifecycle/predicate.go. Pure.
+
+NoExecute only: NoSchedule is the scheduler's business. Static pods, which no scheduler places, are not asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from kubeletx.kube.core import Toleration
+from kubeletx.kube.node import Taint
+
+from ..facts import Rejection
+
+TAINT_TOLERATION: Final = "TaintToleration"
+_NO_EXECUTE: Final = "NoExecute"
+
+
+def check_taints(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> Rejection | None:
+    """Why the pod may not run on a node with these taints."""
+    own = tuple(tolerations)
+    for taint in taints:
+        if taint.effect != _NO_EXECUTE or any(tolerates(one, taint) for one in own):
+            continue
+        shown = f"{taint.key}={taint.value}" if taint.value else taint.key
+        return Rejection(
+            reason=TAINT_TOLERATION,
+            message="Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate: "
+            f"{shown}:{_NO_EXECUTE}",
+        )
+    return None
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether the toleration matches; one without key or effect matches all of them. Source: core/v1 Toleration."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    wanted, found = toleration.value or "", taint.value or ""
+    match toleration.operator or "Equal":
+        case "Exists":
+            return True
+        case "Equal":
+            return bool(toleration.key) and wanted == found
+        case "Lt" | "Gt" as operator if _is_number(wanted) and _is_number(found):
+            return int(found) < int(wanted) if operator == "Lt" else int(found) > int(wanted)
+    return False
+
+
+def _is_number(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdecimal() and len(digits) < 20
