@@ -291,7 +291,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
         classes.subscribe(manager.classes_changed)
         source_health = SourceHealth(clock=clock, events=events, node=node_ref)
         sources = make_sources(
-            config, manager, clock, reporter.name, plugins.kinds.workload_types(), source_health
+            config, manager, clock, reporter.name, plugins.kinds.workload_types(), source_health, events
         )
         stack.push_async_callback(sources.applied.close)
         collector = ImageCollector(

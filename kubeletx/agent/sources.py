@@ -8,8 +8,12 @@ from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
+import structlog
 
-from kubeletx.api import Clock
+from kubeletx.api import Clock, EventSink, ObjectRef
+from kubeletx.api.names import Event
+from kubeletx.kube.core import Pod
+from kubeletx.kube.unknown_fields import unknown
 from kubeletx.pods.manager import PodManager
 from kubeletx.pods.sources import APPLIED, FILE, URL
 from kubeletx.static.applied import AppliedSource
@@ -20,6 +24,8 @@ from kubeletx.static.url import UrlSource
 from .config import AgentConfig
 from .source_health import SourceHealth
 from .supervise import supervise
+
+log = structlog.get_logger(__name__)
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,9 +61,11 @@ def make_sources(
     node_name: str,
     workload_types: Collection[str],
     health: SourceHealth,
+    events: EventSink,
 ) -> Sources:
     """The sources that the configuration names, and the applied one, which is always there."""
     settings = config.sources
+    on_unknown = functools.partial(_warn, events)
     reader = ManifestReader(node_name=node_name, workload_types=workload_types)
     file = url = None
     if settings.pod_manifest_path is not None:
@@ -68,6 +76,7 @@ def make_sources(
             clock=clock,
             check_seconds=settings.file_check_seconds,
             memory=_directory(config.root_dir / "manifests"),
+            on_unknown=on_unknown,
         )
     if settings.manifest_url is not None:
         url = UrlSource(
@@ -78,6 +87,7 @@ def make_sources(
             clock=clock,
             check_seconds=settings.http_check_seconds,
             has_earlier_pods=lambda: manager.has_unclaimed(URL),
+            on_unknown=on_unknown,
         )
     applied = AppliedSource(
         directory=_directory(config.applied_directory),
@@ -88,6 +98,14 @@ def make_sources(
         is_bound=manager.is_bound,
     )
     return Sources(applied=applied, health=health, file=file, url=url)
+
+
+def _warn(events: EventSink, pod: Pod, fields: tuple[str, ...]) -> None:
+    """One event for each field of a manifest that has no effect."""
+    log.warning("Ignored unknown fields of a manifest", pod=pod.ref, fields=fields)
+    ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(pod.uid))
+    for field in fields:
+        events.record(ref, type="Warning", reason=Event.UNKNOWN_FIELD, message=unknown(field))
 
 
 def _directory(path: Path) -> Path:

@@ -222,6 +222,7 @@ class Event:
     OPERATION_FAILED: Final = "OperationFailed"
     OPERATION_UNKNOWN: Final = "OperationUnknown"
     RUNTIME_BOUND: Final = "RuntimeBound"
+    UNKNOWN_FIELD: Final = "UnknownField"
     FAILED_SOURCE: Final = "FailedSource"
     FAILED_MIRROR: Final = "FailedMirrorPod"
     RUNTIME_READY: Final = "RuntimeReady"

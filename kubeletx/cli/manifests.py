@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
@@ -18,6 +18,9 @@ from .client import AgentClient, Parameters
 from .exit_codes import ExitCode
 from .printers import print_object
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+_DRY_RUNS = {"none": "", "client": " (dry run)", "server": " (server dry run)"}
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -51,23 +54,89 @@ def _read(path: Path) -> bytes:
         ) from err
 
 
-def send(agent: AgentClient, files: tuple[str, ...], output: str | None, **parameters: bool) -> int:
+def manifest_options(function: F) -> F:
+    """``-f``, ``--validate`` and ``--dry-run`` as kubectl has them."""
+    options = (
+        click.option(
+            "-f",
+            "--filename",
+            "files",
+            multiple=True,
+            required=True,
+            metavar="FILE",
+            help="File, directory, or - (repeatable).",
+        ),
+        click.option(
+            "--validate",
+            is_flag=False,
+            flag_value="strict",
+            default="warn",
+            callback=_validation,
+            metavar="strict|warn|ignore",
+            help="Refuse pods with unknown fields (strict or true), warn about these, or ignore them (false). "
+            " [default: warn]",
+        ),
+        click.option(
+            "--dry-run",
+            is_flag=False,
+            flag_value="client",
+            default="none",
+            callback=_dry_run,
+            metavar="none|server|client",
+            help="Only say what would be done; the agent finds it out for both server and client.  [default: none]",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def _validation(_: click.Context, __: click.Parameter, value: str) -> str:
+    """The word of the API for kubectl's."""
+    found = {"strict": "Strict", "true": "Strict", "warn": "Warn", "ignore": "Ignore", "false": "Ignore"}.get(
+        value
+    )
+    if found is None:
+        raise click.UsageError(
+            f'--validate "{value}" is not one of strict (or true), warn, ignore (or false)'
+        )
+    return found
+
+
+def _dry_run(_: click.Context, __: click.Parameter, value: str) -> str:
+    """What stands behind a pod's action in the output; empty for no dry run."""
+    if value not in _DRY_RUNS:
+        raise click.UsageError(f'Invalid dry-run value ({value}). Must be "none", "server", or "client".')
+    return _DRY_RUNS[value]
+
+
+def send(
+    agent: AgentClient,
+    files: tuple[str, ...],
+    output: str | None,
+    *,
+    validate: str,
+    dry_run: str,
+    **parameters: bool,
+) -> int:
     """Send every manifest; one line for each pod. Mistakes in one do not stop the others."""
     failed = False
+    parameters["dryRun"] = bool(dry_run)
     for manifest in read_manifests(files):
-        query: Parameters = {"origin": manifest.origin, **parameters}
+        query: Parameters = {"origin": manifest.origin, "fieldValidation": validate, **parameters}
         report = agent.call("POST", "/v1/pods", ApplyReport, query, manifest.data)
         if not report.items:
             click.echo(f"Error: {manifest.origin}: holds no pod", err=True)
             failed = True
         for item in report.items:
+            for warning in item.warnings:
+                click.echo(f"Warning: {warning}", err=True)
             if item.error is not None:
                 click.echo(f"Error: {manifest.origin}: {to_error(item.error)}", err=True)
                 failed = True
             elif output in ("json", "yaml"):
                 print_object(item.pod, output)
             else:
-                click.echo(
-                    f"pod/{item.pod.name}" if output == "name" else f"pod/{item.pod.name} {item.action}"
-                )
+                action = "" if output == "name" else f" {item.action}{dry_run}"
+                click.echo(f"pod/{item.pod.name}{action}")
     return ExitCode.FAILED if failed else ExitCode.OK

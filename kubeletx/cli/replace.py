@@ -7,22 +7,23 @@ import click
 from .booleans import boolean, command
 from .client import AgentClient
 from .common import output_option, with_agent
-from .manifests import send
+from .manifests import manifest_options, send
 
 
 @command(short_help="Replace pods from a file.")
-@click.option(
-    "-f",
-    "--filename",
-    "files",
-    multiple=True,
-    required=True,
-    metavar="FILE",
-    help="File, directory, or - (repeatable).",
-)
+@manifest_options
 @boolean("--force", help="Delete the pod and create it again, so that everything may change.")
 @output_option("json", "yaml", "name")
 @with_agent
-def replace(agent: AgentClient, files: tuple[str, ...], force: bool, output: str | None) -> int:
+def replace(
+    agent: AgentClient,
+    files: tuple[str, ...],
+    force: bool,
+    output: str | None,
+    validate: str,
+    dry_run: str,
+) -> int:
     """Replace pods that exist by those of a file."""
-    return send(agent, files, output, replace=True, force=force)
+    if force and dry_run:
+        raise click.UsageError("--dry-run can not be used when --force is set")
+    return send(agent, files, output, validate=validate, dry_run=dry_run, replace=True, force=force)

@@ -1,7 +1,7 @@
 """Pods from manifests: JSON or YAML text in, `Pod` values out, or one clear `InvalidPod`.
 
 A text may hold a Pod, a PodList or List of Pods, or several YAML documents of these. Unknown fields are
-ignored, as the API server does without strict validation; so is `status`, which is the node's to write. null
+ignored and named (`LoadedPod.unknown`); `status` is ignored, since it is the node's to write. null
 means "not given". Duplicate keys, wrong types, other kinds and texts over 10 MB are refused. One error
 refuses the whole text, so that a half-read file never looks like pods having been removed.
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
@@ -22,6 +22,7 @@ from kubeletx.api.text import is_printable, printable
 from . import yaml
 from .core import Pod
 from .type_errors import explain
+from .unknown_fields import unknown_fields
 
 MAX_BYTES: Final = 10 * 1024 * 1024
 _LISTS: Final = {"PodList": "Pod", "List": ""}
@@ -32,14 +33,26 @@ _HALF_PAIR: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _STRING_MAPS: Final = frozenset({"labels", "annotations", "matchLabels", "nodeSelector"})
 
 
+class LoadedPod(NamedTuple):
+    """One pod of a manifest. `unknown`: paths of fields that a Pod does not have, see `unknown_fields`."""
+
+    pod: Pod
+    unknown: tuple[str, ...]
+
+
 def load_pods(data: bytes, origin: str) -> list[Pod]:
+    """The pods of a manifest, see `load_manifest`."""
+    return [loaded.pod for loaded in load_manifest(data, origin)]
+
+
+def load_manifest(data: bytes, origin: str) -> list[LoadedPod]:
     """The pods of a manifest in their order; empty only for an empty list. No document at all is refused.
 
     `origin`: file or URL, named in errors. Raises InvalidPod for the first thing that is wrong.
     """
     if len(data) > MAX_BYTES:
         raise too_large(origin, len(data))
-    pods: list[Pod] = []
+    pods: list[LoadedPod] = []
     documents = _documents(data, origin)
     if not documents:
         raise InvalidPod(obj=origin, field="", problem="holds no pod", fix="write a v1 Pod")
@@ -134,10 +147,10 @@ def _refuse(word: str) -> NoReturn:
     raise _TextError(f"has the value {word}, which is not JSON")
 
 
-def _pods_of(document: Any, origin: str) -> list[Pod]:
+def _pods_of(document: Any, origin: str) -> list[LoadedPod]:
     kind, name = _identify(document, origin, "")
     if kind == "Pod":
-        return [_pod(document, origin, "", name)]
+        return [_load(document, origin, "", name)]
     items = document.get("items")
     if items is None:
         return []
@@ -154,7 +167,7 @@ def _pods_of(document: Any, origin: str) -> list[Pod]:
                 problem=f"{item_kind!r} inside a list",
                 fix="list only Pods",
             )
-        pods.append(_pod(item, origin, prefix, name))
+        pods.append(_load(item, origin, prefix, name))
     return pods
 
 
@@ -176,6 +189,11 @@ def _identify(document: Any, origin: str, prefix: str, default: str = "") -> tup
     metadata = document.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return kind, name if isinstance(name, str) else ""
+
+
+def _load(document: dict[str, Any], origin: str, prefix: str, name: str) -> LoadedPod:
+    pod = _pod(document, origin, prefix, name)
+    return LoadedPod(pod, unknown_fields(document, Pod))
 
 
 def _pod(document: dict[str, Any], origin: str, prefix: str, name: str) -> Pod:

@@ -76,14 +76,14 @@ class AdminBackend(Protocol):
         """ADDED for every pod there is, then each change. Slow readers lose intermediate states only."""
         ...
 
-    async def apply_pod(self, pod: Pod) -> ApplyResult:
+    async def apply_pod(self, pod: Pod, *, dry_run: bool = False) -> ApplyResult:
         """Want this pod: create it, or change what may be changed (DECISIONS 14), else Conflict.
 
-        `pod` is as the manifest has it: without defaults, not validated.
+        `pod` is as the manifest has it: without defaults, not validated. `dry_run`: only find out what it would do.
         """
         ...
 
-    async def replace_pod(self, pod: Pod, force: bool) -> ApplyResult:
+    async def replace_pod(self, pod: Pod, force: bool, *, dry_run: bool = False) -> ApplyResult:
         """Like `apply_pod`, but the pod must exist (NotFound). `force`: delete it and create it again."""
         ...
 

@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import UTC, datetime
 
 from aiohttp import web
+from msgspec.structs import replace
 
-from kubeletx.api import InvalidConfig, KubeletxError, NotFound
+from kubeletx.api import InvalidConfig, InvalidPod, KubeletxError, NotFound
 from kubeletx.kube.core import Pod, PodList
-from kubeletx.kube.load import load_pods
+from kubeletx.kube.load import LoadedPod, load_manifest
+from kubeletx.kube.unknown_fields import strict_error, unknown
 
 from .backend import AdminBackend
 from .http import flag, json_response, read_json, stream_lines
@@ -32,17 +34,27 @@ def routes(backend: AdminBackend, tasks: Tasks) -> Iterable[web.RouteDef]:
         return json_response(find_pod(await backend.list_pods(), target_of(request)))
 
     async def put(request: web.Request) -> web.StreamResponse:
-        replace, force = flag(request, "replace"), flag(request, "force")
         body, origin = await request.read(), request.query.get("origin", "request")
-        wanted = await asyncio.to_thread(load_pods, body, origin)  # ten megabytes of YAML take seconds
-        results: list[ApplyResult] = []
-        for pod in wanted:
-            change = backend.replace_pod(pod, force) if replace else backend.apply_pod(pod)
-            try:
-                results.append(await tasks.complete(change, f"apply {pod.ref}"))
-            except KubeletxError as error:
-                results.append(ApplyResult(action="failed", pod=pod, error=to_status(error)))
+        validation = _validation(request)
+        wanted = await asyncio.to_thread(load_manifest, body, origin)  # ten megabytes of YAML take seconds
+        results = [await change(request, loaded, validation) for loaded in wanted]
         return json_response(ApplyReport(items=tuple(results)))
+
+    async def change(request: web.Request, loaded: LoadedPod, validation: str) -> ApplyResult:
+        pod, unknown_fields = loaded
+        force, dry_run = flag(request, "force"), flag(request, "dryRun")
+        if unknown_fields and validation == STRICT:
+            return ApplyResult(action="failed", pod=pod, error=to_status(_strict(unknown_fields)))
+        if flag(request, "replace"):
+            work = backend.replace_pod(pod, force, dry_run=dry_run)
+        else:
+            work = backend.apply_pod(pod, dry_run=dry_run)
+        try:
+            result = await tasks.complete(work, f"apply {pod.ref}")
+        except KubeletxError as error:
+            result = ApplyResult(action="failed", pod=pod, error=to_status(error))
+        warned = unknown_fields if validation == WARN else ()
+        return replace(result, warnings=tuple(unknown(field) for field in warned))
 
     async def delete(request: web.Request) -> web.StreamResponse:
         target = target_of(request)
@@ -62,6 +74,20 @@ def routes(backend: AdminBackend, tasks: Tasks) -> Iterable[web.RouteDef]:
         web.delete("/v1/pods/{namespace}/{name}", delete),
         web.get("/v1/pods/{namespace}/{name}/log", logs),
     )
+
+
+def _validation(request: web.Request) -> str:
+    """What happens to unknown fields: the query's ``fieldValidation``, as of the Kubernetes API."""
+    wanted = request.query.get("fieldValidation", WARN)
+    if wanted not in (STRICT, WARN, IGNORE):
+        problem = f"{wanted[:_MAX_DIGITS]!r} is unknown"
+        raise InvalidConfig(field="fieldValidation", problem=problem, fix=f"use {STRICT}, {WARN} or {IGNORE}")
+    return wanted
+
+
+def _strict(fields: tuple[str, ...]) -> InvalidPod:
+    fix = "correct the manifest, or use --validate=warn"
+    return InvalidPod(field="", problem=strict_error(fields), fix=fix)
 
 
 def target_of(request: web.Request) -> PodTarget:
@@ -86,6 +112,7 @@ def find_pod(pods: Sequence[Pod], target: PodTarget) -> Pod:
     raise NotFound(f"pod {target.ref} not found{hint}")
 
 
+STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
 MAX_NUMBER = (1 << 63) - 1
 _MAX_DIGITS = 40
 

@@ -50,12 +50,13 @@ class PodChange(View, frozen=True, kw_only=True):
 class ApplyResult(View, frozen=True, kw_only=True):
     """What became of one manifest. `action`: created, configured, unchanged or replaced.
 
-    The server adds failed, with the `error`; a backend raises instead.
+    The server adds failed, with the `error`; a backend raises instead. `warnings`: fields without effect.
     """
 
     action: str
     pod: Pod
     error: Status | None = None
+    warnings: tuple[str, ...] = ()
 
 
 class ApplyReport(View, frozen=True, kw_only=True):

@@ -107,18 +107,20 @@ class AppliedSource:
         """The applied pod of this name, with its defaults."""
         return self._pods.get(f"{namespace}/{name}")
 
-    async def apply(self, pod: Pod, origin: str = "apply") -> tuple[Action, Pod]:
+    async def apply(self, pod: Pod, origin: str = "apply", *, dry_run: bool = False) -> tuple[Action, Pod]:
         """Want this pod, as a manifest has it: create it or change what may be changed.
 
         Returns the pod with its defaults, after it is safely written; goes on when the caller is
-        cancelled. Raises InvalidPod, Conflict (naming the fields that may not change) and Unavailable (the
+        cancelled. `dry_run`: writes and changes nothing. Raises InvalidPod, Conflict (naming the fields that may not change) and Unavailable (the
         disk).
         """
-        return await self._whole(self._apply(_named(pod), origin))
+        return await self._whole(self._apply(_named(pod), origin, dry_run))
 
-    async def replace(self, pod: Pod, *, force: bool = False, origin: str = "replace") -> tuple[Action, Pod]:
+    async def replace(
+        self, pod: Pod, *, force: bool = False, origin: str = "replace", dry_run: bool = False
+    ) -> tuple[Action, Pod]:
         """Like `apply` for a pod that exists (else NotFound). `force`: end it and start another one."""
-        return await self._whole(self._replace(_named(pod), force, origin))
+        return await self._whole(self._replace(_named(pod), force, origin, dry_run))
 
     async def delete(
         self, namespace: str, name: str, *, grace_seconds: int | None = None, force: bool = False
@@ -150,7 +152,7 @@ class AppliedSource:
         task.add_done_callback(self._verbs.discard)
         return await asyncio.shield(task)
 
-    async def _apply(self, pod: Pod, origin: str) -> tuple[Action, Pod]:
+    async def _apply(self, pod: Pod, origin: str, dry_run: bool) -> tuple[Action, Pod]:
         current = self._pods.get(pod.ref)
         written, completed = self._prepare(pod, origin, current)
         if current is not None:
@@ -161,16 +163,19 @@ class AppliedSource:
                 changed += changed_runtime(current, completed)
             if changed:
                 raise Conflict(_explain(pod.ref, changed))
-        await self._save(written)
-        self._deliver(completed)
+        if not dry_run:
+            await self._save(written)
+            self._deliver(completed)
         return Action.CREATED if current is None else Action.CONFIGURED, completed
 
-    async def _replace(self, pod: Pod, force: bool, origin: str) -> tuple[Action, Pod]:
+    async def _replace(self, pod: Pod, force: bool, origin: str, dry_run: bool) -> tuple[Action, Pod]:
         current = self._existing(pod.ref)
         if not force:
-            action, made = await self._apply(pod, origin)
+            action, made = await self._apply(pod, origin, dry_run)
             return (Action.REPLACED if action is Action.CONFIGURED else action), made
         written, completed = self._prepare(pod, origin, None)
+        if dry_run:
+            return Action.REPLACED, completed
         await self._save(written)
         self._sink.remove(APPLIED, current.uid)
         self._deliver(completed)

@@ -27,7 +27,7 @@ from .alarm import Alarm
 from .claims import Claims
 from .files import is_complete_at_once, is_gone, list_names
 from .looking import Looking, Outcome
-from .manifest import ManifestReader
+from .manifest import ManifestReader, OnUnknown, ignore_unknown
 from .remembered import Remembered
 from .removals import Removals
 from .watch import PathWatch
@@ -47,6 +47,7 @@ class FileSource:
         clock: Clock,
         check_seconds: float = 20.0,
         memory: Path | None = None,
+        on_unknown: OnUnknown = ignore_unknown,
     ) -> None:
         """`memory`: directory for the last good text of each manifest; None: not kept over restarts."""
         self._path = os.path.abspath(path)
@@ -59,6 +60,7 @@ class FileSource:
             reader=reader,
             clock=clock,
             remembered=Remembered(memory) if memory is not None else None,
+            on_unknown=on_unknown,
         )
         self._removals = Removals(clock)
         self._changed: set[str] = set()

@@ -13,12 +13,11 @@ import structlog
 
 from kubeletx.api import Clock, InvalidPod
 from kubeletx.api.text import is_printable
-from kubeletx.kube.core import Pod
 from kubeletx.pods.sources import FILE
 
 from .claims import Claims
 from .files import Signature, is_gone, read_manifest, signature_of
-from .manifest import ManifestReader
+from .manifest import Manifest, ManifestReader, OnUnknown
 from .remembered import Remembered
 
 log = structlog.get_logger(__name__)
@@ -42,8 +41,16 @@ class Looking:
     """Reads manifest files into claims, each content once."""
 
     def __init__(
-        self, *, claims: Claims, reader: ManifestReader, clock: Clock, remembered: Remembered | None
+        self,
+        *,
+        claims: Claims,
+        reader: ManifestReader,
+        clock: Clock,
+        remembered: Remembered | None,
+        on_unknown: OnUnknown,
     ) -> None:
+        """`on_unknown` gets each pod with unknown fields, once for each content."""
+        self._on_unknown = on_unknown
         self._claims = claims
         self._reader = reader
         self._clock = clock
@@ -66,7 +73,7 @@ class Looking:
                 raise InvalidPod(obj=path, field="", problem="the name is not UTF-8", fix="rename the file")
             content = read_manifest(path)
             signature = content.signature
-            pods = await self._parse(path, content.data)
+            pods, unknown = await self._parse(path, content.data)
         except InvalidPod as err:
             self._signatures[path] = signature
             await self._refuse(path, err)
@@ -83,6 +90,8 @@ class Looking:
             return Outcome.POSTPONED
         self._signatures[path] = signature
         self._claims.set_pods(path, pods)
+        for pod, fields in unknown:
+            self._on_unknown(pod, fields)
         if self._remembered is not None:
             self._remembered.save(path, content.data, signature.mtime_ns)
         return Outcome.SETTLED
@@ -125,15 +134,15 @@ class Looking:
             data = self._remembered.find(path)
             if data is not None:
                 try:
-                    self._claims.set_pods(path, await self._parse(path, data))
+                    self._claims.set_pods(path, (await self._parse(path, data)).pods)
                 except InvalidPod:
                     self._remembered.forget(path)
         self._claims.set_error(path, error)
 
-    async def _parse(self, path: str, data: bytes) -> tuple[Pod, ...]:
+    async def _parse(self, path: str, data: bytes) -> Manifest:
         now = self._clock.now()
 
-        def read() -> tuple[Pod, ...]:
+        def read() -> Manifest:
             return self._reader.read(data, origin=path, source=FILE, seen_at=now)
 
         return read() if len(data) < _LARGE_BYTES else await asyncio.to_thread(read)

@@ -6,15 +6,16 @@ one bad pod is refused as a whole: half of it would look like the other half hav
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
 from kubeletx.api import InvalidPod
 from kubeletx.kube.core import Pod
 from kubeletx.kube.defaults import set_defaults
-from kubeletx.kube.load import describe, load_pods
+from kubeletx.kube.load import describe, load_manifest
 from kubeletx.kube.static_refs import refused_references
 from kubeletx.kube.validation import validate_pod
 
@@ -32,33 +33,50 @@ class InvalidManifest(InvalidPod):
             self.message = f"{self.message} (and {more} more problem{'s' if more > 1 else ''})"
 
 
+class Manifest(NamedTuple):
+    """What a manifest holds. `unknown`: the pods that have unknown fields, with the paths of these."""
+
+    pods: tuple[Pod, ...]
+    unknown: tuple[tuple[Pod, tuple[str, ...]], ...] = ()
+
+
+OnUnknown = Callable[[Pod, tuple[str, ...]], None]
+"""Called with a pod and the paths of fields in its manifest that have no effect."""
+
+
+def ignore_unknown(pod: Pod, fields: tuple[str, ...]) -> None:
+    """An `OnUnknown` that does nothing."""
+
+
 class ManifestReader(msgspec.Struct, frozen=True, kw_only=True):
     """Reads manifests of one node. `workload_types`: what a pod may be here; None: anything."""
 
     node_name: str
     workload_types: Collection[str] | None = None
 
-    def read(self, data: bytes, *, origin: str, source: str, seen_at: datetime) -> tuple[Pod, ...]:
+    def read(self, data: bytes, *, origin: str, source: str, seen_at: datetime) -> Manifest:
         """The pods of a manifest in their order; none only for an empty list. Raises InvalidPod.
 
         `source`: the pod source's name. `seen_at`: now. Who knows the pod already keeps its earlier creation time.
         """
-        written = load_pods(data, origin)
-        pods = tuple(set_defaults(pod) for pod in written)
+        written = load_manifest(data, origin)
+        pods = tuple(set_defaults(one.pod) for one in written)
         problems = [problem for pod in pods for problem in self._problems(pod, origin)]
         problems += _duplicates(pods, origin)
         if problems:
             raise InvalidManifest(tuple(problems))
-        return tuple(
+        made = tuple(
             give_identity(
                 pod,
-                static_uid(original, node_name=self.node_name, origin=origin),
+                static_uid(original.pod, node_name=self.node_name, origin=origin),
                 source=source,
                 node_name=self.node_name,
                 seen_at=seen_at,
             )
             for original, pod in zip(written, pods, strict=True)
         )
+        unknown = tuple((pod, one.unknown) for one, pod in zip(written, made, strict=True) if one.unknown)
+        return Manifest(made, unknown)
 
     def _problems(self, pod: Pod, origin: str) -> tuple[InvalidPod, ...]:
         problems = validate_pod(pod, origin, self.workload_types) + refused_references(pod, origin)

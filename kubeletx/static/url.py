@@ -21,7 +21,7 @@ from kubeletx.kube.load import MAX_BYTES, too_large
 from kubeletx.pods.sources import URL, PodSink
 
 from .claims import Claims
-from .manifest import ManifestReader
+from .manifest import ManifestReader, OnUnknown, ignore_unknown
 
 if TYPE_CHECKING:
     import aiohttp
@@ -45,6 +45,7 @@ class UrlSource:
         check_seconds: float = 20.0,
         timeout_seconds: float = TIMEOUT_SECONDS,
         has_earlier_pods: Callable[[], bool] = lambda: False,
+        on_unknown: OnUnknown = ignore_unknown,
     ) -> None:
         """`headers`: sent with every request, values in order. `has_earlier_pods`: whether pods of this URL from
         before the agent started wait to be claimed. Raises InvalidConfig for a bad URL."""
@@ -57,6 +58,7 @@ class UrlSource:
         self._check_seconds = check_seconds
         self._timeout_seconds = timeout_seconds
         self._claims = Claims(sink, URL)
+        self._on_unknown = on_unknown
         self._has_earlier_pods = has_earlier_pods
         self._last: bytes | None = None
         self._is_synced = False
@@ -118,13 +120,15 @@ class UrlSource:
         """Deliver the pods of an answer; False, with the error shown, for one that is no valid manifest."""
         now = self._clock.now()
         try:
-            pods = await asyncio.to_thread(
+            pods, unknown = await asyncio.to_thread(
                 self._reader.read, data, origin=self._origin, source=URL, seen_at=now
             )
         except InvalidPod as err:
             self._claims.set_error(self._origin, err)
             return False
         self._claims.set_pods(self._origin, pods)
+        for pod, fields in unknown:
+            self._on_unknown(pod, fields)
         return True
 
     def _begin_outage(self, problem: str) -> None:

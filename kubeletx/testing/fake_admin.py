@@ -139,7 +139,7 @@ class FakeAdminBackend:
         finally:
             self._watchers.discard(queue)
 
-    async def apply_pod(self, pod: Pod) -> ApplyResult:
+    async def apply_pod(self, pod: Pod, *, dry_run: bool = False) -> ApplyResult:
         """Keeps it; a changed image is allowed, another changed spec is not."""
         self.calls.append(("apply", pod.name))
         pod = _in_default_namespace(pod)
@@ -148,16 +148,18 @@ class FakeAdminBackend:
             return ApplyResult(action="unchanged", pod=old)
         if old is not None and old.spec.restart_policy != pod.spec.restart_policy:
             raise Conflict(f"pod {pod.ref}: spec.restartPolicy may not change; use replace --force")
-        self.put(pod)
+        if not dry_run:
+            self.put(pod)
         return ApplyResult(action="created" if old is None else "configured", pod=pod)
 
-    async def replace_pod(self, pod: Pod, force: bool) -> ApplyResult:
+    async def replace_pod(self, pod: Pod, force: bool, *, dry_run: bool = False) -> ApplyResult:
         """The pod must be there."""
         self.calls.append(("replace", pod.name, force))
         pod = _in_default_namespace(pod)
         if (pod.namespace, pod.name) not in self.pods:
             raise NotFound(f"pod {pod.ref} not found")
-        self.put(pod)
+        if not dry_run:
+            self.put(pod)
         return ApplyResult(action="replaced", pod=pod)
 
     async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:

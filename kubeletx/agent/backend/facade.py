@@ -84,13 +84,13 @@ class Backend:
         """See `AdminBackend.watch_pods`."""
         return self._pods.watch_pods()
 
-    async def apply_pod(self, pod: Pod) -> ApplyResult:
+    async def apply_pod(self, pod: Pod, *, dry_run: bool = False) -> ApplyResult:
         """See `AdminBackend.apply_pod`."""
-        return await self._pods.apply_pod(pod)
+        return await self._pods.apply_pod(pod, dry_run=dry_run)
 
-    async def replace_pod(self, pod: Pod, force: bool) -> ApplyResult:
+    async def replace_pod(self, pod: Pod, force: bool, *, dry_run: bool = False) -> ApplyResult:
         """See `AdminBackend.replace_pod`."""
-        return await self._pods.replace_pod(pod, force)
+        return await self._pods.replace_pod(pod, force, dry_run=dry_run)
 
     async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:
         """See `AdminBackend.delete_pod`."""

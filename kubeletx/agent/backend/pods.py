@@ -90,17 +90,17 @@ class PodBackend:
         finally:
             stop()
 
-    async def apply_pod(self, pod: Pod) -> ApplyResult:
-        """Create the pod, or change what may be changed."""
+    async def apply_pod(self, pod: Pod, *, dry_run: bool = False) -> ApplyResult:
+        """Create the pod, or change what may be changed. `dry_run`: only find out what it would do."""
         self._refuse_foreign(pod.namespace or "default", pod.name)
-        action, made = await self._applied.apply(pod)
-        return ApplyResult(action=action.value, pod=self._found(made))
+        action, made = await self._applied.apply(pod, dry_run=dry_run)
+        return ApplyResult(action=action.value, pod=made if dry_run else self._found(made))
 
-    async def replace_pod(self, pod: Pod, force: bool) -> ApplyResult:
+    async def replace_pod(self, pod: Pod, force: bool, *, dry_run: bool = False) -> ApplyResult:
         """The pod must exist; with `force` it is deleted and created again."""
         self._refuse_foreign(pod.namespace or "default", pod.name)
-        action, made = await self._applied.replace(pod, force=force)
-        return ApplyResult(action=action.value, pod=self._found(made))
+        action, made = await self._applied.replace(pod, force=force, dry_run=dry_run)
+        return ApplyResult(action=action.value, pod=made if dry_run else self._found(made))
 
     async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:
         """Begin the end of every life of the pod, or of the one with the target's UID."""

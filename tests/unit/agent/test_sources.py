@@ -135,3 +135,16 @@ async def test_events_of_a_manifest_with_a_bad_string_can_be_listed(agent: Agent
         texts = [event.message for event in await backend.list_events() if event.reason == "FailedValidation"]
         assert len(texts) == 3
         assert all((text or "").encode() for text in texts)
+
+
+async def test_a_misspelt_field_of_a_manifest_file_is_an_event_of_its_pod(agent: AgentModel) -> None:
+    text = MANIFEST.replace("spec: {", "spec: {restartPolice: Never, hostNetworks: true, ")
+    (agent.root / "manifests" / "web.yaml").write_text(text)
+    async with agent.running() as backend:
+        await agent.until(lambda: agent.phase("web-node") == "Running")
+        found = [one for one in await backend.list_events() if one.reason == "UnknownField"]
+    assert [event.message for event in found] == [
+        'unknown field "spec.restartPolice"',
+        'unknown field "spec.hostNetworks"',
+    ]
+    assert {event.involved_object.name for event in found} == {"web-node"}

@@ -511,3 +511,61 @@ def test_a_file_whose_name_is_not_utf8_can_be_applied(agent: Any, kubeletx: Run,
     result = kubeletx("apply", "-f", str(path))
     assert result.exit_code != 0
     assert "a\\udcff.yaml: apiVersion: is missing" in result.stderr
+
+
+MISSPELT = MANIFEST.replace("spec: {", "spec: {restartPolice: Never, ")
+
+
+def test_apply_warns_of_unknown_fields_as_kubectl_does(agent: Any, kubeletx: Run) -> None:
+    for words in ((), ("--validate=warn",)):
+        result = kubeletx("apply", "-f", "-", *words, input=MISSPELT)
+        assert result.stderr == 'Warning: unknown field "spec.restartPolice"\n'
+        assert result.exit_code == 0
+    for word in ("ignore", "false"):
+        assert kubeletx("apply", "-f", "-", f"--validate={word}", input=MISSPELT).stderr == ""
+
+
+@pytest.mark.parametrize("words", [["--validate=strict"], ["--validate=true"], ["--validate"]])
+def test_strict_validation_refuses_unknown_fields(agent: Any, kubeletx: Run, words: list[str]) -> None:
+    result = kubeletx("apply", *words, "-f", "-", input=MISSPELT)
+    assert result.exit_code == 1
+    assert 'strict decoding error: unknown field "spec.restartPolice"' in result.stderr
+    assert agent.backend.pods == {}
+
+
+@pytest.mark.parametrize(
+    ("word", "suffix"),
+    [
+        ("--dry-run=client", " (dry run)"),
+        ("--dry-run", " (dry run)"),
+        ("--dry-run=server", " (server dry run)"),
+    ],
+)
+def test_a_dry_run_changes_nothing(agent: Any, kubeletx: Run, word: str, suffix: str) -> None:
+    assert kubeletx("apply", word, "-f", "-", input=MANIFEST).stdout == f"pod/web created{suffix}\n"
+    assert agent.backend.pods == {}
+    agent.backend.put(pod())
+    before = dict(agent.backend.pods)
+    changed = MANIFEST.replace("IMAGE", "other")
+    assert kubeletx("replace", word, "-f", "-", input=changed).stdout == f"pod/web replaced{suffix}\n"
+    assert agent.backend.pods == before
+    assert kubeletx("apply", "--dry-run=none", "-f", "-", input=changed).stdout == "pod/web configured\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("apply", "--dry-run=x"), 'Invalid dry-run value (x). Must be "none", "server", or "client".'),
+        (
+            ("apply", "--validate=x"),
+            '--validate "x" is not one of strict (or true), warn, ignore (or false)',
+        ),
+        (("replace", "--force", "--dry-run=client"), "--dry-run can not be used when --force is set"),
+    ],
+)
+def test_wrong_words_of_validation_and_dry_runs_are_usage_errors(
+    agent: Any, kubeletx: Run, args: tuple[str, ...], words: str
+) -> None:
+    result = kubeletx(*args, "-f", "-", input=MANIFEST)
+    assert result.exit_code == 2
+    assert words in result.stderr

@@ -293,3 +293,35 @@ async def test_text_that_utf8_cannot_hold_is_sent_escaped(
     async with client.get("/v1/pods") as response:
         (item,) = (await response.json())["items"]
     assert item["spec"]["containers"][0]["image"] == "x\\udcff"
+
+
+MISSPELT = MANIFEST.replace("NAME", "web").replace("spec: {", "spec: {restartPolice: Never, ")
+
+
+@pytest.mark.parametrize(
+    ("query", "warnings", "error"),
+    [
+        ({}, ['unknown field "spec.restartPolice"'], ""),
+        ({"fieldValidation": "Warn"}, ['unknown field "spec.restartPolice"'], ""),
+        ({"fieldValidation": "Ignore"}, [], ""),
+        ({"fieldValidation": "Strict"}, [], 'strict decoding error: unknown field "spec.restartPolice"'),
+    ],
+)
+async def test_unknown_fields_are_named_refused_or_ignored(
+    client: aiohttp.ClientSession,
+    backend: FakeAdminBackend,
+    query: dict[str, str],
+    warnings: list[str],
+    error: str,
+) -> None:
+    async with client.post("/v1/pods", params=query, data=MISSPELT) as response:
+        (item,) = (await response.json())["items"]
+    assert item["warnings"] == warnings
+    assert error in (item["error"] or {"message": ""})["message"]
+    assert bool(backend.pods) is not bool(error)
+
+
+async def test_a_validation_that_does_not_exist_is_refused(client: aiohttp.ClientSession) -> None:
+    async with client.post("/v1/pods", params={"fieldValidation": "x"}, data=MISSPELT) as response:
+        assert response.status == 400
+        assert "use Strict, Warn or Ignore" in (await response.json())["message"]

@@ -346,3 +346,19 @@ async def test_the_runtime_of_a_bound_pod_may_not_change(node: Node) -> None:
         Conflict, match=r"annotations\[kubeletx.io/runtime-service-name\] may not change .* --force"
     ):
         await source.apply(on("three"))
+
+
+async def test_a_dry_run_says_what_would_be_done_and_does_nothing(node: Node) -> None:
+    source, sink = await node.start()
+    assert (await source.apply(pod(), dry_run=True))[0] is Action.CREATED
+    assert list(node.directory.iterdir()) == []
+    _, made = await source.apply(pod())
+    calls = list(sink.calls)
+    action, would = await source.apply(pod("app:2"), dry_run=True)
+    assert (action, would.uid, would.spec.containers[0].image) == (Action.CONFIGURED, made.uid, "app:2")
+    assert (await source.replace(pod("app:2"), dry_run=True))[0] is Action.REPLACED
+    assert (await source.replace(pod(), dry_run=True, force=True))[0] is Action.REPLACED
+    with pytest.raises(Conflict):
+        await source.apply(pod(extra="restartPolicy: Never"), dry_run=True)
+    assert sink.calls == calls
+    assert source.find("default", "web") == made

@@ -14,7 +14,7 @@ POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {containers: [{nam
 
 def read(text: str, *, node: str = "Node1", origin: str = "/m/web.yaml", source: str = "file") -> Pod:
     reader = ManifestReader(node_name=node)
-    (pod,) = reader.read(text.encode(), origin=origin, source=source, seen_at=NOW)
+    (pod,) = reader.read(text.encode(), origin=origin, source=source, seen_at=NOW).pods
     return pod
 
 
@@ -66,6 +66,15 @@ def test_all_pods_of_a_manifest_are_read_or_none() -> None:
         origin="x",
         source="file",
         seen_at=NOW,
-    )
+    ).pods
     assert [pod.name for pod in pods] == ["good-n", "other-n"]
     assert len({pod.uid for pod in pods}) == 2
+
+
+def test_unknown_fields_are_named_with_their_pod() -> None:
+    reader = ManifestReader(node_name="n")
+    misspelt = (POD % ("web", "app:1")).replace("spec: {", "spec: {restartPolice: Never, ")
+    text = f"{misspelt}---\n{POD % ('other', 'app:1')}"
+    pods, unknown = reader.read(text.encode(), origin="x", source="file", seen_at=NOW)
+    assert len(pods) == 2
+    assert unknown == ((pods[0], ("spec.restartPolice",)),)
