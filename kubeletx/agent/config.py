@@ -18,6 +18,7 @@ import msgspec
 
 from kubeletx.kube.node import Taint
 from kubeletx.node.shutdown import ShutdownGroup
+from kubeletx.runtimes.images.verification import NEVER_PRELOADED
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,6 +177,10 @@ class ImageSettings(Section, frozen=True, kw_only=True):
     minimum_gc_age_seconds: float = 120.0
     maximum_gc_age_seconds: float = 0.0
     """0: images are not removed for their age alone."""
+    verification_policy: str = NEVER_PRELOADED
+    """For which images that are present a pod proves that it may use them."""
+    verification_allowlist: tuple[str, ...] = ()
+    """Images that need no proof, with policy NeverVerifyAllowlistedImages only."""
     credential_provider_config: Path | None = None
     """A CredentialProviderConfig, or a directory of them; None: no credential providers."""
     credential_provider_bin_dir: Path | None = None

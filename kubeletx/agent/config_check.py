@@ -11,6 +11,7 @@ from kubeletx.api import InvalidConfig
 from kubeletx.kube import quantity
 from kubeletx.kube.duration import parse_duration
 from kubeletx.node.thresholds import SIGNALS
+from kubeletx.runtimes.images.verification import NEVER_ALLOWLISTED, check_pattern
 from kubeletx.server.ciphers import CIPHERS, TLS13_CIPHERS
 
 from .config import AgentConfig, UnusedSetting
@@ -159,6 +160,14 @@ def _images(config: AgentConfig) -> Iterator[InvalidConfig]:
     if 0 < images.maximum_gc_age_seconds < images.minimum_gc_age_seconds:
         problem = "is shorter than the minimum age"
         yield _error(config, "images.maximum_gc_age_seconds", problem, "raise it, or set it to 0s")
+    if images.verification_allowlist and images.verification_policy != NEVER_ALLOWLISTED:
+        problem = f"policy {images.verification_policy} knows no list"
+        fix = f"set imagePullCredentialsVerificationPolicy to {NEVER_ALLOWLISTED}, or remove the list"
+        yield _error(config, "images.verification_allowlist", problem, fix)
+    for pattern in images.verification_allowlist:
+        if (problem_of := check_pattern(pattern)) is not None:
+            fix = "write REGISTRY/PATH without tag and digest, or a beginning that ends in /*"
+            yield _error(config, "images.verification_allowlist", f"{pattern!r}: {problem_of}", fix)
     pair = ("images.credential_provider_config", "images.credential_provider_bin_dir")
     if (images.credential_provider_config is None) != (images.credential_provider_bin_dir is None):
         is_set, missing = pair if images.credential_provider_config is not None else pair[::-1]

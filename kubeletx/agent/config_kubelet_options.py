@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .config_kinds import Boolean, Integer, Items, Kind, Pairs, Text
+from .config_kinds import Boolean, Integer, Kind, Pairs, Text
 from .config_kinds_kubelet import Opaque, Switches
 from .config_kubelet import KubeletOption
 
@@ -126,13 +126,6 @@ _PROCESS: Final = (
     _option("logging.options.text.splitStream", "log-text-split-stream", _BOOL, _UNBUFFERED, False),
 )  # fmt: skip
 
-_IMAGES: Final = (
-    _option("imagePullCredentialsVerificationPolicy", "", _TEXT,
-            "pull secrets are not checked for images that are present", "NeverVerify"),
-    _option("preloadedImagesVerificationAllowlist", "", Items(),
-            "pull secrets are not checked for images that are present"),
-)  # fmt: skip
-
 _CADVISOR: Final = (
     _option("", "enable-load-reader", _BOOL, _USAGE, False),
     _option("", "log-cadvisor-usage", _BOOL, _USAGE, False),
@@ -160,7 +153,7 @@ _CADVISOR: Final = (
 )  # fmt: skip
 
 KUBELET_OPTIONS: Final = (
-    *_MANAGERS, *_CGROUPS, *_NETWORK, *_IMAGES, *_STORAGE, *_PROCESS, *_CADVISOR,
+    *_MANAGERS, *_CGROUPS, *_NETWORK, *_STORAGE, *_PROCESS, *_CADVISOR,
 )  # fmt: skip
 
 OPTION_BY_FIELD: Final = {option.field: option for option in KUBELET_OPTIONS if option.field}

@@ -11,6 +11,8 @@ from typing import Final
 
 import msgspec
 
+from kubeletx.runtimes.images.verification import POLICIES
+
 from .config_kinds import (
     Boolean,
     Choice,
@@ -169,6 +171,10 @@ SETTINGS: Final[tuple[Setting, ...]] = (
             Duration(zero_means=120.0), "Unused images younger than this are kept."),
     Setting("images.maximum_gc_age_seconds", "imageMaximumGCAge", "", Duration(),
             "Images unused for longer are removed whatever the disk usage; 0s: never."),
+    Setting("images.verification_policy", "imagePullCredentialsVerificationPolicy", "", Choice(POLICIES),
+            "For which images that are present a pod must have credentials that open them."),
+    Setting("images.verification_allowlist", "preloadedImagesVerificationAllowlist", "", Items(),
+            "Images, or beginnings that end in /*, that need no credentials with policy NeverVerifyAllowlistedImages."),
     Setting("images.credential_provider_config", "kubeletx.imageCredentialProviderConfig",
             "image-credential-provider-config", PathKind(),
             "CredentialProviderConfig that names programs which know registry credentials, or a directory of such."),

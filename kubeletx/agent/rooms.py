@@ -20,6 +20,7 @@ from kubeletx.pods.eviction.evictor import EvictionPolicy
 from kubeletx.runtimes.cni.network import CniPodNetwork
 from kubeletx.runtimes.images.provider_config import ProviderPlan, read_providers
 from kubeletx.runtimes.images.settings import CollectionSettings, PullSettings
+from kubeletx.runtimes.images.verification import VerificationSettings
 from kubeletx.runtimes.limits import Limits
 
 from .config import AgentConfig
@@ -43,6 +44,9 @@ def pull_settings(config: AgentConfig) -> PullSettings:
         parallel=images.max_parallel_pulls,
         qps=images.pull_qps,
         burst=images.pull_burst,
+        verification=VerificationSettings(
+            policy=images.verification_policy, allowlist=images.verification_allowlist
+        ),
     )
 
 

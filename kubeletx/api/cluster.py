@@ -14,10 +14,14 @@ from .identity import PodUid
 
 
 class ObjectData(msgspec.Struct, frozen=True, kw_only=True):
-    """Content of one config map or secret. Secrets hold `binary` only; never printed."""
+    """Content of one config map or secret. Secrets hold `binary` only; never printed.
+
+    `uid`: of the object; empty where its source has none.
+    """
 
     text: dict[str, str] = {}
     binary: dict[str, bytes] = {}
+    uid: str = ""
 
     def __repr__(self) -> str:
         return f"ObjectData(keys={sorted(self.as_bytes())})"

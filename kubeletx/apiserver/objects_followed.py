@@ -210,5 +210,5 @@ class FollowedObjects:
 def data_of(item: Content) -> ObjectData:
     """Its content alone."""
     if isinstance(item, ConfigMap):
-        return ObjectData(text=item.data, binary=item.binary_data)
-    return ObjectData(binary=item.data)
+        return ObjectData(text=item.data, binary=item.binary_data, uid=str(item.metadata.uid))
+    return ObjectData(binary=item.data, uid=str(item.metadata.uid))

@@ -1,10 +1,12 @@
 """Images of units: pull policy and events here, stores and pulls in `runtimes.images` (I1, B3).
 
-| policy        | image there      | image missing       |
-|---------------|------------------|---------------------|
-| IfNotPresent  | used             | pulled              |
-| Always        | asked for again  | pulled              |
-| Never         | used             | ErrImageNeverPull   |
+| policy        | image there, open to the pod | image there, not open to it | image missing     |
+|---------------|------------------------------|-----------------------------|-------------------|
+| IfNotPresent  | used                         | pulled                      | pulled            |
+| Always        | asked for again              | asked for again             | pulled            |
+| Never         | used                         | ErrImageNeverPull           | ErrImageNeverPull |
+
+Whether an image is open to a pod: `runtimes.images.verification`.
 
 A pull brings the pod's own pull secrets before the node's credentials, and says whose pod asks: credential providers
 may want its service account, and a machine's image may be a file of the node, which not every source may read.
@@ -19,7 +21,6 @@ import structlog
 
 from kubeletx.api import (
     ClusterObjects,
-    ImageAuth,
     ImageSpec,
     ImageStatus,
     KubeletxError,
@@ -31,13 +32,13 @@ from kubeletx.api.names import POD_SOURCE, Event
 from kubeletx.kube.core import VirtualMachine
 from kubeletx.kube.duration import format_duration
 from kubeletx.kube.image_names import without_credentials
-from kubeletx.runtimes.handle import RuntimeHandle
 from kubeletx.runtimes.images.credentials import pull_secret_auths
 from kubeletx.runtimes.images.errors import IMAGE_PULL_BACK_OFF, PullBackOff, PullFailed
 from kubeletx.runtimes.images.puller import Puller
 from kubeletx.runtimes.images.references import parse
 from kubeletx.runtimes.images.store import ImageStore
 from kubeletx.runtimes.images.stores import ImageStores
+from kubeletx.runtimes.images.verification import Credential, SecretUse, digest_of
 
 from . import changes
 from .changes import Change
@@ -74,30 +75,43 @@ class UnitImages:
             step.warning(Event.INSPECT_FAILED, text, container=name)
             return _failed(step, name, error.reason or "ImageInspectError", str(error))
         policy = container.image_pull_policy or "IfNotPresent"
-        if present is not None and policy != "Always":
+        credentials = await self._pull_secrets(step, name, spec.requested)
+        is_verified = present is not None and policy != "Always"
+        if (
+            is_verified
+            and present is not None
+            and await store.may_use(spec, present, credentials=credentials, puller=_puller(step))
+        ):
             text = f'Container image "{spec.requested}" already present on machine and can be accessed by the pod'
             step.normal(Event.PULLED, text, container=name)
             return changes.image_present(name, present)
         if policy == "Never":
-            text = f'Container image "{spec.requested}" is not present with pull policy of Never'
+            text = _never_text(spec.requested, is_present=present is not None)
             step.warning(Event.ERR_IMAGE_NEVER_PULL, text, container=name)
             return _failed(step, name, "ErrImageNeverPull", text)
-        return await self._pull(step, name, spec, store, handle)
+        return await self._pull(step, name, spec, store, credentials, is_verified=is_verified)
 
     async def _pull(
-        self, step: StepContext, name: str, spec: ImageSpec, store: ImageStore, handle: RuntimeHandle
+        self,
+        step: StepContext,
+        name: str,
+        spec: ImageSpec,
+        store: ImageStore,
+        credentials: tuple[Credential, ...],
+        *,
+        is_verified: bool,
     ) -> Change:
+        """`is_verified`: the image is present, and the pull shows whether the pod may use it."""
         image, began = spec.requested, step.now().mono
         began_at = step.now().wall
-        auths = await self._pull_secrets(step, name, image)
         sandbox = _asker(step) if step.facts.is_machine else None
         step.normal(Event.PULLING, f'Pulling image "{image}"', container=name)
         waited: list[float] = []
         try:
             present = await store.pull(
                 spec,
-                via=handle,
-                auths=auths,
+                via=step.handle,
+                credentials=credentials,
                 sandbox=sandbox,
                 puller=_puller(step),
                 on_begin=lambda: waited.append(step.now().mono - began),
@@ -105,8 +119,9 @@ class UnitImages:
         except PullBackOff as error:
             return _backs_off(step, name, str(error), error)
         except PullFailed as error:
-            step.warning(Event.FAILED, f'Failed to pull image "{image}": {error}', container=name)
-            change = _failed(step, name, error.reason or "ErrImagePull", str(error), error.retry_at)
+            message = _verification_text(str(error)) if is_verified else str(error)
+            step.warning(Event.FAILED, f'Failed to pull image "{image}": {message}', container=name)
+            change = _failed(step, name, error.reason or "ErrImagePull", message, error.retry_at)
             _backs_off(step, name, f'Back-off pulling image "{image}"', error)
             return change
         except KubeletxError as error:
@@ -125,12 +140,12 @@ class UnitImages:
         )
         return changes.image_present(name, present)
 
-    async def _pull_secrets(self, step: StepContext, name: str, image: str) -> tuple[ImageAuth, ...]:
+    async def _pull_secrets(self, step: StepContext, name: str, image: str) -> tuple[Credential, ...]:
         """Credentials of the pod's secrets that fit the image, in the order of the secrets."""
         cluster = self._cluster.get(step.desired.source)
         if cluster is None:
             return ()
-        auths: list[ImageAuth] = []
+        credentials: list[Credential] = []
         missing: list[str] = []
         for secret in dict.fromkeys(one.name for one in step.pod.spec.image_pull_secrets if one.name):
             try:
@@ -138,7 +153,8 @@ class UnitImages:
                 if found is None:
                     missing.append(secret)
                 else:
-                    auths += _secret_auths(found, image)
+                    use = SecretUse(uid=found.uid, namespace=step.pod.namespace, name=secret, digest="")
+                    credentials += _secret_credentials(found, use, image)
             except (KubeletxError, ValueError, msgspec.ValidationError) as error:
                 log.warning(
                     "Failed to read pull secret",
@@ -153,7 +169,7 @@ class UnitImages:
                 "attempting to pull the image may not succeed."
             )
             step.warning(Event.FAILED_PULL_SECRET, text, container=name)
-        return tuple(auths)
+        return tuple(credentials)
 
 
 def _pulled_text(image: str, present: ImageStatus, pull_seconds: float, total_seconds: float) -> str:
@@ -163,10 +179,24 @@ def _pulled_text(image: str, present: ImageStatus, pull_seconds: float, total_se
     return f"{text} Image size: {present.size_bytes} bytes." if present.size_bytes else text
 
 
-def _secret_auths(secret: ObjectData, image: str) -> tuple[ImageAuth, ...]:
+def _never_text(image: str, *, is_present: bool) -> str:
+    if not is_present:
+        return f'Container image "{image}" is not present with pull policy of Never'
+    return (
+        f'Container image "{image}" is present with pull policy of Never, but image pull credentials verification '
+        "failed: it was pulled with credentials that this pod does not have; add the pull secret to the pod or "
+        "let it pull the image"
+    )
+
+
+def _verification_text(problem: str) -> str:
+    return f"image pull credentials verification of the present image failed: {problem}"
+
+
+def _secret_credentials(secret: ObjectData, use: SecretUse, image: str) -> tuple[Credential, ...]:
     content = secret.as_bytes()
     return tuple(
-        auth
+        Credential(auth=auth, origin=msgspec.structs.replace(use, digest=digest_of(auth)))
         for key, is_old in _DOCKER_CONFIGS
         if key in content
         for auth in pull_secret_auths(content[key], image, is_old=is_old)

@@ -351,6 +351,31 @@ def test_pull_secrets_open_a_registry_and_a_missing_one_is_told(
     assert word not in log
 
 
+def test_an_image_that_one_pods_secret_opened_is_closed_to_pods_without_it(
+    node: ClusterNode, private: PrivateRegistry
+) -> None:
+    config = json.dumps({"auths": {private.address: {"auth": encoded(f"{USERNAME}:{PASSWORD}")}}})
+    data = {".dockerconfigjson": encoded(config)}
+    make(node, "secrets", "tenant", type="kubernetes.io/dockerconfigjson", data=data)
+    image = {"image": f"{private.address}/busybox:1", "imagePullPolicy": "IfNotPresent"}
+    node.apply("tenant", container=image, imagePullSecrets=[{"name": "tenant"}])
+    node.wait_running("tenant")
+    for restarted in (False, True):
+        if restarted:
+            node.agent.stop()
+            node.agent.start()
+        node.apply("stranger", container=image)
+        state = waiting(node, "stranger", "ImagePullBackOff")
+        assert "authorization failed" in state["message"] or "401" in state["message"]
+        node.apply("never", container={**image, "imagePullPolicy": "Never"})
+        assert "credentials verification failed" in waiting(node, "never", "ErrImageNeverPull")["message"]
+        for name in ("stranger", "never"):
+            node.admin.delete("pods", name, SPACE)
+            node.wait_gone(name)
+    node.apply("colleague", container=image, imagePullSecrets=[{"name": "tenant"}])
+    node.wait_running("colleague")
+
+
 def test_a_container_starts_again_with_its_objects_while_the_api_server_is_away(
     node: ClusterNode, lab: Lab
 ) -> None:

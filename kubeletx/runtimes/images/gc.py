@@ -107,7 +107,9 @@ class ImageCollector:
     async def collect(self, store: ImageStore) -> Removed:
         """Remove what the thresholds and the maximum age ask for."""
         async with self._lock(store):
+            before = self._records.access.known(store.id)
             survey = await self.survey(store)
+            self._records.access.settle(store.id, before, survey.images)
             now = self._clock.now()
             self._records.used(store.id, survey.used, now)
             records = self._records.of_store(store.id)

@@ -22,7 +22,10 @@ _DEFAULT_KEYS = ("index.docker.io", "docker.io", "registry-1.docker.io")
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One registry of a docker config. Masks its secrets. `helper`: a program to ask instead."""
+    """One registry of a docker config. Masks its secrets. `helper`: a program to ask instead.
+
+    `account`: uid, namespace and name of the service account that a provider made it for.
+    """
 
     server: str
     username: str = ""
@@ -31,6 +34,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     identity_token: str = ""
     registry_token: str = ""
     helper: str = ""
+    account: tuple[str, str, str] | None = None
 
     def __repr__(self) -> str:
         return f"Entry(server={self.server!r}, helper={self.helper!r}, ...)"

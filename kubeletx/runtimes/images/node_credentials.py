@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kubeletx.api import ImageAuth
-
 from .credentials import NodeCredentials
 from .providers import CredentialProviders
 from .puller import Puller
+from .verification import AccountUse, Credential
 
 
 class ImageCredentials:
@@ -26,6 +25,11 @@ class ImageCredentials:
         """Only providers look at the pod."""
         return self._providers.is_personal(image)
 
-    async def lookup(self, image: str, puller: Puller | None) -> Sequence[ImageAuth]:
+    async def lookup(self, image: str, puller: Puller | None) -> Sequence[Credential]:
         """See `store.Credentials.lookup`."""
-        return (*await self._node.lookup(image), *await self._providers.lookup(image, puller))
+        node = [Credential(auth=one) for one in await self._node.lookup(image)]
+        return (*node, *await self._providers.lookup(image, puller))
+
+    async def find_account(self, puller: Puller) -> AccountUse | None:
+        """See `store.Credentials.find_account`."""
+        return await self._providers.find_account(puller)

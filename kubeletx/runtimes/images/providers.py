@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import structlog
 
-from kubeletx.api import Clock, ClusterObjects, ImageAuth, KubeletxError, NotFound, TokenWish
+from kubeletx.api import Clock, ClusterObjects, KubeletxError, NotFound, TokenWish
 
 from ..calls import CallCount
 from .credentials import auth_of
@@ -26,6 +26,7 @@ from .provider_config import Provider, ProviderPlan, TokenAttributes
 from .provider_program import PROVIDER_SECONDS, Answer, Login, ProviderFailed, Question, ask
 from .puller import Puller
 from .shared import Shared
+from .verification import AccountUse, Credential
 
 log = structlog.get_logger(__name__)
 
@@ -36,11 +37,15 @@ _Key = tuple[str, str, tuple[object, ...]]
 
 
 class _Account(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider learns of the pod. `key`: what answers are remembered under. Empty: nothing."""
+    """What a provider learns of the pod. `key`: what answers are remembered under. Empty: nothing.
+
+    `identity`: its uid, namespace and name.
+    """
 
     token: str = ""
     annotations: tuple[tuple[str, str], ...] = ()
     key: tuple[object, ...] = ()
+    identity: tuple[str, str, str] | None = None
 
     def __repr__(self) -> str:
         return "_Account(...)"
@@ -66,6 +71,7 @@ class CredentialProviders:
     ) -> None:
         """`cluster`: where service accounts are, by the source of the pods. `seconds`: a program's deadline."""
         self.digest = plan.digest
+        self._cluster = cluster
         self._providers = tuple(_Provider(one, cluster, clock, seconds) for one in plan.providers)
 
     @property
@@ -78,12 +84,23 @@ class CredentialProviders:
         repository = repository_of(image)
         return any(one.settings.token is not None and one.fits(repository) for one in self._providers)
 
-    async def lookup(self, image: str, puller: Puller | None) -> Sequence[ImageAuth]:
+    async def lookup(self, image: str, puller: Puller | None) -> Sequence[Credential]:
         """Credentials that may serve the image, the most specific pattern first. `puller` None: no pod asks."""
         repository = repository_of(image)
         fitting = [one for one in self._providers if one.fits(repository)]
         found = await asyncio.gather(*(one.entries(repository, puller) for one in fitting))
-        return [auth_of(entry, image) for entry in matching((e for each in found for e in each), image)]
+        entries = matching((e for each in found for e in each), image)
+        return [Credential(auth=auth_of(one, image), origin=_origin(one)) for one in entries]
+
+    async def find_account(self, puller: Puller) -> AccountUse | None:
+        """The pod's service account as the cluster has it now; None: it has none. Raises KubeletxError."""
+        cluster = self._cluster.get(puller.source)
+        if cluster is None or not puller.service_account:
+            return None
+        found = await cluster.find_service_account(puller.namespace, puller.service_account)
+        if found is None:
+            return None
+        return AccountUse(uid=found.uid, namespace=puller.namespace, name=puller.service_account)
 
     def close(self) -> None:
         """End the programs that run."""
@@ -142,7 +159,7 @@ class _Provider:
         logins = answer.auth or {}
         self._check_echo(logins.values(), account)
         entries = tuple(
-            Entry(server=server, username=one.username, password=one.password)
+            Entry(server=server, username=one.username, password=one.password, account=account.identity)
             for server, one in logins.items()
         )
         seconds = answer.cache_seconds
@@ -192,13 +209,21 @@ class _Provider:
         key: tuple[object, ...] = (puller.namespace, puller.service_account, account.uid, annotations)
         if wanted.cache_type == "Token":
             key = (*key, hashlib.sha256(token.encode()).hexdigest())
-        return _Account(token=token, annotations=annotations, key=key)
+        identity = (account.uid, puller.namespace, puller.service_account)
+        return _Account(token=token, annotations=annotations, key=key, identity=identity)
 
     def _purge(self) -> None:
         now = self._clock.monotonic()
         if now - self._purged_at >= PURGE_SECONDS:
             self._purged_at = now
             self._remembered = {key: one for key, one in self._remembered.items() if now < one.until}
+
+
+def _origin(entry: Entry) -> AccountUse | None:
+    if entry.account is None:
+        return None
+    uid, namespace, name = entry.account
+    return AccountUse(uid=uid, namespace=namespace, name=name)
 
 
 def _chosen(wanted: TokenAttributes, annotations: Mapping[str, str]) -> tuple[tuple[str, str], ...] | None:

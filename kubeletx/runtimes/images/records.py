@@ -7,16 +7,18 @@ from datetime import datetime
 
 import msgspec
 import structlog
-from sqlalchemy import Column, MetaData, String, Table, delete, select
+from sqlalchemy import Column, String, Table, delete, select
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection, RowMapping
 
 from kubeletx.api import StoreId, Unavailable
 from kubeletx.store import Store, read_rows
 
+from .access_records import METADATA as METADATA
+from .access_records import AccessRecords
+
 log = structlog.get_logger(__name__)
 
-METADATA = MetaData()
 IMAGES = Table(
     "image_records",
     METADATA,
@@ -39,9 +41,13 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImageRecords:
-    """All records, in memory and on disk. Losing them costs the right to collect, nothing else."""
+    """All records, in memory and on disk. Losing them costs the right to collect, and makes all images preloaded.
+
+    `access`: which pods may use the images.
+    """
 
     def __init__(self, store: Store) -> None:
+        self.access = AccessRecords(store)
         self._store = store
         self._records: dict[tuple[StoreId, str], ImageRecord] = {}
         self._listeners: list[Callable[[], None]] = []
@@ -57,6 +63,7 @@ class ImageRecords:
 
     async def load(self) -> None:
         """Read what earlier runs wrote; none when the database cannot be read now."""
+        await self.access.load()
         try:
             records = await self._store.read(_select_all)
         except Unavailable as error:
@@ -95,6 +102,7 @@ class ImageRecords:
 
     def removed(self, store: StoreId, image: str) -> None:
         """The image is gone."""
+        self.access.removed(store, image)
         if self._records.pop((store, image), None) is not None:
             match = (IMAGES.c.store == store) & (IMAGES.c.image == image)
             self._store.write_later(lambda connection: connection.execute(delete(IMAGES).where(match)))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
+from .verification import VerificationSettings
+
 
 class PullSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`serialize` False: `parallel` pulls at once per store, None meaning no limit.
 
     `qps` and `burst`: pulls begun per second and store (0: no limit). Back-off is per image:
-    `backoff_seconds`, doubled with each failure up to `backoff_cap_seconds`.
+    `backoff_seconds`, doubled with each failure up to `backoff_cap_seconds`. `verification`: which pods may use an
+    image that is present.
     """
 
     serialize: bool = True
@@ -18,6 +21,7 @@ class PullSettings(msgspec.Struct, frozen=True, kw_only=True):
     burst: int = 10
     backoff_seconds: float = 10.0
     backoff_cap_seconds: float = 300.0
+    verification: VerificationSettings = VerificationSettings()
 
     @property
     def at_once(self) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -16,7 +16,6 @@ import structlog
 
 from kubeletx.api import (
     Clock,
-    ImageAuth,
     ImageSpec,
     ImageStatus,
     Internal,
@@ -28,6 +27,7 @@ from kubeletx.api import (
     StoreId,
     StoreInfo,
     SupportsImages,
+    TimedOut,
     Unavailable,
 )
 from kubeletx.api.names import POD_SOURCE
@@ -35,11 +35,13 @@ from kubeletx.api.names import POD_SOURCE
 from ..calls import translate
 from ..handle import RuntimeHandle
 from .errors import ERR_IMAGE_PULL, PullBackOff, PullFailed
+from .keyring import repository_of
 from .limits import PullBackoffs, TokenBucket
 from .puller import Puller
 from .records import ImageRecords
 from .settings import PullSettings
 from .shared import Shared
+from .verification import AccountUse, Credential, Origin
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -53,8 +55,12 @@ class Credentials(Protocol):
         """Whether those for the image may depend on the pod that wants it."""
         ...
 
-    async def lookup(self, image: str, puller: Puller | None) -> Sequence[ImageAuth]:
+    async def lookup(self, image: str, puller: Puller | None) -> Sequence[Credential]:
         """Those that may serve the image, best first; empty: pull without. `puller` None: no pod asks."""
+        ...
+
+    async def find_account(self, puller: Puller) -> AccountUse | None:
+        """The pod's service account; None: it has none. Raises KubeletxError."""
         ...
 
 
@@ -85,6 +91,7 @@ class ImageStore:
         self._clock = clock
         self._records = records
         self._credentials = credentials
+        self._verification = settings.verification
         self._pulls: SharedPulls[ImageStatus] = SharedPulls()
         self._backoffs = PullBackoffs(settings.backoff_seconds, settings.backoff_cap_seconds)
         self._finding: Shared[ImageStatus | None] = Shared("find image")
@@ -118,6 +125,31 @@ class ImageStore:
         await self._ask("remove_image", lambda service: service.remove_image(spec))
         self._records.removed(self.id, image.id)
 
+    async def may_use(
+        self,
+        image: ImageSpec,
+        present: ImageStatus,
+        *,
+        credentials: Sequence[Credential] = (),
+        puller: Puller | None = None,
+    ) -> bool:
+        """Whether the pod may use the image that is present without a pull of its own (see `verification`)."""
+        access, repository = self._records.access, repository_of(image.requested)
+        is_pulled = access.is_pulled(self.id, present.id, image.requested)
+        if not self._verification.is_needed(image.requested, is_pulled=is_pulled):
+            return True
+        known = access.find(self.id, present.id, repository)
+        if known is None:
+            return False
+        origins: list[Origin] = [one.origin for one in credentials]
+        if known.accounts and puller is not None:
+            with contextlib.suppress(KubeletxError):  # its pull decides
+                origins.append(await self._credentials.find_account(puller))
+        origin, is_open = known.find(origins)
+        if origin is not None:
+            access.add(self.id, present.id, repository, origin)
+        return is_open
+
     # --- pulls ---
 
     @property
@@ -130,7 +162,7 @@ class ImageStore:
         image: ImageSpec,
         *,
         via: RuntimeHandle,
-        auths: Sequence[ImageAuth] = (),
+        credentials: Sequence[Credential] = (),
         sandbox: SandboxSpec | None = None,
         on_progress: OnProgress | None = None,
         force: bool = False,
@@ -139,7 +171,7 @@ class ImageStore:
     ) -> ImageStatus:
         """Fetch the image, or join the pull that fetches it already.
 
-        `auths`: the pod's own credentials, tried before the node's. `sandbox`: of the pod that asks; None: an
+        `credentials`: the pod's own, tried before the node's. `sandbox`: of the pod that asks; None: an
         operator does, or nothing about the pod matters. `force`: an operator asks, no back-off.
         `puller`: the pod that asks, whose failures count for its back-off (a pod that is made anew tries at once).
         `on_begin`: called when the wait for other pulls is over; never if another pull is joined.
@@ -148,7 +180,7 @@ class ImageStore:
         """
         key = f"{image.requested}|{image.handler}" if image.handler else image.requested
         owned = f"{puller.uid if puller is not None else ''}|{key}"
-        shared = "|".join((key, *self._rights(image, auths, sandbox, puller)))
+        shared = "|".join((key, *self._rights(image, credentials, sandbox, puller)))
         now = self._clock.monotonic()
         if (
             not force
@@ -161,7 +193,7 @@ class ImageStore:
         try:
             status = await self._pulls.join(
                 shared,
-                lambda report: self._fetch(image, via, auths, sandbox, puller, report, on_begin),
+                lambda report: self._fetch(image, via, credentials, sandbox, puller, report, on_begin),
                 on_progress,
             )
         except _FetchFailed as failed:
@@ -182,15 +214,15 @@ class ImageStore:
     def _rights(
         self,
         image: ImageSpec,
-        auths: Sequence[ImageAuth],
+        credentials: Sequence[Credential],
         sandbox: SandboxSpec | None,
         puller: Puller | None,
     ) -> Iterator[str]:
         """Who shares a pull: only those who may do the same, else one without rights fails those who have them."""
         if sandbox is not None and (source := sandbox.annotations.get(POD_SOURCE)):
             yield source
-        if auths:
-            yield f"{hash(tuple(auths)):x}"
+        if credentials:
+            yield f"{hash(tuple(one.auth for one in credentials)):x}"
         if puller is not None and self._credentials.is_personal(image.requested):
             yield str(puller.uid)
 
@@ -198,14 +230,14 @@ class ImageStore:
         self,
         image: ImageSpec,
         via: RuntimeHandle,
-        auths: Sequence[ImageAuth],
+        credentials: Sequence[Credential],
         sandbox: SandboxSpec | None,
         puller: Puller | None,
         report: OnProgress,
         on_begin: Callable[[], None] | None,
     ) -> ImageStatus:
-        # Before its turn: a program that is asked for credentials may take a minute, and nobody is to wait for it.
-        candidates = (*auths, *await self._credentials.lookup(image.requested, puller))
+        # Before its turn: a program that is asked for credentials may take a minute, and no other pull waits for it.
+        candidates = (*credentials, *await self._credentials.lookup(image.requested, puller))
         async with self._slots if self._slots is not None else contextlib.nullcontext():
             await self._bucket.take()
             began = self._clock.monotonic()
@@ -214,10 +246,12 @@ class ImageStore:
             self.counts.pulls += 1
             try:
                 before = await self.find(image, via)
-                await self._pull_with_any(image, via, candidates, sandbox, report)
-                status = await self.find(image, via)
-                if status is None:
-                    raise Internal(f"image {image.requested!r} is not in the store after its pull")
+                async with self._recorded(image, puller) as outcome:
+                    outcome.origin = await self._pull_with_any(image, via, candidates, sandbox, report)
+                    status = await self.find(image, via)
+                    if status is None:
+                        raise Internal(f"image {image.requested!r} is not in the store after its pull")
+                    outcome.image_id = status.id
             except KubeletxError as error:
                 self.counts.errors += 1
                 raise _FetchFailed(error) from error
@@ -227,21 +261,43 @@ class ImageStore:
             self._records.pulled(self.id, status.id, image.requested, self._clock.now())
         return status
 
+    @contextlib.asynccontextmanager
+    async def _recorded(self, image: ImageSpec, puller: Puller | None) -> AsyncIterator[_Outcome]:
+        """Note that a pod's pull begins, and how it ended. What an operator pulls counts as preloaded."""
+        outcome = _Outcome()
+        if puller is None:
+            yield outcome
+            return
+        access, requested = self._records.access, image.requested
+        await access.begin(self.id, requested)
+        is_known_absent = False
+        try:
+            yield outcome
+        except KubeletxError as error:
+            is_known_absent = not isinstance(error, TimedOut)
+            raise
+        finally:
+            if outcome.image_id:
+                name = repository_of(requested)
+                await access.succeed(self.id, outcome.image_id, name, requested, outcome.origin)
+            else:
+                access.fail(self.id, requested, is_known_absent=is_known_absent)
+
     async def _pull_with_any(
         self,
         image: ImageSpec,
         via: RuntimeHandle,
-        candidates: Sequence[ImageAuth],
+        candidates: Sequence[Credential],
         sandbox: SandboxSpec | None,
         report: OnProgress,
-    ) -> None:
-        """Try each credential until one works; without any, pull anonymously."""
+    ) -> Origin:
+        """Try each credential until one works; without any, pull anonymously. The origin of what worked."""
         service = _service(via)
         failures: list[KubeletxError] = []
-        for auth in candidates or (None,):
+        for one in candidates or (Credential(),):
             try:
-                await service.pull_image(image, auth, sandbox, report)
-                return
+                await service.pull_image(image, one.auth, sandbox, report)
+                return one.origin
             except KubeletxError as error:
                 failures.append(error)
             except Exception as error:
@@ -261,6 +317,14 @@ class ImageStore:
                 return handle
         names = ", ".join(self.members) or "none"
         raise Unavailable(f"image store {self.id} does not answer; its runtimes: {names}")
+
+
+class _Outcome:
+    """What a pull brought; `image_id` empty: nothing yet."""
+
+    def __init__(self) -> None:
+        self.image_id = ""
+        self.origin: Origin = None
 
 
 class _FetchFailed(Exception):

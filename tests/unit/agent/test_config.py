@@ -272,6 +272,23 @@ def test_rules_between_settings(flags: dict[str, list[str]], word: str) -> None:
         load_config(flags=flags)
 
 
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("imagePullCredentialsVerificationPolicy: Sometimes", "use one of NeverVerify"),
+        ("preloadedImagesVerificationAllowlist: [r.example/app]", "knows no list"),
+        (
+            "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\n"
+            "preloadedImagesVerificationAllowlist: [busybox]",
+            "docker.io/library/busybox",
+        ),
+    ],
+)
+def test_rules_for_the_verification_of_image_credentials(tmp_path: Path, text: str, word: str) -> None:
+    with pytest.raises((InvalidConfig, InvalidConfigs), match=word):
+        load_config(config_file=write(tmp_path / "kubelet.yaml", text))
+
+
 def test_a_duration_of_zero_means_the_kubelets_default() -> None:
     assert load_config(flags={"sync-frequency": ["0"]}).pods.sync_seconds == 60.0
 

@@ -70,6 +70,7 @@ def test_every_label_and_annotation_is_there() -> None:
 REASON = re.compile(r"[A-Z][a-z]+(?:[A-Z][A-Za-z]*)+|OOMKilled")
 NO_REASONS = {
     "AdmissionNode",
+    "AlwaysVerify",
     "AnonPages",
     "BlockDevice",
     "CharDevice",
@@ -102,6 +103,9 @@ NO_REASONS = {
     "MemoryLimit",
     "MemoryMax",
     "MemoryPressure",
+    "NeverVerify",
+    "NeverVerifyAllowlistedImages",
+    "NeverVerifyPreloadedImages",
     "NoExecute",
     "NoSchedule",
     "NoSwap",

@@ -93,6 +93,9 @@ class NoCredentials:
     async def lookup(self, image: str, puller: object = None) -> tuple[()]:
         return ()
 
+    async def find_account(self, puller: object) -> None:
+        return None
+
 
 class Node:
     """One node; `runtimes` holds the fakes by name and survives restarts of the agent."""

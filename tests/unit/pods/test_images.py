@@ -25,6 +25,7 @@ from kubeletx.pods.counters import Counters
 from kubeletx.pods.facts import DesiredPod, Now
 from kubeletx.pods.images import UnitImages
 from kubeletx.pods.steps.context import StepContext
+from kubeletx.runtimes.images.errors import PullFailed
 from kubeletx.runtimes.images.puller import Puller
 from kubeletx.runtimes.images.stores import ImageStores
 
@@ -38,15 +39,27 @@ class Pulls:
         self.auths: tuple[ImageAuth, ...] = ()
         self.sandbox: SandboxSpec | None = None
         self.puller: Puller | None = None
+        self.present: ImageStatus | None = None
+        self.is_open = False
+        self.problem: Exception | None = None
+        self.is_pulled = False
 
     async def of(self, _handle: object) -> Pulls:
         return self
 
-    async def find_shared(self, _image: ImageSpec, via: object) -> None:
-        return None
+    async def find_shared(self, _image: ImageSpec, via: object) -> ImageStatus | None:
+        return self.present
+
+    async def may_use(self, _image: ImageSpec, _present: ImageStatus, **how: Any) -> bool:
+        self.auths, self.puller = tuple(one.auth for one in how["credentials"]), how["puller"]
+        return self.is_open
 
     async def pull(self, image: ImageSpec, **how: Any) -> ImageStatus:
-        self.auths, self.sandbox, self.puller = how["auths"], how["sandbox"], how["puller"]
+        self.auths = tuple(one.auth for one in how["credentials"])
+        self.sandbox, self.puller = how["sandbox"], how["puller"]
+        self.is_pulled = True
+        if self.problem is not None:
+            raise self.problem
         return ImageStatus(id=image.requested, ref=image.requested)
 
 
@@ -70,12 +83,18 @@ def docker_config(server: str, username: str) -> bytes:
 
 
 async def pull(
-    *secrets: str, cluster: Cluster | None, machine: bool = True, source: str = "api", image: str = IMAGE
+    *secrets: str,
+    cluster: Cluster | None,
+    machine: bool = True,
+    source: str = "api",
+    image: str = IMAGE,
+    policy: str | None = None,
+    pulls: Pulls | None = None,
 ) -> tuple[Pulls, list[tuple[str, str]]]:
     """How the store is asked for the pod's image, and the pod's warnings."""
-    parts: dict[str, Any] = {"containers": (Container(name="main", image=image),)}
+    parts: dict[str, Any] = {"containers": (Container(name="main", image=image, image_pull_policy=policy),)}
     if machine:
-        parts = {"virtual_machine": VirtualMachine(name="main", image=image)}
+        parts = {"virtual_machine": VirtualMachine(name="main", image=image, image_pull_policy=policy)}
     pod = Pod(
         metadata=ObjectMeta(name="p", namespace="team", uid=PodUid("u")),
         spec=PodSpec(
@@ -96,7 +115,7 @@ async def pull(
         normal=lambda *_, **__: None,
         warning=lambda reason, text, **_: warnings.append((reason, text)),
     )
-    pulls = Pulls()
+    pulls = pulls or Pulls()
     objects = {} if cluster is None else {source: cast(ClusterObjects, cluster)}
     await UnitImages(cast(ImageStores, pulls), objects).ensure(cast(StepContext, step), "main")
     return pulls, warnings
@@ -143,3 +162,42 @@ async def test_every_pull_names_the_pod_and_its_service_account() -> None:
     assert pulls.puller == Puller(
         uid=PodUid("u"), namespace="team", name="p", service_account="builder", source="api"
     )
+
+
+def with_image(*, is_open: bool, problem: Exception | None = None) -> Pulls:
+    pulls = Pulls()
+    pulls.present, pulls.is_open, pulls.problem = ImageStatus(id="i", ref=IMAGE), is_open, problem
+    return pulls
+
+
+@pytest.mark.parametrize("policy", ["IfNotPresent", "Never"])
+@pytest.mark.parametrize("machine", [True, False])
+async def test_an_image_that_is_present_is_used_only_if_the_pods_secrets_open_it(
+    machine: bool, policy: str
+) -> None:
+    cluster = Cluster(mine={".dockerconfigjson": docker_config("registry.example", "me")})
+    opened = with_image(is_open=True)
+    _, warnings = await pull("mine", cluster=cluster, machine=machine, policy=policy, pulls=opened)
+    assert (opened.is_pulled, warnings) == (False, [])
+    assert [one.username for one in opened.auths] == ["me"]
+    closed = with_image(is_open=False)
+    _, warnings = await pull("mine", cluster=cluster, machine=machine, policy=policy, pulls=closed)
+    assert closed.is_pulled is (policy == "IfNotPresent")
+    if policy == "Never":
+        reason, text = warnings[0]
+        assert reason == "ErrImageNeverPull"
+        assert "is present with pull policy of Never, but image pull credentials verification failed" in text
+
+
+async def test_a_failed_pull_of_an_image_that_is_present_says_that_it_was_a_verification() -> None:
+    failed = with_image(is_open=False, problem=PullFailed("401 Unauthorized", retry_at=1.0))
+    _, warnings = await pull(cluster=None, pulls=failed, machine=False)
+    text = (
+        f'Failed to pull image "{IMAGE}": image pull credentials verification of the present image failed: '
+    )
+    assert warnings[0] == ("Failed", f"{text}401 Unauthorized")
+
+
+async def test_a_missing_pull_secret_is_told_for_an_image_that_is_present_too() -> None:
+    _, warnings = await pull("gone", cluster=Cluster(), pulls=with_image(is_open=True))
+    assert [reason for reason, _ in warnings] == ["FailedToRetrieveImagePullSecret"]

@@ -29,6 +29,7 @@ from kubeletx.runtimes.images.provider_config import (
 )
 from kubeletx.runtimes.images.providers import PURGE_SECONDS, CredentialProviders
 from kubeletx.runtimes.images.puller import Puller
+from kubeletx.runtimes.images.verification import AccountUse, Credential
 from kubeletx.testing import FakeClock
 
 TOKEN = "header.claims.signature"
@@ -112,8 +113,12 @@ def answer(auth: Mapping[str, tuple[str, str]] | None, **fields: Any) -> str:
     return f"cat <<'EOF'\n{json.dumps(response)}\nEOF"
 
 
-def names(auths: Sequence[ImageAuth]) -> list[str]:
-    return [one.username for one in auths]
+def auths(found: Sequence[Credential]) -> list[ImageAuth]:
+    return [one.auth for one in found if one.auth is not None]
+
+
+def names(found: Sequence[Credential]) -> list[str]:
+    return [one.username for one in auths(found)]
 
 
 async def test_the_program_is_told_the_image_and_gives_its_credentials(shop: Shop) -> None:
@@ -121,7 +126,7 @@ async def test_the_program_is_told_the_image_and_gives_its_credentials(shop: Sho
     env = (EnvironmentVariable(name="PROFILE", value="this"),)
     shop.add(script, args=("get",), env=env)
     found = await shop.open().lookup("r.example/app:1@sha256:" + "0" * 64, None)
-    assert [(one.username, one.password) for one in found] == [("u", "hunter2")]
+    assert [(one.username, one.password) for one in auths(found)] == [("u", "hunter2")]
     assert shop.asked() == [
         {"kind": "CredentialProviderRequest", "apiVersion": PROVIDER_V1, "image": "r.example/app"}
     ]
@@ -356,3 +361,10 @@ def test_only_providers_with_tokens_make_a_pull_personal(shop: Shop) -> None:
     shop.add(answer(None), "token", match_images=("b.example",), token=BY_ACCOUNT)
     providers = shop.open()
     assert [providers.is_personal(f"{host}.example/x:1") for host in "abc"] == [False, True, False]
+
+
+async def test_credentials_made_for_a_service_account_name_it(shop: Shop) -> None:
+    shop.add(answer({"r.example": ("u", "p")}), token=BY_ACCOUNT)
+    builder = AccountUse(uid="team/builder", namespace="team", name="builder")
+    assert [one.origin for one in await shop.open().lookup("r.example/app", POD)] == [builder]
+    assert await shop.open().find_account(POD) == builder

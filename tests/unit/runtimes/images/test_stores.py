@@ -33,6 +33,7 @@ from kubeletx.runtimes.images.records import METADATA, ImageRecords
 from kubeletx.runtimes.images.settings import CollectionSettings, PullSettings
 from kubeletx.runtimes.images.store import ImageStore
 from kubeletx.runtimes.images.stores import ImageStores
+from kubeletx.runtimes.images.verification import AccountUse, Credential
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.store import Store
 from kubeletx.testing import FakeEventSink, FakeRuntime
@@ -44,12 +45,16 @@ class NoCredentials:
     def __init__(self) -> None:
         self.auths: list[ImageAuth] = []
         self.personal: set[str] = set()
+        self.account: AccountUse | None = None
 
     def is_personal(self, image: str) -> bool:
         return image in self.personal
 
-    async def lookup(self, _image: str, _puller: Puller | None) -> Sequence[ImageAuth]:
-        return self.auths
+    async def lookup(self, _image: str, _puller: Puller | None) -> Sequence[Credential]:
+        return [Credential(auth=one, origin=self.account) for one in self.auths]
+
+    async def find_account(self, _puller: Puller) -> AccountUse | None:
+        return self.account
 
 
 class Shop:
@@ -230,7 +235,7 @@ async def test_credentials_are_tried_in_order_the_pods_own_first(shop: Shop) -> 
 
     shop.fake("one").pull_image = picky  # type: ignore[method-assign]
     shop.credentials.auths = [ImageAuth(username="bad"), ImageAuth(username="good")]
-    await shop.pull("app:1", auths=[ImageAuth(username="pods")])
+    await shop.pull("app:1", credentials=[Credential(auth=ImageAuth(username="pods"))])
     assert tried == ["pods", "bad", "good"]
 
 
@@ -247,7 +252,7 @@ async def test_who_waits_for_credentials_keeps_nobody_from_pulling(shop: Shop) -
     slow = asyncio.Event()
     real = shop.credentials.lookup
 
-    async def lookup(image: str, puller: Puller | None) -> Sequence[ImageAuth]:
+    async def lookup(image: str, puller: Puller | None) -> Sequence[Credential]:
         if image == "slow:1":
             await slow.wait()
         return await real(image, puller)

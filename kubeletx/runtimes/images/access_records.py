@@ -1,0 +1,234 @@
+"""Which pulls were made for pods, and with whose credentials: in memory and on disk (see `verification`).
+
+A pull is noted durably before it begins, so that an image whose pull was cut off by a crash never counts as preloaded:
+such an image has a record without credentials, and pods verify theirs by a pull of their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+import structlog
+from sqlalchemy import Column, MetaData, String, Table, delete, select
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.engine import Connection, RowMapping
+
+from kubeletx.api import ImageStatus, StoreId, Unavailable
+from kubeletx.kube.image_names import without_credentials
+from kubeletx.store import Store, read_rows
+
+from . import references
+from .verification import Access, Origin
+
+log = structlog.get_logger(__name__)
+
+METADATA = MetaData()
+ACCESS = Table(
+    "image_access",
+    METADATA,
+    Column("store", String, primary_key=True),
+    Column("image", String, primary_key=True),
+    Column("repository", String, primary_key=True),
+    Column("access", String, nullable=False),
+)
+PULLS = Table(
+    "image_pulls",
+    METADATA,
+    Column("store", String, primary_key=True),
+    Column("requested", String, primary_key=True),
+)
+
+_Image = tuple[StoreId, str]
+_Pull = tuple[StoreId, str]
+
+
+class _Row(msgspec.Struct, frozen=True, kw_only=True):
+    store: StoreId
+    image: str
+    repository: str
+    access: Access
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What is recorded of one store: ids of images, and references whose pull began and does not run."""
+
+    images: frozenset[str]
+    pulls: frozenset[str]
+
+
+class AccessRecords:
+    """`image`: the store's id. `repository`: the reference without tag and digest. `requested`: as pods write it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._records: dict[_Image, dict[str, Access]] = {}
+        self._begun: set[_Pull] = set()
+        self._running: dict[_Pull, int] = {}
+
+    async def load(self) -> None:
+        """Read what earlier runs wrote; without the database all images count as preloaded."""
+        try:
+            rows, begun = await self._store.read(_select_all)
+        except Unavailable as error:
+            log.warning("Failed to read the records of image credentials", err=str(error))
+            return
+        for row in rows:
+            self._records.setdefault((row.store, row.image), {}).setdefault(row.repository, row.access)
+        self._begun.update(begun)
+
+    def find(self, store: StoreId, image: str, repository: str) -> Access | None:
+        """Who may use the image by this name; None: no pull by this name is recorded."""
+        return self._records.get((store, image), {}).get(_key(repository))
+
+    def is_pulled(self, store: StoreId, image: str, requested: str) -> bool:
+        """Whether a pod's pull brought the image, or may have: one began."""
+        return (store, image) in self._records or (store, _key(requested)) in self._begun
+
+    async def begin(self, store: StoreId, requested: str) -> None:
+        """A pull begins. Raises Unavailable when that cannot be written."""
+        pull = (store, _key(requested))
+        if pull not in self._begun:
+            row = {"store": store, "requested": pull[1]}
+            statement = insert(PULLS).values(row).on_conflict_do_nothing()
+            await self._store.write(lambda connection: connection.execute(statement))
+            self._begun.add(pull)
+        self._running[pull] = self._running.get(pull, 0) + 1
+
+    async def succeed(
+        self, store: StoreId, image: str, repository: str, requested: str, origin: Origin
+    ) -> None:
+        """The pull that began brought the image, opened by this credential."""
+        row = self._put(store, image, repository, origin)
+        pull = (store, _key(requested))
+        is_last = self._leave(pull)
+
+        def write(connection: Connection) -> None:
+            _insert(connection, row)
+            if is_last:
+                _delete_pull(connection, *pull)
+
+        try:
+            await self._store.write(write)
+        except Unavailable as error:  # the note that it began stays on disk, so pods verify after a restart
+            log.warning("Failed to write the record of an image pull", image=pull[1], err=str(error))
+
+    def fail(self, store: StoreId, requested: str, *, is_known_absent: bool) -> None:
+        """The pull that began ended without a result; `is_known_absent`: the runtime said so."""
+        pull = (store, _key(requested))
+        count = self._running.get(pull, 1) - 1
+        if count > 0:
+            self._running[pull] = count
+            return
+        self._running.pop(pull, None)
+        if is_known_absent:
+            self._forget_pull(pull)
+
+    def add(self, store: StoreId, image: str, repository: str, origin: Origin) -> None:
+        """A pod with a further credential was let in, or with the newer content of a secret."""
+        before = self.find(store, image, repository)
+        row = self._put(store, image, repository, origin)
+        if row.access != before:
+            self._store.write_later(lambda connection: _insert(connection, row))
+
+    def removed(self, store: StoreId, image: str) -> None:
+        """The image is gone."""
+        if self._records.pop((store, image), None) is not None:
+            match = (ACCESS.c.store == store) & (ACCESS.c.image == image)
+            self._store.write_later(lambda connection: connection.execute(delete(ACCESS).where(match)))
+
+    def known(self, store: StoreId) -> Known:
+        """For `settle`: what is recorded before the store is listed."""
+        return Known(
+            images=frozenset(image for one, image in self._records if one == store),
+            pulls=frozenset(
+                requested
+                for one, requested in self._begun
+                if one == store and (one, requested) not in self._running
+            ),
+        )
+
+    def settle(self, store: StoreId, before: Known, images: Sequence[ImageStatus]) -> None:
+        """Compare with everything in the store: forget images that are gone, and pulls that left nothing.
+
+        An image that a cut-off pull brought gets a record without credentials.
+        """
+        for image in before.images - {one.id for one in images}:
+            self.removed(store, image)
+        for requested in before.pulls:
+            if (store, requested) in self._running:
+                continue
+            for one in images:
+                if (store, one.id) not in self._records and _has_name(one, requested):
+                    self._note_cut_off(store, one.id, requested)
+            self._forget_pull((store, requested))
+
+    def _note_cut_off(self, store: StoreId, image: str, requested: str) -> None:
+        row = _Row(store=store, image=image, repository=requested, access=Access())
+        self._records.setdefault((store, image), {})[requested] = row.access
+        self._store.write_later(lambda connection: _insert(connection, row))
+
+    def _put(self, store: StoreId, image: str, repository: str, origin: Origin) -> _Row:
+        repository = _key(repository)
+        by_name = self._records.setdefault((store, image), {})
+        access = by_name[repository] = by_name.get(repository, Access()).with_origin(origin)
+        return _Row(store=store, image=image, repository=repository, access=access)
+
+    def _leave(self, pull: _Pull) -> bool:
+        """One pull less; whether it was the last of this name."""
+        count = self._running.get(pull, 1) - 1
+        if count > 0:
+            self._running[pull] = count
+            return False
+        self._running.pop(pull, None)
+        self._begun.discard(pull)
+        return True
+
+    def _forget_pull(self, pull: _Pull) -> None:
+        self._begun.discard(pull)
+        self._store.write_later(lambda connection: _delete_pull(connection, *pull))
+
+
+def _insert(connection: Connection, row: _Row) -> None:
+    values = {
+        "store": row.store,
+        "image": row.image,
+        "repository": row.repository,
+        "access": msgspec.json.encode(row.access).decode(),
+    }
+    statement = insert(ACCESS).values(values)
+    keys = ["store", "image", "repository"]
+    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=values))
+
+
+def _delete_pull(connection: Connection, store: StoreId, requested: str) -> None:
+    connection.execute(delete(PULLS).where((PULLS.c.store == store) & (PULLS.c.requested == requested)))
+
+
+def _select_all(connection: Connection) -> tuple[list[_Row], list[_Pull]]:
+    return read_rows(connection, select(ACCESS), _from_row), read_rows(connection, select(PULLS), _pull_of)
+
+
+def _from_row(row: RowMapping) -> _Row:
+    """A row that cannot be decoded still says that the image was pulled."""
+    try:
+        access = msgspec.json.decode(row["access"], type=Access)
+    except msgspec.DecodeError:
+        access = Access()
+    return _Row(store=StoreId(row["store"]), image=row["image"], repository=row["repository"], access=access)
+
+
+def _pull_of(row: RowMapping) -> _Pull:
+    return StoreId(row["store"]), row["requested"]
+
+
+def _key(name: str) -> str:
+    """The name; the hash of one that holds a credential, as the URL of a machine's image may."""
+    shown = without_credentials(name)
+    return name if shown == name else f"{shown}#{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+def _has_name(image: ImageStatus, requested: str) -> bool:
+    names = (image.id, image.ref, *image.tags, *image.digests)
+    return any(references.is_same(requested, one) for one in names if one)

@@ -1,0 +1,154 @@
+"""Which pods may use an image that is present. Pure. Source: kubelet v1.36, pkg/kubelet/images/pullmanager.
+
+A pull is recorded with the credentials that opened the registry. A pod may use the image without a pull if it has one
+of these credentials, or if no pod-specific credential was needed. Otherwise its own pull decides. The policy says for
+which images this holds; an image without any record of a pull counts as preloaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from kubeletx.api import ImageAuth
+
+from . import references
+from .keyring import repository_of
+
+NEVER: Final = "NeverVerify"
+NEVER_PRELOADED: Final = "NeverVerifyPreloadedImages"
+NEVER_ALLOWLISTED: Final = "NeverVerifyAllowlistedImages"
+ALWAYS: Final = "AlwaysVerify"
+POLICIES: Final = (NEVER, NEVER_PRELOADED, NEVER_ALLOWLISTED, ALWAYS)
+
+MAX_RECORDED: Final = 100
+"""Credentials of one image that are recorded; with more, pods with yet another one pull."""
+
+T = TypeVar("T")
+
+
+class VerificationSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`allowlist`: images without tag and digest, or beginnings that end in ``/*``; for `NEVER_ALLOWLISTED` only."""
+
+    policy: str = NEVER_PRELOADED
+    allowlist: tuple[str, ...] = ()
+
+    def is_needed(self, image: str, *, is_pulled: bool) -> bool:
+        """Whether pods prove their right to this image. `is_pulled`: a pull of it is recorded or began."""
+        match self.policy:
+            case "NeverVerify":
+                return False
+            case "NeverVerifyPreloadedImages":
+                return is_pulled
+            case "NeverVerifyAllowlistedImages":
+                return not _is_listed(image, self.allowlist)
+        return True
+
+
+class SecretUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A pull secret. `digest`: of the credential that it holds for the image, never the credential itself."""
+
+    uid: str
+    namespace: str
+    name: str
+    digest: str
+
+    def is_same_secret(self, other: SecretUse) -> bool:
+        """The same object, whatever it holds now."""
+        return bool(self.uid) and (self.uid, self.namespace, self.name) == (
+            other.uid,
+            other.namespace,
+            other.name,
+        )
+
+
+class AccountUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A service account whose token a credential provider used."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
+Origin = SecretUse | AccountUse | None
+"""Where a credential comes from; None: the node, or no credential at all."""
+
+
+class Credential(msgspec.Struct, frozen=True, kw_only=True):
+    """One credential to try. `auth` None: pull without."""
+
+    auth: ImageAuth | None = None
+    origin: Origin = None
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """Who may use an image without a pull. `node_wide`: every pod. All empty: the pull was cut off, nobody yet."""
+
+    node_wide: bool = False
+    secrets: tuple[SecretUse, ...] = ()
+    accounts: tuple[AccountUse, ...] = ()
+
+    def with_origin(self, origin: Origin) -> Access:
+        """With one credential more; the newest content of a secret replaces the one before."""
+        match origin:
+            case SecretUse():
+                others = tuple(one for one in self.secrets if not one.is_same_secret(origin))
+                return msgspec.structs.replace(self, secrets=_limited(others, origin))
+            case AccountUse():
+                others_of_node = tuple(one for one in self.accounts if one != origin)
+                return msgspec.structs.replace(self, accounts=_limited(others_of_node, origin))
+        return msgspec.structs.replace(self, node_wide=True)
+
+    def find(self, origins: Iterable[Origin]) -> tuple[Origin, bool]:
+        """The first of a pod's credentials that opens the image, and whether one does.
+
+        A secret opens it with the same credential, or as the same object after its content was rotated.
+        """
+        if self.node_wide:
+            return None, True
+        for origin in origins:
+            match origin:
+                case SecretUse() if any(
+                    one.is_same_secret(origin) or (one.digest and one.digest == origin.digest)
+                    for one in self.secrets
+                ):
+                    return origin, True
+                case AccountUse() if origin in self.accounts:
+                    return origin, True
+        return None, False
+
+
+def digest_of(auth: ImageAuth) -> str:
+    """A hash by which a credential is recognised."""
+    return hashlib.sha256(msgspec.json.encode(auth)).hexdigest()
+
+
+def check_pattern(pattern: str) -> str | None:
+    """What is wrong with an item of the allowlist; None: nothing."""
+    text = pattern.removesuffix("*") if pattern.endswith("/*") else pattern
+    if pattern != pattern.strip():
+        return "it begins or ends with a space"
+    if "*" in text:
+        return "a wildcard is only allowed as '/*' at its end"
+    if text != pattern:
+        return "it names no registry" if text == "/" else None
+    found = references.find(pattern)
+    if found is None:
+        return "it is not an image reference"
+    if found.repository != pattern:
+        return f"write it in full, without tag and digest: {found.repository}"
+    return None
+
+
+def _is_listed(image: str, allowlist: Sequence[str]) -> bool:
+    repository = repository_of(image)
+    return any(
+        repository.startswith(one[:-1]) if one.endswith("/*") else repository == one for one in allowlist
+    )
+
+
+def _limited(others: tuple[T, ...], newest: T) -> tuple[T, ...]:
+    return (*others, newest)[-MAX_RECORDED:]
