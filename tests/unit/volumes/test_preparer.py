@@ -24,7 +24,9 @@ async def test_a_plain_empty_dir_is_a_directory_for_everyone(tmp_path):
     preparer = make_preparer(tmp_path)
     prepared = await preparer.prepare(make_pod({"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b"}]}))
     path = tmp_path / "pods/u1/volumes/kubernetes.io~empty-dir"
-    assert prepared.volumes["a"] == PreparedVolume(name="a", source=str(path / "a"))
+    assert prepared.volumes["a"] == PreparedVolume(
+        name="a", source=str(path / "a"), plugin="kubernetes.io/empty-dir"
+    )
     assert [mode(path / name) for name in "ab"] == [0o777, 0o777]
     assert mode(path) == mode(tmp_path / "pods") == 0o750
 
@@ -124,7 +126,9 @@ async def test_a_medium_that_cannot_be_had_is_refused_in_words(tmp_path, medium,
 async def test_a_host_path_is_given_as_it_is(tmp_path):
     spec = {"volumes": [{"name": "h", "hostPath": {"path": "/does/not/exist"}}]}
     prepared = await make_preparer(tmp_path).prepare(make_pod(spec))
-    assert prepared.volumes["h"] == PreparedVolume(name="h", source="/does/not/exist", managed=False)
+    assert prepared.volumes["h"] == PreparedVolume(
+        name="h", source="/does/not/exist", managed=False, plugin="kubernetes.io/host-path"
+    )
 
 
 async def test_host_paths_are_made_where_their_type_says_so(tmp_path):
@@ -299,7 +303,7 @@ async def test_an_image_volume_is_left_to_the_runtime(tmp_path):
     pod = make_pod({"volumes": [{"name": "i", "image": {"reference": "registry/data:1"}}]})
     prepared = await make_preparer(tmp_path).prepare(pod)
     assert prepared.volumes["i"] == PreparedVolume(
-        name="i", read_only=True, managed=False, image="registry/data:1"
+        name="i", read_only=True, managed=False, image="registry/data:1", plugin="kubernetes.io/image"
     )
 
 
