@@ -7,6 +7,7 @@ runtime measures. Network counters belong to the pod, so they carry no container
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from kubeletx.node.host_usage import FsUsage
 
 from .cadvisor_machine import machine_families
 from .cadvisor_series import FAILURES, PROCESSES, SERIES
-from .exposition import Family, labels_of, render
+from .exposition import Family, labels_of, render, with_labels
 from .figures import Figures, PodFigures, UnitFigures
 from .resource_metrics import memory_of
 
@@ -47,6 +48,10 @@ _NETWORK: tuple[tuple[str, str, Callable[[InterfaceStats], int]], ...] = (
     ("container_network_transmit_packets_dropped_total", "Dropped while sending.", lambda i: i.tx_dropped),
     ("container_network_transmit_errors_total", "Errors while sending.", lambda i: i.tx_errors),
 )
+
+
+_PODS_ENDS = ("veth", "docker", "nerdctl")
+"""Interfaces that cAdvisor leaves out of the machine's."""
 
 
 class _Row(NamedTuple):
@@ -116,7 +121,7 @@ def _of_cpu(figures: Figures, rows: Iterable[_Row]) -> list[Family]:
     at_ms = figures.host.at_ns // 1_000_000
     family.add(labels_of({**_named(id="/"), "cpu": "total"}), figures.host.cpu_core_ns / 1e9, at_ms)
     for row in rows:
-        labels = labels_of({**row.named, "cpu": "total"})
+        labels = with_labels(row.labels, cpu="total")
         if row.unit is None:
             if row.named["id"] != "/":
                 family.add(labels, row.usage.cpu_seconds, at_ms)
@@ -140,7 +145,7 @@ def _of_cgroups(rows: list[_Row]) -> Iterator[Family]:
         for row in rows:
             value = count(row.usage)
             if value is not None:
-                failures.add(labels_of({**row.named, "failure_type": kind, "scope": scope}), value)
+                failures.add(with_labels(row.labels, failure_type=kind, scope=scope), value)
     yield failures
 
 
@@ -162,9 +167,10 @@ def _of_disks(rows: Iterable[_Row], device_name: Callable[[str], str]) -> list[F
     writes = Family("container_fs_writes_total", "counter", "Writes.")
     read = Family("container_fs_reads_bytes_total", "counter", "Bytes read.")
     written = Family("container_fs_writes_bytes_total", "counter", "Bytes written.")
+    devices = functools.cache(device_name)
     for row in rows:
         for disk in row.usage.disks:
-            labels = labels_of({**row.named, "device": device_name(disk.device)})
+            labels = with_labels(row.labels, device=devices(disk.device))
             reads.add(labels, disk.reads)
             writes.add(labels, disk.writes)
             read.add(labels, disk.read_bytes)
@@ -194,14 +200,18 @@ def _of_filesystems(
     for row in rows:
         if row.unit is None or row.unit.stats.fs_used_bytes is None:
             continue
-        labels = labels_of({**row.named, "device": image_device})
+        labels = with_labels(row.labels, device=image_device)
         used.add(labels, row.unit.stats.fs_used_bytes)
         limit.add(labels, figures.image_fs.capacity_bytes if figures.image_fs is not None else None)
     return [used, limit, inodes, free]
 
 
 def _of_networks(figures: Figures) -> list[Family]:
-    named = [(_named(id="/"), one) for one in figures.host.interfaces]
+    named = [
+        (_named(id="/"), one)
+        for one in figures.host.interfaces
+        if not one.name.startswith(_PODS_ENDS)  # each is the other end of a pod's, which has rows of its own
+    ]
     named += [(_named(pod), one) for pod in figures.pods for one in pod.interfaces]
     labelled = [(labels_of({**labels, "interface": one.name}), one) for labels, one in named]
     families = []

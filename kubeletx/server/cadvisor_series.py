@@ -43,14 +43,18 @@ SERIES: Final[tuple[Series, ...]] = (
     _counter(
         "container_cpu_system_seconds_total", "Processor time in the kernel.", lambda u: u.system_seconds
     ),
-    _counter("container_cpu_cfs_periods_total", "Periods of the processor quota.", lambda u: u.periods),
+    _counter(
+        "container_cpu_cfs_periods_total", "Periods of the processor quota.", lambda u: u.periods or None
+    ),
     _counter(
         "container_cpu_cfs_throttled_periods_total",
         "Periods in which the quota was used up.",
-        lambda u: u.throttled_periods,
+        lambda u: u.throttled_periods if u.periods else None,
     ),
     _counter(
-        "container_cpu_cfs_throttled_seconds_total", "Time spent throttled.", lambda u: u.throttled_seconds
+        "container_cpu_cfs_throttled_seconds_total",
+        "Time spent throttled.",
+        lambda u: u.throttled_seconds if u.periods else None,
     ),
     _gauge("container_memory_working_set_bytes", "Working set.", lambda u: u.working_set_bytes),
     _gauge("container_memory_usage_bytes", "All memory in use, with caches.", lambda u: u.memory_bytes),

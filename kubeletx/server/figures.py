@@ -83,6 +83,7 @@ class SystemFigures(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     usage: CgroupUsage
     started_at: float
+    cpu_nano_cores: int | None = None
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):

@@ -56,7 +56,11 @@ def _system(one: SystemFigures, at: str) -> dict[str, Any]:
     found: dict[str, Any] = {
         "name": one.name,
         "startTime": _time(one.started_at),
-        "cpu": _set(time=at, usageCoreNanoSeconds=_nanoseconds(usage.cpu_seconds)),
+        "cpu": _set(
+            time=at,
+            usageNanoCores=one.cpu_nano_cores,
+            usageCoreNanoSeconds=_nanoseconds(usage.cpu_seconds),
+        ),
         "memory": _set(
             time=at,
             usageBytes=usage.memory_bytes,

@@ -359,3 +359,48 @@ def test_commands_without_an_upgrade_run_only_as_run(kubelet: KubeletClient) -> 
     assert kubelet.ask("POST", path)[:2] == (400, "Upgrade request required")
     assert kubelet.ask("POST", "/run/default/streams-lab/main?cmd=echo+hello")[:2] == (200, "hello\n")
     assert kubelet.get("/healthz") == (200, "ok")
+
+
+def test_containers_pods_and_shared_cgroups_have_rows_of_what_the_kernel_counts(
+    bench: Bench, kubelet: KubeletClient
+) -> None:
+    def rows() -> dict[tuple[str, str], dict[str, float]]:
+        """Values by metric, of each (container, cgroup)."""
+        code, text = kubelet.get("/metrics/cadvisor")
+        assert code == 200
+        found: dict[tuple[str, str], dict[str, float]] = {}
+        for family in text_string_to_metric_families(text):
+            for one in family.samples:
+                if one.labels.get("pod") == "streams-lab" or not one.labels.get("pod", "x"):
+                    key = (one.labels["container"], one.labels["id"])
+                    found.setdefault(key, {})[one.name] = one.value
+        return found
+
+    of_main = {
+        "container_file_descriptors",
+        "container_fs_limit_bytes",
+        "container_memory_failcnt_total",
+        "container_memory_failures_total",
+        "container_memory_max_usage_bytes",
+        "container_processes",
+        "container_sockets",
+        "container_spec_cpu_shares",
+        "container_threads",
+    }
+    until(lambda: any(of_main <= row.keys() for (name, _), row in rows().items() if name), "rows")
+    found = rows()
+    ((_, path), main) = next((key, row) for key, row in found.items() if key[0])
+    assert main["container_processes"] >= 1
+    assert main["container_threads"] >= main["container_processes"]
+    assert main["container_file_descriptors"] >= main["container_sockets"]
+    assert main["container_memory_max_usage_bytes"] >= main["container_memory_working_set_bytes"] > 0
+    pod_path = path.rpartition("/")[0]
+    pod = found["", pod_path]
+    assert pod["container_memory_usage_bytes"] >= main["container_memory_usage_bytes"] > 0
+    assert pod["container_cpu_usage_seconds_total"] > 0
+    assert pod_path.count("/") >= 2, "the pod stands below the cgroup of its QoS class"
+    shared = found["", pod_path.rpartition("/")[0]]
+    assert shared["container_cpu_usage_seconds_total"] >= pod["container_cpu_usage_seconds_total"]
+    assert found["", "/"]["container_cpu_usage_seconds_total"] > 0
+    system = {one["name"]: one for one in kubelet.json("/stats/summary")["node"]["systemContainers"]}
+    assert system["pods"]["memory"]["workingSetBytes"] > 0

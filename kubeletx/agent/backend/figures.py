@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 
 import structlog
+from msgspec.structs import replace
 
 from kubeletx.api import (
     Blocking,
@@ -39,6 +40,7 @@ from kubeletx.runtimes.usage import UsageBoard
 from kubeletx.server.figures import (
     Figures,
     PodFigures,
+    SystemFigures,
     UnitFigures,
     VolumeFigures,
 )
@@ -133,7 +135,7 @@ class FigureBackend:
             missing=tuple(str(name) for name in report.missing),
             machine=self._machine,
             groups=node.groups,
-            system=node.system,
+            system=tuple(self._with_rate(one, host) for one in node.system),
             root_device=node.root_device,
             image_device=image_device,
         )
@@ -164,6 +166,17 @@ class FigureBackend:
         if host.at_ns <= before.at_ns:
             return None
         return (host.cpu_core_ns - before.cpu_core_ns) * 1_000_000_000 // (host.at_ns - before.at_ns)
+
+    def _with_rate(self, one: SystemFigures, host: HostUsage) -> SystemFigures:
+        if self._last is None or one.usage.cpu_seconds is None:
+            return one
+        last = self._last[1]
+        before = next((other.usage.cpu_seconds for other in last.system if other.name == one.name), None)
+        if before is None or host.at_ns <= last.host.at_ns:
+            return one
+        spent_ns = (one.usage.cpu_seconds - before) * 1e9
+        rate = round(max(spent_ns, 0.0) * 1e9 / (host.at_ns - last.host.at_ns))
+        return replace(one, cpu_nano_cores=rate)
 
     def _wanted(self, worker: PodWorker) -> Wanted:
         pod = worker.desired.pod

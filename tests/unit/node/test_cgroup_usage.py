@@ -9,6 +9,7 @@ import pytest
 from kubeletx.node import cgroup_processes
 from kubeletx.node.cgroup_fs import CgroupTrees
 from kubeletx.node.cgroup_processes import MAX_LINKS, read_processes
+from kubeletx.node.cgroup_text import text_of
 from kubeletx.node.cgroup_usage import (
     CgroupSpec,
     CgroupUsage,
@@ -271,3 +272,11 @@ def test_the_agents_own_cgroup_is_found_in_both_layouts(tmp_path: Path) -> None:
     assert own_cgroup(CgroupTrees(tmp_path / "v1"), proc=tmp_path / "proc") == "system.slice/kubeletx.service"
     assert own_cgroup(CgroupTrees(tmp_path / "v2"), proc=tmp_path / "proc") == "unified"
     assert own_cgroup(CgroupTrees(tmp_path / "v2"), proc=tmp_path / "none") == ""
+
+
+def test_a_file_is_read_to_its_end_whatever_is_in_it(tmp_path: Path) -> None:
+    file = tmp_path / "memory.stat"
+    file.write_bytes(b"x" * 200_000 + b"\xff\n")
+    assert len(text_of(file)) == 200_002
+    assert text_of(tmp_path / "none") == ""
+    assert text_of(tmp_path) == ""

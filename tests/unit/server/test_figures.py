@@ -337,7 +337,7 @@ def whole_figures(*missing: str) -> Figures:
             sockets=1,
         ),
         groups=(GroupFigures(path="", usage=WHOLE), GroupFigures(path="kubepods", usage=WHOLE)),
-        system=(SystemFigures(name="pods", usage=WHOLE, started_at=1_779_998_000.0),),
+        system=(SystemFigures(name="pods", usage=WHOLE, started_at=1_779_998_000.0, cpu_nano_cores=5),),
         root_device="8:1",
         image_device="8:0",
     )
@@ -391,6 +391,24 @@ def test_the_machine_shared_cgroups_pods_and_containers_have_rows_of_their_own()
     assert (version["kernelVersion"], version["osVersion"]) == ("6.1", "Debian")
 
 
+def test_the_machines_ends_of_pods_interfaces_and_unused_quotas_have_no_rows() -> None:
+    ends = tuple(replace(ETH0, name=name) for name in ("eth0", "veth1", "docker0"))
+    quiet = replace(WHOLE, periods=0)
+    whole = whole_figures()
+    one = replace(
+        whole, host=replace(whole.host, interfaces=ends), groups=(GroupFigures(path="kubepods", usage=quiet),)
+    )
+    found = samples(cadvisor_metrics(one, str))
+    interfaces = {
+        dict(labels)["interface"]
+        for name, labels in found
+        if name == "container_network_receive_bytes_total" and dict(labels)["id"] == "/"
+    }
+    assert interfaces == {"eth0"}
+    with_quota = {dict(labels)["id"] for name, labels in found if name == "container_cpu_cfs_periods_total"}
+    assert with_quota == {"/kubepods/podu1", "/kubepods/podu1/main-id"}
+
+
 @pytest.mark.parametrize("missing", [(), ("two",)])
 def test_a_scrape_error_is_a_runtime_that_did_not_answer(missing: tuple[str, ...]) -> None:
     resource = samples(resource_metrics(whole_figures(*missing)))
@@ -428,7 +446,7 @@ def test_the_summary_tells_pressure_and_what_belongs_to_no_pod() -> None:
         assert part["cpu"]["psi"] == part["memory"]["psi"] == part["io"]["psi"] == psi
     (system,) = node["systemContainers"]
     assert (system["name"], system["startTime"]) == ("pods", "2026-05-28T19:53:20Z")
-    assert system["cpu"]["usageCoreNanoSeconds"] == 7_000_000_000
+    assert (system["cpu"]["usageNanoCores"], system["cpu"]["usageCoreNanoSeconds"]) == (5, 7_000_000_000)
     assert system["memory"]["workingSetBytes"] == 7
     assert one["process_stats"] == {"process_count": 2}
     short = summary(whole_figures(), only_cpu_and_memory=True)
