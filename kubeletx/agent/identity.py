@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kubeletx.api import InvalidConfig
 from kubeletx.store.files import write_file
+from kubeletx.volumes.layout import pods_dir
 
 from .files import make_directory
 
@@ -18,7 +19,10 @@ LOCK_FILE = "lock"
 
 
 def ensure_agent_id(root_dir: Path) -> tuple[str, bool]:
-    """(the agent id, whether it was there before). Raises InvalidConfig for a file that is no id.
+    """(the agent id, whether it was there before).
+
+    Raises InvalidConfig for a file that is no id, and for a root directory with pods of another agent: an agent with a
+    new id would take them for leftovers, and start those of its cluster a second time beside them.
 
     The id is the value of label ``kubeletx.io/agent-id`` on everything we make. It is a file and not in
     the database, so that losing the database does not make our own pods foreign (DECISIONS 7).
@@ -27,6 +31,7 @@ def ensure_agent_id(root_dir: Path) -> tuple[str, bool]:
     try:
         text = path.read_text().strip()
     except FileNotFoundError:
+        _refuse_pods_of_another(root_dir)
         return _new_agent_id(path), False
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidConfig(
@@ -45,6 +50,21 @@ def ensure_agent_id(root_dir: Path) -> tuple[str, bool]:
             fix="restore the file: without it this node's running pods are not recognised as ours",
         ) from None
     return text, True
+
+
+def _refuse_pods_of_another(root_dir: Path) -> None:
+    directory = pods_dir(root_dir)  # a kubelet's has the same name
+    try:
+        pods = sorted(one.name for one in directory.iterdir())
+    except FileNotFoundError:
+        return
+    if pods:
+        raise InvalidConfig(
+            field="--root-dir",
+            problem=f"{directory} holds pods that another agent made, such as {pods[0]}",
+            fix="drain the node, end them with the kubelet that made them ('kubeadm reset') and empty the directory, "
+            f"or restore {root_dir / ID_FILE} if they are this agent's",
+        )
 
 
 def _new_agent_id(path: Path) -> str:

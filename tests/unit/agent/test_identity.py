@@ -14,6 +14,19 @@ from kubeletx.agent.identity import ensure_agent_id, lock_root
 from kubeletx.api import InvalidConfig
 
 
+def test_a_root_directory_with_pods_of_a_kubelet_is_refused_until_they_are_gone(tmp_path: Path) -> None:
+    pod = tmp_path / "pods" / "6f1d0c3a-0000-4000-8000-000000000001"
+    pod.mkdir(parents=True)
+    for _ in range(2):
+        with pytest.raises(InvalidConfig, match="holds pods that another agent made, such as 6f1d0c3a"):
+            ensure_agent_id(tmp_path)
+    pod.rmdir()
+    agent_id, was_here = ensure_agent_id(tmp_path)
+    assert not was_here
+    pod.mkdir()
+    assert ensure_agent_id(tmp_path) == (agent_id, True)
+
+
 def test_the_id_is_made_once(tmp_path: Path) -> None:
     first, was_there = ensure_agent_id(tmp_path)
     assert not was_there
