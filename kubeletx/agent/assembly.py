@@ -82,7 +82,7 @@ from .cluster import Cluster, make_cluster
 from .cluster_link import make_link
 from .config import AgentConfig
 from .drop_ins import DropInWatch
-from .endpoints import read_endpoints
+from .endpoints import check_classes, read_endpoints
 from .eviction import make_evictor, pids_counter
 from .file_threads import FileThreads
 from .files import make_directory
@@ -166,6 +166,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
         plugins = load_plugins()
         log_plugins(plugins)
         endpoints = read_endpoints(config, plugins.kinds)
+        check_classes(config, endpoints)
         settings = plugins.kinds.decode_settings(config.runtimes.plugins)
         credential_plan = provider_plan(config)
         reporter = NodeReporter(node_plan(config), clock=clock)

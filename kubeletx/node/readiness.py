@@ -45,7 +45,7 @@ class RuntimeFacts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_ready(self) -> bool:
         """It answers, and reports runtime and network ready."""
-        return self.state.ready and self.state.network_ready
+        return self.state.is_ready
 
     @property
     def trouble(self) -> str:
