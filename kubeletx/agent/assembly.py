@@ -69,11 +69,11 @@ from kubeletx.volumes.preparer import VolumePreparer
 from .backend import Backend
 from .backend.about import AgentBackend
 from .backend.checkpoints import CheckpointBackend
+from .backend.counted import Counted, SecretFigures
 from .backend.figures import FigureBackend
 from .backend.images import ImageBackend
 from .backend.logs import PodLogs
 from .backend.machines import MachineBackend
-from .backend.metrics import Counted, SecretFigures
 from .backend.node import NodeBackend, runtime_reports
 from .backend.pods import PodBackend
 from .backend.runtimes import RuntimeBackend
