@@ -18,6 +18,8 @@ from kubeletx.apiserver.runtime_classes import RuntimeClasses
 from kubeletx.node.capacity import NodeResources
 from kubeletx.node.cgroup_fs import CgroupTrees
 from kubeletx.node.cgroups import PodCgroupManager
+from kubeletx.node.condition_table import METADATA as CONDITION_TABLES
+from kubeletx.node.condition_table import ConditionTimes
 from kubeletx.node.event_table import METADATA as EVENT_TABLES
 from kubeletx.node.events import EventRecorder
 from kubeletx.node.memory_events import MemoryEvents
@@ -176,10 +178,11 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
 
         store = await Store.open(
             config.root_dir / "kubeletx.db",
-            [RUNTIME_TABLES, IMAGE_TABLES, POD_TABLES, EVENT_TABLES],
+            [RUNTIME_TABLES, IMAGE_TABLES, POD_TABLES, EVENT_TABLES, CONDITION_TABLES],
             expected=was_here,
         )
         stack.push_async_callback(store.close)
+        await reporter.remember(ConditionTimes(store))
         began_at = clock.now()
         events = EventRecorder(clock=clock, node_name=reporter.name, store=store)
         await events.load()
