@@ -1,7 +1,7 @@
 """Building `AgentConfig`: defaults, file, drop-in directory, flags, in that order; all mistakes at once.
 
 The file is a KubeletConfiguration (kubelet.config.k8s.io/v1beta1) in YAML or JSON with one more section,
-``kubeletx:``. A drop-in directory holds ``*.conf`` files of the same form, read in order of name; later
+``kubeletx:``. A drop-in directory holds ``*.conf`` files of the same form, also in subdirectories, read in order of name; later
 values replace earlier ones, maps are merged key by key.
 
 Keys and flags are looked up in `config_settings`, then among the kubelet's options that are not carried out
@@ -122,7 +122,17 @@ def _files(config_file: Path | None, config_dir: Path | None, values: _Values) -
             "--config-dir", str(config_dir), "is not a directory", "create it or leave the flag out"
         )
         return
-    yield from sorted(path for path in config_dir.iterdir() if path.suffix == ".conf")
+    yield from _drop_ins(config_dir)
+
+
+def _drop_ins(directory: Path) -> Iterator[Path]:
+    """The ``*.conf`` files below, in order of name, as a kubelet reads them; not those behind the links of a volume."""
+    for path in sorted(directory.iterdir()):
+        if path.is_dir():
+            if not path.is_symlink() and not path.name.startswith(".."):
+                yield from _drop_ins(path)
+        elif path.suffix == ".conf":
+            yield path
 
 
 def _read_file(path: Path, values: _Values) -> None:

@@ -7,6 +7,7 @@ these are its own; ``--share-runtime`` lifts the check of the CRI sockets alone,
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -52,14 +53,14 @@ class Collision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_kubelets(proc: Path = Path("/proc")) -> list[Kubelet]:
-    """Running kubelet processes, by their command lines."""
+    """Running kubelet processes, by their command lines; this one, which may have the name too, is none of them."""
     found = []
     for directory in sorted(proc.glob("[0-9]*")):
         try:
             words = (directory / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
-        if Path(words[0]).name == KUBELET:
+        if Path(words[0]).name == KUBELET and int(directory.name) != os.getpid():
             found.append(_kubelet(int(directory.name), words[1:]))
     return found
 

@@ -108,7 +108,7 @@ def _version(*, as_kubelet: bool) -> str:
     "--config-dir",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Directory of *.conf files that are read after --config, in order of name.",
+    help="Directory of *.conf files, also in subdirectories, that are read after --config, in order of name.",
 )
 @click.option(
     "-n",

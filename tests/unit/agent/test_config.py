@@ -89,6 +89,22 @@ def test_flags_win_over_drop_ins_which_win_over_the_file(tmp_path: Path) -> None
     assert config.origins["pods.sync_seconds"] == str(file)
 
 
+def test_drop_ins_of_subdirectories_are_read_at_their_place(tmp_path: Path) -> None:
+    for name, text in {
+        "10.conf": "maxPods: 1\npodsPerCore: 1\n",
+        "20/5.conf": "maxPods: 2\npodsPerCore: 2\n",
+        "20/9.yaml": "maxPods: 9\n",
+        "30.conf": "podsPerCore: 3\n",
+        "..data/99.conf": "maxPods: 9\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path / name, text)
+    (tmp_path / "99").symlink_to(tmp_path / "..data")
+    config = load_config(config_dir=tmp_path)
+    assert (config.node.max_pods, config.node.pods_per_core) == (2, 3)
+    assert config.origins["node.max_pods"] == str(tmp_path / "20" / "5.conf")
+
+
 def test_maps_of_files_are_merged_key_by_key(tmp_path: Path) -> None:
     file = write(tmp_path / "config.yaml", "kubeReserved: {cpu: 100m, memory: 1Gi}\n")
     drop_ins = tmp_path / "conf.d"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,13 @@ def test_share_runtime_lifts_the_socket_check_only() -> None:
     busy = collisions(OURS, [], lambda _a, _p: False)
     with pytest.raises(InvalidConfig):
         check(busy, share_runtime=True)
+
+
+def test_an_agent_that_is_called_kubelet_does_not_find_itself(tmp_path: Path) -> None:
+    for pid in (12, os.getpid()):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cmdline").write_bytes(b"kubelet\0--root-dir=/k\0")
+    assert [one.pid for one in find_kubelets(tmp_path)] == [12]
 
 
 def test_a_kubelet_is_found_by_its_command_line(tmp_path: Path) -> None:
