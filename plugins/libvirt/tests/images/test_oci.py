@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import io
@@ -158,3 +159,42 @@ async def test_a_refused_password_says_which_secret_is_meant(
     server.guard = ("x", "/v2/", 'Bearer realm="ftp://elsewhere/token"')
     with pytest.raises(InvalidPod, match="not https"):
         await pull(images, server, "d:1")
+
+
+RIGHT = ImageAuth(username="me", password="pw")
+
+
+def protect(server: FileServer) -> str:
+    """A disk in a registry that wants `RIGHT`; its reference by digest."""
+    data = layer()
+    whole = manifest(data)
+    publish(server, "d", ("1", whole), (digest(whole), whole), blobs=(data,))
+    server.guard = (f"Basic {base64.b64encode(b'me:pw').decode()}", "/v2/", 'Basic realm="reg"')
+    return f"d@{digest(whole)}"
+
+
+async def test_a_disk_that_a_credential_opened_is_not_open_to_who_knows_its_digest(
+    make_images: MakeImages, server: FileServer
+) -> None:
+    name = protect(server)
+    images = await opened(make_images, server)
+    assert await pull(images, server, name, RIGHT) == digest(DISK)
+    with pytest.raises(PermissionDenied, match="pull secret"):
+        await pull(images, server, name)
+    again = len(server.requests)
+    assert await pull(images, server, name, RIGHT) == digest(DISK)
+    assert not [path for path, _ in server.requests[again:] if "/blobs/" in path]
+
+
+async def test_a_pull_is_shared_only_with_the_same_credential(
+    make_images: MakeImages, server: FileServer
+) -> None:
+    name = protect(server)
+    images = await opened(make_images, server)
+    server.gate.clear()
+    pulls = [asyncio.create_task(pull(images, server, name, auth)) for auth in (RIGHT, None, RIGHT)]
+    await server.asked.wait()
+    server.gate.set()
+    first, stranger, last = await asyncio.gather(*pulls, return_exceptions=True)
+    assert (first, last) == (digest(DISK), digest(DISK))
+    assert isinstance(stranger, PermissionDenied)

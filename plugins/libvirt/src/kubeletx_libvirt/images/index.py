@@ -50,12 +50,16 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class StoredDisk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One file below ``blobs``. `published`: ``sha256=HEX`` of every packed form it came in, as pins say it."""
+    """One file below ``blobs``. `published`: ``sha256=HEX`` of every packed form it came in, as pins say it.
+
+    `protected`: a pull that brought it had a credential, so knowing its checksum is no right to it.
+    """
 
     format: str
     virtual_size_bytes: int
     file_bytes: int
     published: tuple[str, ...] = ()
+    protected: bool = False
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):

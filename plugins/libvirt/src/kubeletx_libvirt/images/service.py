@@ -16,6 +16,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec.structs import replace
@@ -90,6 +91,7 @@ class LibvirtImages:
         self._http = Http(stall_seconds=settings.image_stall_seconds)
         self._fetcher = Fetcher(Downloads(self._http, self._workers, host.clock), self._workers, settings)
         self._pulls: SharedPulls[str] = SharedPulls()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._lock = asyncio.Lock()
         self._index: Index | None = None
         self._id = ""
@@ -202,9 +204,10 @@ class LibvirtImages:
             await self._workers.run(local.check_place, source.path, directories)
         if auth is not None and not auth.server_address and image.requested in self._settings.image_aliases:
             auth = None  # it was chosen by the alias's name, which says nothing about the server behind it
+        # Shared only with the same credential: what another one opened says nothing about this one.
         image_id = await self._pulls.join(
-            source.key,
-            lambda report: self._pull(source, image.requested, auth, directories, report),
+            f"{source.key}|{hash(auth):x}" if auth is not None else source.key,
+            lambda report: self._pull_in_turn(source, image.requested, auth, directories, report),
             progress,
         )
         await self._add_name(source.key, image.requested, image_id)
@@ -238,6 +241,19 @@ class LibvirtImages:
 
     # --- pulling ---
 
+    async def _pull_in_turn(
+        self,
+        source: ImageSource,
+        image: str,
+        auth: ImageAuth | None,
+        directories: tuple[str, ...],
+        report: Report,
+    ) -> str:
+        """One pull of a source at a time: they share its work directory."""
+        turn = self._turns.setdefault(source.key, asyncio.Lock())
+        async with turn:
+            return await self._pull(source, image, auth, directories, report)
+
     async def _pull(
         self,
         source: ImageSource,
@@ -266,7 +282,7 @@ class LibvirtImages:
             fetched = await self._fetcher.fetch(source, request)
             image_id = known[0] if known is not None else ""
             if fetched is not None:
-                image_id = await self._import(source, image, fetched, work, stop, report)
+                image_id = await self._import(source, request, fetched, stop)
             is_kept = False
             return image_id
         except Refused as refused:
@@ -284,20 +300,18 @@ class LibvirtImages:
     async def _import(
         self,
         source: ImageSource,
-        image: str,
+        request: Request,
         fetched: Fetched,
-        work: Path,
         stop: threading.Event,
-        report: Report,
     ) -> str:
         size = (await self._workers.finish(fetched.path.stat)).st_size
-        report(PullProgress(done_bytes=size, total_bytes=size, message="checking and unpacking"))
+        request.report(PullProgress(done_bytes=size, total_bytes=size, message="checking and unpacking"))
         disk = await self._workers.finish_or_stop(
             stop,
             import_disk,
             fetched.path,
             name=source.name,
-            scratch=_scratch(fetched.path, work),
+            scratch=_scratch(fetched.path, request.work),
             limits=Limits(
                 image_bytes=self._settings.max_image_bytes, virtual_bytes=self._settings.max_virtual_bytes
             ),
@@ -310,11 +324,12 @@ class LibvirtImages:
             stored = await self._workers.finish(self._store.publish, disk)
             earlier = index.disks.get(image_id)
             published = {*fetched.published, *(earlier.published if earlier is not None else ())}
-            stored = replace(stored, published=tuple(sorted(published)))
+            protected = request.auth is not None or (earlier is not None and earlier.protected)
+            stored = replace(stored, published=tuple(sorted(published)), protected=protected)
             index = _with_name(
                 replace(index, disks={**index.disks, image_id: stored}),
                 source.key,
-                image,
+                request.image,
                 image_id,
                 fetched.validators,
             )
@@ -336,7 +351,10 @@ class LibvirtImages:
         return origin.image, origin.validators
 
     async def _find_pinned(self, source: ImageSource) -> str | None:
-        """An image that is known to be what the source is pinned to; then nobody needs to be asked."""
+        """An image that is known to be what the source is pinned to, and that needed no credential.
+
+        Then the source is not asked.
+        """
         index = self._need_index()
         found: str | None = None
         if isinstance(source, OciImage):
@@ -345,9 +363,9 @@ class LibvirtImages:
         elif source.pin is not None:
             pin = str(source.pin)
             found = next((key for key, disk in index.disks.items() if pin in disk.published), None)
-        if found is None or not await self._is_there(found, index.disks[found]):
+        if found is None or index.disks[found].protected:
             return None
-        return found
+        return found if await self._is_there(found, index.disks[found]) else None
 
     async def _add_name(self, key: str, name: str, image_id: str) -> None:
         origin = self._need_index().origins.get(key)
