@@ -1,6 +1,6 @@
 """Once every source has spoken: remove what pods of an earlier life left on the node.
 
-Directories and logs of pods that nobody knows any more. A directory below our root is the proof that a pod was
+Records, directories and logs of pods that nobody knows any more. A directory below our root is the proof that a pod was
 ours: the log directory may be shared with a kubelet, whose pods' logs are none of our business. Nothing is touched
 while a source is still silent, after the loss of the database (a pod may still be claimed), or where something is
 mounted.
@@ -16,6 +16,7 @@ import structlog
 from kubeletx.api import Blocking, Clock, KubeletxError, PodUid
 from kubeletx.pods.environment.directories import PodDirectories
 from kubeletx.pods.manager import PodManager
+from kubeletx.pods.records import PodRecords
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.volumes.preparer import VolumePreparer
 
@@ -37,6 +38,7 @@ class CleanUp:
         registry: RuntimeRegistry,
         volumes: VolumePreparer,
         directories: PodDirectories,
+        records: PodRecords,
         blocking: Blocking,
         clock: Clock,
         sources: frozenset[str],
@@ -46,6 +48,7 @@ class CleanUp:
         self._registry = registry
         self._volumes = volumes
         self._directories = directories
+        self._records = records
         self._blocking = blocking
         self._clock = clock
         self._sources = sources
@@ -56,6 +59,7 @@ class CleanUp:
         while not self._sources <= self._manager.synced_sources:
             await self._manager.wait_synced()
         await self._clock.sleep(SETTLE_SECONDS)
+        self._records.prune(self._known())
         await self._registry_listed()
         while not await self._clean():
             await self._clock.sleep(RETRY_SECONDS)

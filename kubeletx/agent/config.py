@@ -52,6 +52,8 @@ class RuntimeSettings(Section, frozen=True, kw_only=True):
     """Same grammar. A runtime without one keeps its images itself."""
     request_timeout_seconds: float = 120.0
     """Deadline of every call except pulls, logs, exec and attach (kubelet: 2m)."""
+    health_grace_seconds: float = 10.0
+    """How long a runtime may leave its health call unanswered before it is not ready (kubelet: 30s, fixed)."""
     classes: dict[str, str] = {}
     """RuntimeClass name to NAME or NAME--HANDLER: a runtime of this node and a handler of it."""
     plugins: dict[str, dict[str, Any]] = {}

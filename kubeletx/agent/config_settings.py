@@ -65,6 +65,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("runtimes.request_timeout_seconds", "runtimeRequestTimeout", "runtime-request-timeout",
             Duration(zero_means=120.0),
             "Deadline of runtime calls, except pulls, logs, exec and attach."),
+    Setting("runtimes.health_grace_seconds", "kubeletx.runtimeHealthGracePeriod", "runtime-health-grace-period",
+            Duration(), "How long a runtime may be silent before it is unreachable and not ready."),
     Setting("runtimes.classes", "kubeletx.runtimeClasses", "", Pairs(),
             "RuntimeClass name to NAME or NAME--HANDLER of a runtime."),
     Setting("runtimes.plugins", "kubeletx.plugins", "", Tables(), "Settings of plugins, by kind."),

@@ -32,7 +32,9 @@ def call_limits(config: AgentConfig) -> Limits:
     """Deadlines and rhythms of every runtime."""
     sync = config.pods.sync_seconds
     return Limits(
-        request_seconds=config.runtimes.request_timeout_seconds, safety_relist_seconds=(sync, 5 * sync)
+        request_seconds=config.runtimes.request_timeout_seconds,
+        health_grace_seconds=config.runtimes.health_grace_seconds,
+        safety_relist_seconds=(sync, 5 * sync),
     )
 
 

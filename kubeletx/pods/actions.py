@@ -197,9 +197,10 @@ class RemoveUnit(Action, frozen=True, kw_only=True):
 
 
 class StopSandbox(Action, frozen=True, kw_only=True):
-    """Stop the sandbox and everything in it."""
+    """Stop the sandbox and everything in it. `message`: for the Killing event; empty: none."""
 
     sandbox_id: SandboxId
+    message: str = ""
     subject: ClassVar[str] = "sandbox"
 
 

@@ -218,9 +218,7 @@ class PodManager:
             if self._keeps_orphans or uid in self._orphans:
                 log.warning("Kept a pod that no source claims", pod=worker.desired.ref, pod_uid=uid)
                 continue
-            self._unclaimed.discard(uid)
-            log.info("Stopping a pod that its source no longer has", pod=worker.desired.ref, source=source)
-            self._delete(worker, None)
+            self._stop_unclaimed(worker)
 
     def invalid(self, source: str, origin: str, error: InvalidPod, uid: PodUid | None = None) -> None:
         """See `PodSink.invalid`: one warning and one event for each text; the running pods show the error."""
@@ -339,8 +337,16 @@ class PodManager:
         )
         self._begin(desired, self._services.recovered_facts(found))
         if desired.source in self._synced and not found.is_without_history:
-            self._unclaimed.discard(desired.uid)
-            self._delete(self._workers[desired.uid], None)
+            self._stop_unclaimed(self._workers[desired.uid])
+
+    def _stop_unclaimed(self, worker: PodWorker) -> None:
+        """End a pod that its source, which has said everything, does not have."""
+        source = worker.desired.source
+        self._unclaimed.discard(worker.uid)
+        log.info("Stopping a pod that its source no longer has", pod=worker.desired.ref, source=source)
+        message = f"Stopping pod on runtime {worker.facts.runtime}: source {source!r} does not have it"
+        self._services.notify(worker.desired, Notice(reason=Event.KILLING, message=message, type="Normal"))
+        self._delete(worker, None)
 
     def _supersede(self, uid: PodUid, source: str) -> None:
         """A pod that was found again makes way for another of its name from the very source it came from."""

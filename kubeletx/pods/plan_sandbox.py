@@ -77,5 +77,7 @@ def stop_stale(facts: PodFacts, draft: Draft, *, newest_too: bool) -> bool:
     for sandbox in snapshot.sandboxes:
         if sandbox.state is SandboxState.READY and sandbox.id != usable_id:
             is_stopping = True
-            draft.end(StopSandbox(sandbox_id=sandbox.id))
+            is_stray = sandbox is not snapshot.sandboxes[0]
+            message = f"Stopping sandbox {sandbox.id}: the pod has a newer one" if is_stray else ""
+            draft.end(StopSandbox(sandbox_id=sandbox.id, message=message))
     return is_stopping

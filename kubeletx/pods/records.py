@@ -7,16 +7,17 @@ whose source is silent after a restart, or whose runtime does not answer, is sho
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Container
 
 import msgspec
 import structlog
 from sqlalchemy import Column, LargeBinary, MetaData, String, Table, bindparam, delete, select
 from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.engine import Connection, RowMapping
+from sqlalchemy.engine import Connection
 
 from kubeletx.api import PodUid, Unavailable
 from kubeletx.kube.core import Pod, PodStatus
-from kubeletx.store import Store, read_rows
+from kubeletx.store import Store
 
 log = structlog.get_logger(__name__)
 
@@ -73,6 +74,13 @@ class PodRecords:
         self._gone.add(uid)
         self._dirty.set()
 
+    def prune(self, known: Container[PodUid]) -> None:
+        """Delete the rows of all pods but these: an agent that was killed at a pod's end left its row.
+
+        `known`: every pod that is here now, or is still wanted. Rows that are noted later are written later.
+        """
+        self._store.write_later(lambda connection: _prune(connection, known))
+
     async def wait_dirty(self) -> None:
         """Return once something waits for `flush`."""
         await self._dirty.wait()
@@ -126,17 +134,24 @@ def _write(
         connection.execute(delete(_pods).where(_pods.c.uid == bindparam("of")), gone)
 
 
+def _prune(connection: Connection, known: Container[PodUid]) -> None:
+    gone = [{"of": uid} for uid in connection.scalars(select(_pods.c.uid)) if PodUid(uid) not in known]
+    if gone:
+        connection.execute(delete(_pods).where(_pods.c.uid == bindparam("of")), gone)
+        log.info("Removed records of pods that are gone", records=len(gone))
+
+
 def _load(connection: Connection) -> dict[PodUid, PodRecord]:
-    return {record.uid: record for record in read_rows(connection, select(_pods), _from_row)}
-
-
-def _from_row(row: RowMapping) -> PodRecord:
-    uid, source, status = row["uid"], row["source"], row["status"]
-    if not (isinstance(uid, str) and isinstance(source, str)):
-        raise TypeError(f"{uid!r} from {source!r} is no pod")
-    return PodRecord(
-        uid=PodUid(uid),
-        source=source,
-        pod=_pod_decoder.decode(row["pod"]),
-        status=_status_decoder.decode(status) if status else None,
-    )
+    records = {}
+    for row in connection.execute(select(_pods)):
+        try:
+            record = PodRecord(
+                uid=PodUid(row.uid),
+                source=row.source,
+                pod=_pod_decoder.decode(row.pod),
+                status=_status_decoder.decode(row.status) if row.status else None,
+            )
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+        records[record.uid] = record
+    return records

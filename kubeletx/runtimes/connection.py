@@ -27,7 +27,7 @@ from kubeletx.api import (
 )
 
 from .calls import CallClass, CallGate
-from .health import Health, RuntimeState, Silence, cordon, step
+from .health import FAILED_PROBES, Health, RuntimeState, Silence, cordon, step
 from .limits import Limits
 from .waiting import Backoff, sleep_or
 
@@ -126,8 +126,8 @@ class Connection:
                 await self._clock.sleep(backoff.next())
                 continue
             healthy = await self._probe()
-            if not self.state.reachable:
-                self._opened = False
+            if not self.state.reachable or self._health.failures >= FAILED_PROBES:
+                self._opened = False  # the connection may be broken, also while the grace lasts
                 await self._clock.sleep(backoff.next())
                 continue
             if healthy:
@@ -189,7 +189,8 @@ class Connection:
     def _apply(self, outcome: RuntimeHealth | Silence) -> None:
         old = self.state
         wall, mono = self._clock.now(), self._clock.monotonic()
-        self._health = step(self._health, outcome, wall=wall, mono=mono)
+        grace = self._limits.health_grace_seconds
+        self._health = step(self._health, outcome, wall=wall, mono=mono, grace_seconds=grace)
         new = self.state
         if new == old:
             if not new.reachable:

@@ -1,16 +1,18 @@
 """Whether a runtime can be used: `RuntimeState`, and the pure rule that follows its probes.
 
-                 probe fails twice, or none succeeds for 10 s
+            none succeeds for the grace (10 s), and two failed
     reachable ───────────────────────────────────────────────▶ unreachable
               ◀───────────────────────────────────────────────
                             one probe succeeds
 
 A runtime that answers is as ready as it says, at once. One that does not answer keeps what it said last until
-the outage is certain, so that one late answer changes nothing and an outage changes readiness once.
+the outage is certain, so that a late answer or a restart of the runtime changes nothing, and an outage changes
+readiness once. With a grace below 10 s a single failed probe after 10 silent seconds is an outage too.
 """
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 
 import msgspec
@@ -38,11 +40,6 @@ class RuntimeState(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime
     handlers: tuple[str, ...] = ()
 
-    @property
-    def is_ready(self) -> bool:
-        """The runtime and its network are ready: what the node's conditions and ``get runtimes`` show."""
-        return self.ready and self.network_ready
-
 
 class Silence(msgspec.Struct, frozen=True, kw_only=True):
     """A probe without an answer."""
@@ -59,10 +56,17 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     heard_at: float | None = None
 
 
-def step(health: Health, outcome: RuntimeHealth | Silence, *, wall: datetime, mono: float) -> Health:
-    """Health after one probe."""
+def step(
+    health: Health,
+    outcome: RuntimeHealth | Silence,
+    *,
+    wall: datetime,
+    mono: float,
+    grace_seconds: float = 0.0,
+) -> Health:
+    """Health after one probe. `grace_seconds`: silence that is no outage, however many probes failed."""
     if isinstance(outcome, Silence):
-        return _after_silence(health, outcome, wall=wall, mono=mono)
+        return _after_silence(health, outcome, wall=wall, mono=mono, grace_seconds=grace_seconds)
     old = health.state
     ready = outcome.runtime_ready
     reason, message = _why(outcome)
@@ -84,11 +88,15 @@ def cordon(health: Health, cordoned: bool) -> Health:
     return msgspec.structs.replace(health, state=msgspec.structs.replace(health.state, cordoned=cordoned))
 
 
-def _after_silence(health: Health, silence: Silence, *, wall: datetime, mono: float) -> Health:
+def _after_silence(
+    health: Health, silence: Silence, *, wall: datetime, mono: float, grace_seconds: float
+) -> Health:
     old = health.state
     failures = health.failures + 1
-    silent_for = mono - health.heard_at if health.heard_at is not None else SILENT_SECONDS
-    if old.reachable and failures < FAILED_PROBES and silent_for < SILENT_SECONDS:
+    silent_for = mono - health.heard_at if health.heard_at is not None else math.inf
+    failed_often = failures >= FAILED_PROBES and silent_for >= grace_seconds
+    is_outage = failed_often or silent_for >= max(SILENT_SECONDS, grace_seconds)
+    if old.reachable and not is_outage:
         return msgspec.structs.replace(health, failures=failures)
     state = msgspec.structs.replace(
         old,

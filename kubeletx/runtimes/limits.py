@@ -17,6 +17,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     query_seconds: float = 30.0
     probe_seconds: float = 3.0
     probe_interval_seconds: float = 5.0
+    health_grace_seconds: float = 10.0
+    """``--runtime-health-grace-period``: how long a runtime may be silent before it is unreachable and not ready."""
     open_seconds: float = 10.0
     changing: int = 8
     """Creates, starts and removals at once. On 2 processors containerd starts most pods in a second with 4 to 8;

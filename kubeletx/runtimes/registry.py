@@ -24,6 +24,7 @@ from kubeletx.api import (
     InvalidConfig,
     KubeletxError,
     NotFound,
+    ObjectRef,
     PodUid,
     RuntimeEvent,
     RuntimeHealth,
@@ -65,6 +66,7 @@ class RuntimeRegistry:
         self._kinds = kinds
         self._class_map = plan.class_map
         self._clock = parts.clock
+        self._events = parts.events
         self._bindings = bindings
         self._tombstones = tombstones
         self._listeners: list[RuntimeListener] = []
@@ -357,6 +359,10 @@ class RuntimeRegistry:
         log.warning(
             "Found a pod on a second runtime; ending it there", pod_uid=uid, runtime=name, bound=bound
         )
+        for sandbox in snapshot.sandboxes[:1]:
+            ref = ObjectRef(kind="Pod", name=sandbox.name, namespace=sandbox.namespace, uid=str(uid))
+            message = f"Stopping pod on runtime {name}: it is bound to runtime {bound}"
+            self._events.record(ref, type="Warning", reason=names.Event.KILLING, message=message)
         stone = Tombstone(uid=uid, runtime=name, sandbox_ids=tuple(s.id for s in snapshot.sandboxes))
         self._group.create_task(self._add_stone(stone), name=f"second-life-{uid}")
 

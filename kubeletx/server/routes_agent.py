@@ -11,6 +11,7 @@ from kubeletx.kube.event import EventList
 from .backend import AdminBackend
 from .healthz import health_routes
 from .http import flag, json_response, stream_lines
+from .metrics import render
 
 
 def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
@@ -54,8 +55,6 @@ def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
 
 
 async def metrics_response(backend: AdminBackend) -> web.Response:
-    """Prometheus text. What renders it is imported when it is first asked for."""
-    from .metrics import render
-
+    """Prometheus text."""
     body = render(await backend.metrics())
     return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})

@@ -9,6 +9,7 @@ import status_model as sm
 from manager_model import Node, a_pod
 from msgspec.structs import replace
 from pod_model import PodModel, make_pod
+from volume_doubles import FakeCluster
 
 from kubeletx.api import UnitState
 from kubeletx.api.names import ALL_CONTAINERS_RESTARTING, RESTART_GENERATION
@@ -17,11 +18,13 @@ from kubeletx.kube.core import (
     ContainerRestartRule,
     ContainerRestartRuleOnExitCodes,
     EphemeralContainer,
+    LocalObjectReference,
     Pod,
     PodCondition,
     PodStatus,
 )
 from kubeletx.pods.facts import Deletion, Failure, UnitFacts
+from kubeletx.pods.images import UnitImages
 from kubeletx.pods.status import NodeIdentity, build_status
 
 PULL = Failure(reason="ErrImagePull", message="not found", retry_at=110.0, delay_seconds=10.0)
@@ -153,3 +156,17 @@ def test_the_condition_of_an_ended_pod_says_how_it_ended() -> None:
     status, condition = shown(model)
     assert status.phase == "Succeeded"
     assert (condition.status, condition.reason) == ("False", "PodCompleted")
+
+
+async def test_a_missing_pull_secret_makes_its_event_although_the_image_is_present(node: Node) -> None:
+    async with node.running():
+        cluster = FakeCluster()
+        images = node.services.images
+        assert isinstance(images, UnitImages)
+        images._cluster = {"api": cluster}
+        pod = a_pod(image_pull_secrets=(LocalObjectReference(name="ghost"),))
+        await node.start(pod, "api")
+        (said,) = [
+            one.message for one in node.sink.recorded if one.reason == "FailedToRetrieveImagePullSecret"
+        ]
+        assert "ghost" in said

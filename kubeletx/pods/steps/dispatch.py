@@ -63,8 +63,8 @@ async def carry_out(step: StepContext, action: act.Action) -> Change:
             return await resize_pod(step, action)
         case act.RemoveUnit():
             return await remove_unit(step, action)
-        case act.StopSandbox(sandbox_id=sandbox_id):
-            return await stop_sandbox(step, sandbox_id)
+        case act.StopSandbox():
+            return await stop_sandbox(step, action)
         case act.RemoveSandbox(sandbox_id=sandbox_id):
             return await remove_sandbox(step, sandbox_id)
         case act.ReleaseVolumes():

@@ -10,6 +10,7 @@ from kubeletx.api.names import Event
 from kubeletx.runtimes.handle import RuntimeHandle
 
 from .. import changes
+from ..actions import StopSandbox
 from ..changes import Change
 from ..facts import Now, PodFacts
 from .context import StepContext, after_error, is_silence, level_of
@@ -65,9 +66,11 @@ async def _run_sandbox(step: StepContext, handle: RuntimeHandle, spec: SandboxSp
         counters.run_podsandbox.add(step.now().mono - began, spec.handler)
 
 
-async def stop_sandbox(step: StepContext, sandbox_id: SandboxId) -> Change:
+async def stop_sandbox(step: StepContext, action: StopSandbox) -> Change:
     """Stop whatever lives in the sandbox and release its network."""
-    handle = step.handle
+    handle, sandbox_id = step.handle, action.sandbox_id
+    if action.message:
+        step.normal(Event.KILLING, action.message)
     try:
         await handle.stop_sandbox(sandbox_id)
         handle.note_sandbox(await handle.sandbox_status(sandbox_id))

@@ -15,6 +15,7 @@ from kubeletx.api import PodUid, Unavailable
 from kubeletx.pods.environment import NodeContext
 from kubeletx.pods.environment.directories import PodDirectories
 from kubeletx.pods.manager import PodManager
+from kubeletx.pods.records import PodRecords
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.testing import FakeClock
 from kubeletx.volumes import FieldContext, VolumePreparer
@@ -37,6 +38,7 @@ def make_clean_up(root: Path, clock: FakeClock, known: set[str], synced: set[str
         registry=cast("RuntimeRegistry", registry),
         volumes=VolumePreparer(root_dir=root, blocking=blocking, fields=FieldContext(node_name="n")),
         directories=PodDirectories(context),
+        records=cast("PodRecords", SimpleNamespace(prune=lambda known: None)),
         blocking=blocking,
         clock=clock,
         sources=frozenset({"file"}),
