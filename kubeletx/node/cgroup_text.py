@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-_PIECE_BYTES = 1 << 16
+_PIECE_BYTES = 1 << 12
 UNLIMITED_BYTES = 1 << 62
 """What v1 writes for no limit is a little less than 2^63, rounded to pages; so from here on it means none."""
 

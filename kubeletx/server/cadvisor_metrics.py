@@ -8,6 +8,7 @@ runtime measures. Network counters belong to the pod, so they carry no container
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -67,15 +68,15 @@ def cadvisor_metrics(figures: Figures, device_name: Callable[[str], str]) -> byt
     """The text. `device_name`: of a block device by its numbers."""
     rows = [*_groups(figures), *_pods(figures), *_units(figures)]
     return render(
-        [
-            *machine_families(figures),
-            *_of_cpu(figures, rows),
-            *_of_cgroups(rows),
-            *_of_units(row for row in rows if row.unit is not None),
-            *_of_disks(rows, device_name),
-            *_of_filesystems(figures, rows, device_name),
-            *_of_networks(figures),
-        ]
+        itertools.chain(
+            machine_families(figures),
+            _of_cpu(figures, rows),
+            _of_cgroups(rows),
+            _of_units(row for row in rows if row.unit is not None),
+            _of_disks(rows, device_name),
+            _of_filesystems(figures, rows, device_name),
+            _of_networks(figures),
+        )
     )
 
 
@@ -116,7 +117,7 @@ def _named(pod: PodFigures | None = None, unit: UnitFigures | None = None, id: s
     }
 
 
-def _of_cpu(figures: Figures, rows: Iterable[_Row]) -> list[Family]:
+def _of_cpu(figures: Figures, rows: Iterable[_Row]) -> Iterator[Family]:
     family = Family("container_cpu_usage_seconds_total", "counter", "Processor time.")
     at_ms = figures.host.at_ns // 1_000_000
     family.add(labels_of({**_named(id="/"), "cpu": "total"}), figures.host.cpu_core_ns / 1e9, at_ms)
@@ -128,7 +129,7 @@ def _of_cpu(figures: Figures, rows: Iterable[_Row]) -> list[Family]:
             continue
         used = row.unit.stats.cpu_usage_core_ns
         family.add(labels, None if used is None else used / 1e9, row.unit.stats.at_ns // 1_000_000)
-    return [family]
+    yield family
 
 
 def _of_cgroups(rows: list[_Row]) -> Iterator[Family]:
@@ -206,7 +207,7 @@ def _of_filesystems(
     return [used, limit, inodes, free]
 
 
-def _of_networks(figures: Figures) -> list[Family]:
+def _of_networks(figures: Figures) -> Iterator[Family]:
     named = [
         (_named(id="/"), one)
         for one in figures.host.interfaces
@@ -214,13 +215,11 @@ def _of_networks(figures: Figures) -> list[Family]:
     ]
     named += [(_named(pod), one) for pod in figures.pods for one in pod.interfaces]
     labelled = [(labels_of({**labels, "interface": one.name}), one) for labels, one in named]
-    families = []
     for name, text, value in _NETWORK:
         family = Family(name, "counter", text)
         for labels, interface in labelled:
             family.add(labels, value(interface))
-        families.append(family)
-    return families
+        yield family
 
 
 def _known(first: int | None, second: int | None) -> int | None:

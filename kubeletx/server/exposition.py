@@ -55,8 +55,8 @@ def labels_of(labels: Mapping[str, str]) -> str:
 
 
 def render(families: Iterable[Family]) -> bytes:
-    """All of them."""
-    return "".join(family.text() for family in families).encode()
+    """All of them. Of an iterator only one family is in memory beside the bytes."""
+    return b"".join(family.text().encode() for family in families)
 
 
 def number(value: float) -> str:
