@@ -176,6 +176,27 @@ def test_sub_paths_take_a_part_and_their_expressions_are_expanded(bench: Bench) 
     assert text.split() == ["./by/sub-paths-lab/f", "./deep/er/f"]
 
 
+def test_sub_paths_with_every_end_of_a_line_start_propagate_and_go(bench: Bench) -> None:
+    """The mount table holds such names as they are: neither this pod nor its neighbour stumbles over them."""
+    names = [f"a{end}b" for end in ("\u2028", "\x85", "\r", "\f", "\v", "\x1c", "\n", " ")]
+    mounts = [{"name": "v", "mountPath": f"/m{n}", "subPath": name} for n, name in enumerate(names)]
+    bench.put(
+        "odd-sub-paths",
+        container=mounted(*mounts, {"name": "v", "mountPath": "/all"}),
+        spec={"volumes": [volume("v", emptyDir={})]},
+    )
+    bench.ready("odd-sub-paths")
+    made = bench.exec("odd-sub-paths", "for m in /m*; do echo x >$m/f; done; find /all -name f | grep -c f$")
+    assert made.strip() == str(len(names))
+    bench.put(
+        "neighbour",
+        container=mounted({"name": "v", "mountPath": "/v", "mountPropagation": "HostToContainer"}),
+        spec={"volumes": [volume("v", emptyDir={})]},
+    )
+    bench.ready("neighbour")
+    bench.remove("odd-sub-paths", "neighbour")
+
+
 def test_the_downward_api_writes_files_with_their_modes(bench: Bench) -> None:
     items = [
         {"path": "name", "fieldRef": {"fieldPath": "metadata.name"}},
