@@ -26,7 +26,7 @@ from .cluster_objects import ObjectSet, Unread, read
 from .empty_dir import make_volume_dir, memory_size
 from .mountinfo import find_mount
 from .mounting import mount_tmpfs
-from .pod_fields import all_containers, field_text, resource_text
+from .pod_fields import all_containers, containers_by_name, field_text, resource_text
 from .prepared import PreparedVolume, SetUp, VolumeError
 
 Files = dict[str, FileContent]
@@ -45,6 +45,7 @@ def downward_files(
 ) -> Files:
     """One file for each item, with a field of the pod or a resource of a container."""
     files: Files = {}
+    containers = containers_by_name(request.pod)
     known: dict[str, bytes] = {}  # annotations may be large and be named by any number of items
     for index, item in enumerate(items):
         where = f"{field}.items[{index}]"
@@ -62,6 +63,7 @@ def downward_files(
                 item.resource_field_ref,
                 request.fields,
                 field=f"{where}.resourceFieldRef",
+                containers=containers,
                 reason=REASON,
             ).encode()
         else:

@@ -82,13 +82,15 @@ def resource_text(
     context: FieldContext,
     *,
     field: str,
+    containers: Mapping[str, Container],
     reason: str = CONTAINER_REASON,
 ) -> str:
     """The value of a resourceFieldRef, divided and rounded up.
 
-    `container`: the one that asks, used when the selector names none (a volume must name one).
+    `container`: the one that asks, used when the selector names none (a volume must name one). `containers`: the
+    pod's, by name.
     """
-    owner = find_container(pod, selector.container_name) if selector.container_name else container
+    owner = containers.get(selector.container_name) if selector.container_name else container
     kind, _, resource = selector.resource.partition(".")
     if owner is None:
         name = selector.container_name or ""
@@ -109,9 +111,9 @@ def resource_text(
     return str(-(-amount // divisor))
 
 
-def find_container(pod: Pod, name: str) -> Container | None:
-    """The container of that name, regular, init or ephemeral."""
-    return next((one for one in all_containers(pod) if one.name == name), None)
+def containers_by_name(pod: Pod) -> dict[str, Container]:
+    """Every container of the pod; names are unique over all kinds."""
+    return {one.name: one for one in all_containers(pod)}
 
 
 def all_containers(pod: Pod) -> Iterator[Container]:

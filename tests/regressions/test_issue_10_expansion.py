@@ -187,3 +187,28 @@ def test_messages_of_events_and_failures_do_not_repeat_a_tenants_text_whole():
         None, RetryPolicy(initial_seconds=10, cap_seconds=300), reason="Failed", message=KIB * 1024, now=0.0
     )
     assert len(failure.message) == MAX_MESSAGE
+
+
+def test_references_to_containers_of_a_large_pod_do_not_hold_up_the_loop():
+    many = [{"name": f"c{n}", "image": "i"} for n in range(4000)]
+    reference = {"resourceFieldRef": {"containerName": "c3999", "resource": "limits.cpu"}}
+    env = [{"name": f"V{n}", "valueFrom": reference} for n in range(4000)]
+    pod, container = with_container({"name": "main", "env": env}, initContainers=many)
+    begun_at = time.process_time()
+    assert set(unit_environment(pod, container, make_node()).values()) == {"2"}
+    assert time.process_time() - begun_at < 1.0
+
+
+def test_errors_of_a_large_pod_do_not_repeat_all_its_volumes():
+    mounts = [{"name": f"w{n}", "mountPath": f"/m{n}"} for n in range(2000)]
+    spec = {
+        "containers": [{"name": "c", "image": "i", "volumeMounts": mounts}],
+        "volumes": [{"name": f"v{n}"} for n in range(2000)],
+    }
+    pod = set_defaults(pod_from({"metadata": {"name": "web"}, "spec": spec}))
+    begun_at = time.process_time()
+    problems = validate_pod(pod, "web.yaml")
+    assert time.process_time() - begun_at < 1.5
+    assert len(problems) == 2000
+    assert max(len(str(one)) for one in problems) < 300
+    assert str(problems[0]).endswith("(v0, v1, v2, v3, v4, v5, v6, v7, v8, v9, ...)")

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import islice
+from typing import Final
 
 from ..container import VolumeDevice, VolumeMount
 from . import words
 from .problems import Problems, show
+
+_SHOWN: Final = 10
+"""Volumes that an error lists; a manifest may have thousands of them, and as many errors."""
 
 
 def check_mounts(
@@ -36,7 +41,8 @@ def check_mounts(
 
 def _check_volume(field: str, name: str, volumes: Collection[str], problems: Problems) -> None:
     if problems.required(field, name) and name not in volumes:
-        known = ", ".join(sorted(volumes)) or "none"
+        known = ", ".join(islice(volumes, _SHOWN)) or "none"
+        known += ", ..." if len(volumes) > _SHOWN else ""
         problems.add(field, f"{show(name)} is not a volume of this pod", f"use one of spec.volumes ({known})")
 
 

@@ -23,7 +23,7 @@ from kubeletx.kube.core import (
     SecretKeySelector,
 )
 from kubeletx.volumes.cluster_objects import ObjectSet, read
-from kubeletx.volumes.pod_fields import FieldContext, field_text, resource_text
+from kubeletx.volumes.pod_fields import FieldContext, containers_by_name, field_text, resource_text
 
 from .errors import ContainerConfigError, path_of
 from .process_size import ProcessSize
@@ -50,6 +50,7 @@ def build_environment(
     """
     path = path_of(pod, container)
     empty_dirs = {volume.name for volume in pod.spec.volumes if volume.empty_dir is not None}
+    containers = containers_by_name(pod)
     process = ProcessSize()
     found: dict[str, str] = {}
 
@@ -72,7 +73,7 @@ def build_environment(
         if variable.value_from.file_key_ref is not None:
             given = _from_file(variable.value_from.file_key_ref, empty_dirs, read_file, f"{where}.fileKeyRef")
         else:
-            given = _from_source(variable.value_from, pod, container, fields, objects, where)
+            given = _from_source(variable.value_from, pod, container, fields, objects, containers, where)
         if given is not None:
             add(variable.name, given, where)
     return found
@@ -182,13 +183,19 @@ def _from_source(
     container: Container,
     fields: FieldContext,
     objects: ObjectSet | None,
+    containers: Mapping[str, Container],
     where: str,
 ) -> str | None:
     if source.field_ref is not None:
         return field_text(pod, source.field_ref, fields, field=f"{where}.fieldRef")
     if source.resource_field_ref is not None:
         return resource_text(
-            pod, container, source.resource_field_ref, fields, field=f"{where}.resourceFieldRef"
+            pod,
+            container,
+            source.resource_field_ref,
+            fields,
+            field=f"{where}.resourceFieldRef",
+            containers=containers,
         )
     reference: ConfigMapKeySelector | SecretKeySelector
     if source.config_map_key_ref is not None:

@@ -5,7 +5,14 @@ from volume_doubles import make_pod
 
 from kubeletx.api import InvalidPod
 from kubeletx.kube.core import ObjectFieldSelector, ResourceFieldSelector
-from kubeletx.volumes.pod_fields import FieldContext, field_text, format_map, quote, resource_text
+from kubeletx.volumes.pod_fields import (
+    FieldContext,
+    containers_by_name,
+    field_text,
+    format_map,
+    quote,
+    resource_text,
+)
 
 CONTEXT = FieldContext(
     node_name="node-1",
@@ -81,26 +88,33 @@ def test_an_unknown_field_is_named_with_what_would_do():
 )
 def test_a_resource_is_divided_rounded_up_and_falls_back_to_the_node(container, resource, divisor, expected):
     selector = ResourceFieldSelector(container_name=container, resource=resource, divisor=divisor)
-    assert resource_text(POD, None, selector, CONTEXT, field="f") == expected
+    assert (
+        resource_text(POD, None, selector, CONTEXT, field="f", containers=containers_by_name(POD)) == expected
+    )
 
 
 def test_pod_level_limits_come_before_the_node():
     pod = make_pod({"resources": {"limits": {"cpu": "2"}}, "containers": [{"name": "c"}]})
     selector = ResourceFieldSelector(resource="limits.cpu")
-    assert resource_text(pod, pod.spec.containers[0], selector, CONTEXT, field="f") == "2"
+    assert (
+        resource_text(
+            pod, pod.spec.containers[0], selector, CONTEXT, field="f", containers=containers_by_name(pod)
+        )
+        == "2"
+    )
 
 
 @pytest.mark.parametrize("resource", ["cpu", "limits.gpu", "limits", "status.cpu"])
 def test_an_unknown_resource_is_refused(resource):
     selector = ResourceFieldSelector(container_name="free", resource=resource)
     with pytest.raises(InvalidPod, match="unsupported container resource"):
-        resource_text(POD, None, selector, CONTEXT, field="f")
+        resource_text(POD, None, selector, CONTEXT, field="f", containers=containers_by_name(POD))
 
 
 def test_a_volume_must_name_a_container_that_exists():
     selector = ResourceFieldSelector(container_name="ghost", resource="limits.cpu")
     with pytest.raises(InvalidPod, match="container 'ghost' not found"):
-        resource_text(POD, None, selector, CONTEXT, field="f")
+        resource_text(POD, None, selector, CONTEXT, field="f", containers=containers_by_name(POD))
 
 
 def test_quoting_escapes_what_go_escapes():
