@@ -18,6 +18,8 @@ from kubeletx.apiserver.runtime_classes import RuntimeClasses
 from kubeletx.node.capacity import NodeResources
 from kubeletx.node.cgroup_fs import CgroupTrees
 from kubeletx.node.cgroups import PodCgroupManager
+from kubeletx.node.condition_table import METADATA as CONDITION_TABLES
+from kubeletx.node.condition_table import ConditionTimes
 from kubeletx.node.event_table import METADATA as EVENT_TABLES
 from kubeletx.node.events import EventRecorder
 from kubeletx.node.memory_events import MemoryEvents
@@ -69,11 +71,11 @@ from kubeletx.volumes.preparer import VolumePreparer
 from .backend import Backend
 from .backend.about import AgentBackend
 from .backend.checkpoints import CheckpointBackend
+from .backend.counted import Counted, SecretFigures
 from .backend.figures import FigureBackend
 from .backend.images import ImageBackend
 from .backend.logs import PodLogs
 from .backend.machines import MachineBackend
-from .backend.metrics import Counted, SecretFigures
 from .backend.node import NodeBackend, runtime_reports
 from .backend.pods import PodBackend
 from .backend.runtimes import RuntimeBackend
@@ -82,7 +84,7 @@ from .cluster import Cluster, make_cluster
 from .cluster_link import make_link
 from .config import AgentConfig
 from .drop_ins import DropInWatch
-from .endpoints import read_endpoints
+from .endpoints import check_classes, read_endpoints
 from .eviction import make_evictor, pids_counter
 from .file_threads import FileThreads
 from .files import make_directory
@@ -166,6 +168,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
         plugins = load_plugins()
         log_plugins(plugins)
         endpoints = read_endpoints(config, plugins.kinds)
+        check_classes(config, endpoints)
         settings = plugins.kinds.decode_settings(config.runtimes.plugins)
         credential_plan = provider_plan(config)
         reporter = NodeReporter(node_plan(config), clock=clock)
@@ -175,10 +178,11 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
 
         store = await Store.open(
             config.root_dir / "kubeletx.db",
-            [RUNTIME_TABLES, IMAGE_TABLES, POD_TABLES, EVENT_TABLES],
+            [RUNTIME_TABLES, IMAGE_TABLES, POD_TABLES, EVENT_TABLES, CONDITION_TABLES],
             expected=was_here,
         )
         stack.push_async_callback(store.close)
+        await reporter.remember(ConditionTimes(store))
         began_at = clock.now()
         events = EventRecorder(clock=clock, node_name=reporter.name, store=store)
         await events.load()

@@ -40,6 +40,7 @@ from .cluster_access import server_rotation
 from .cluster_link import ClusterLink
 from .config import AgentConfig
 from .kubelet_words import EXTERNAL
+from .source_health import SourceHealth
 from .supervise import supervise
 
 
@@ -58,16 +59,16 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     pod_reflector: Reflector[Pod]
     node_reflector: Reflector[Node]
 
-    def start(self, group: asyncio.TaskGroup, clock: Clock) -> None:
-        """Once the node has an identity; static pods do not wait for that."""
-        group.create_task(self._join(group, clock), name="api-join")
+    def start(self, group: asyncio.TaskGroup, clock: Clock, health: SourceHealth) -> None:
+        """Once the node has an identity; static pods do not wait for that. `health` gets the failures of the pod source."""
+        group.create_task(self._join(group, clock, health), name="api-join")
 
-    async def _join(self, group: asyncio.TaskGroup, clock: Clock) -> None:
+    async def _join(self, group: asyncio.TaskGroup, clock: Clock, health: SourceHealth) -> None:
         if self.link.found.bootstrap is not None:
             await supervise("api-bootstrap", self.link.found.bootstrap.run, clock)
-        self._start(group, clock)
+        self._start(group, clock, health)
 
-    def _start(self, group: asyncio.TaskGroup, clock: Clock) -> None:
+    def _start(self, group: asyncio.TaskGroup, clock: Clock, health: SourceHealth) -> None:
         """Each in a task of its own; one that fails with a bug starts again."""
         perhaps = {
             "client-certificate": self.link.client_rotation,
@@ -93,7 +94,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         }
         for name, run in tasks.items():
             task = f"api-{name}"
-            group.create_task(supervise(task, run, clock), name=task)
+            on_failure = functools.partial(health.failed, API) if name == "pods" else None
+            group.create_task(supervise(task, run, clock, on_failure), name=task)
 
     async def _follow_node(self) -> None:
         """A list from before the registration would look like a deletion."""

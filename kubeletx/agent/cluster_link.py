@@ -90,17 +90,20 @@ def make_link(
         user_agent=agent,
         throttle=TokenBucket(clock, settings.qps, settings.burst).take,
     )
-    return ClusterLink(
-        client=client,
-        found=found,
-        taint_client=None
-        if settings.taint_kubeconfig is None
-        else KubeClient(
-            load_kubeconfig(settings.taint_kubeconfig),
+    taint_client = None
+    if settings.taint_kubeconfig is not None:
+        access = load_kubeconfig(settings.taint_kubeconfig)
+        taint_client = KubeClient(
+            access,
             clock=clock,
             user_agent=f"{agent} taints",
             counts=client.counts,
-        ),
+            reach=client.reach if access.server == client.access.server else None,
+        )
+    return ClusterLink(
+        client=client,
+        found=found,
+        taint_client=taint_client,
         client_rotation=client_rotation(config, found, client, node_name, clock),
         objects=ApiObjects(client, node_name, clock=clock),
         class_reflector=Reflector(client, RUNTIME_CLASSES, RuntimeClass, classes, clock=clock),

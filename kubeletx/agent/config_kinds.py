@@ -170,6 +170,12 @@ class Duration(msgspec.Struct, frozen=True):
             raise ValueError(f"is out of range; it must be {limit}")
         return seconds
 
+    def is_unset(self, value: object) -> bool:
+        """Whether the file's value is the zero that Go programs write for what nobody set."""
+        from kubeletx.kube.duration import parse_duration
+
+        return self.zero_means is not None and isinstance(value, str) and parse_duration(value) == 0
+
     def show(self, value: Any) -> object:
         """Go syntax."""
         from kubeletx.kube.duration import format_duration

@@ -29,7 +29,7 @@ from .config import (
     UnusedSetting,
 )
 from .config_check import check, unenforced
-from .config_kinds import Kind
+from .config_kinds import Duration, Kind
 from .config_kubelet import KubeletOption
 from .config_kubelet_options import OPTION_BY_FIELD, OPTION_BY_FLAG
 from .config_settings import BY_FLAG, BY_KEY, ENDPOINT_KEYS, Setting
@@ -65,6 +65,11 @@ class _Values:
             value = {**self.found[setting.path], **value}
         self.found[setting.path] = value
         self.origins[setting.path] = origin
+
+    def forget(self, setting: Setting) -> None:
+        """Back to the default."""
+        self.found.pop(setting.path, None)
+        self.origins.pop(setting.path, None)
 
     def put_unused(self, option: KubeletOption, value: Any, *, file: str = "") -> None:
         """Remember what is not carried out; a later value replaces an earlier one. `file` empty: it is a flag."""
@@ -207,6 +212,8 @@ def _read_key(file: str, key: str, value: Any, values: _Values) -> None:
     setting = found
     if isinstance(setting, KubeletOption):
         values.put_unused(setting, read, file=file)
+    elif isinstance(setting.kind, Duration) and setting.kind.is_unset(value):
+        values.forget(setting)
     elif setting.path in ENDPOINT_KEYS:
         values.endpoints[setting.path].extend(
             EndpointText(text=text, origin=file, key=key if isinstance(value, str) else f"{key}[{index}]")
@@ -290,7 +297,7 @@ def _build(values: _Values, root_dir: Path | None, base: AgentConfig) -> AgentCo
         if texts:
             values.found[path] = tuple(texts)
     sections: dict[str, dict[str, Any]] = {}
-    for path, value in values.found.items():
+    for path, value in {**_defaults_that_follow(values), **values.found}.items():
         section, _, attribute = path.partition(".")
         sections.setdefault(section, {})[attribute] = value
     hard = sections.get("eviction", {}).get("hard")
@@ -305,6 +312,17 @@ def _build(values: _Values, root_dir: Path | None, base: AgentConfig) -> AgentCo
         values.origins["root_dir"] = "flag --root-dir"
     config = msgspec.structs.replace(base, **changes, origins=dict(values.origins))
     return msgspec.structs.replace(config, unused=(*values.unused.values(), *unenforced(config)))
+
+
+def _defaults_that_follow(values: _Values) -> dict[str, Any]:
+    """Defaults that depend on another setting, as a kubelet has them (SetDefaults_KubeletConfiguration)."""
+    found: dict[str, Any] = {}
+    if (values.found.get("images.max_parallel_pulls") or 1) > 1:
+        found["images.serialize_pulls"] = False
+    update = "node.status_update_seconds"
+    if update in values.found and not values.origins[update].startswith("flag"):
+        found["cluster.report_seconds"] = values.found[update]
+    return found
 
 
 def _suggest(key: str, known: Sequence[str]) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import structlog
 
-from kubeletx.api import Endpoint
+from kubeletx.api import Endpoint, InvalidConfig
 from kubeletx.runtimes.discover import describe, discover
-from kubeletx.runtimes.endpoints import parse_endpoints
+from kubeletx.runtimes.endpoints import is_name, parse_endpoints
 from kubeletx.runtimes.kinds import KindTable
+from kubeletx.runtimes.selection import HANDLER_MARK
 
 from .config import AgentConfig
 
@@ -28,10 +31,29 @@ def read_endpoints(config: AgentConfig, kinds: KindTable) -> tuple[Endpoint, ...
     return parse_endpoints([first.item], images, kinds, "discovered", image_places=image_places)
 
 
+def check_classes(config: AgentConfig, endpoints: Sequence[Endpoint]) -> None:
+    """Raises InvalidConfig for a runtime class of the configuration that names no runtime.
+
+    With files in ``runtimes.d`` runtimes come and go while the agent runs: then only the name's form counts.
+    """
+    known = {str(endpoint.name) for endpoint in endpoints}
+    may_come = any(config.runtimes_directory.glob("*.*"))
+    for name, target in config.runtimes.classes.items():
+        runtime = target.partition(HANDLER_MARK)[0]
+        if is_name(runtime) and (may_come or runtime in known):
+            continue
+        raise InvalidConfig(
+            obj=config.origins.get("runtimes.classes", ""),
+            field=f"kubeletx.runtimeClasses[{name}]",
+            problem=f"{target!r} names no runtime of this node",
+            fix=f"write NAME or NAME--HANDLER with one of: {', '.join(sorted(known)) or 'none'}",
+        )
+
+
 def check_plugins_part(config: AgentConfig, kinds: KindTable) -> None:
     """What only plugins can judge: endpoints and settings of kinds. Raises InvalidConfig naming each wrong item."""
     if config.runtimes.endpoints:
-        _read_texts(config, kinds)
+        check_classes(config, _read_texts(config, kinds))
     kinds.decode_settings(config.runtimes.plugins)
 
 

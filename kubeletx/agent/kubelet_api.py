@@ -45,6 +45,7 @@ def review_client(config: AgentConfig, client: KubeClient | None, clock: Clock) 
         client.access,
         clock=clock,
         counts=client.counts,
+        reach=client.reach,
         user_agent=f"kubeletx/{kubeletx.__version__} reviews",
     )
 

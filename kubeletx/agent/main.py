@@ -93,7 +93,7 @@ async def _run(parts: Assembly, began: float) -> None:
         await parts.start_servers()
         parts.sources.start(group, parts.clock)
         if parts.cluster is not None:
-            parts.cluster.start(group, parts.clock)
+            parts.cluster.start(group, parts.clock, parts.sources.health)
         gc.collect()
         gc.freeze()
         log.info(

@@ -54,8 +54,7 @@ def status_patch(
     if not patch.keys() - _ALONG and not changed and not gone and not is_due:
         return None
     conditions: list[dict[str, Any]] = [
-        {"message": None, **_plain(msgspec.structs.replace(one, last_heartbeat_time=heartbeat))}
-        for one in wanted.conditions
+        {"message": None, **_plain(_timed(one, known.get(one.type), heartbeat))} for one in wanted.conditions
     ]
     conditions += [{"$patch": "delete", "type": type_} for type_ in gone]
     # Ready stays the last, as readers of the list expect
@@ -97,6 +96,17 @@ def is_given_up(current: NodeStatus, wanted: NodeStatus) -> bool:
     known = {one.type: one for one in current.conditions}
     differing = [known.get(one.type) for one in wanted.conditions if not _same(one, known.get(one.type))]
     return bool(differing) and all(one is not None and one.reason in _GIVEN_UP for one in differing)
+
+
+def _timed(one: NodeCondition, known: NodeCondition | None, now: datetime) -> NodeCondition:
+    """With the time of its last transition as readers of the API server saw it, as a kubelet has it."""
+    since = one.last_transition_time
+    if known is not None and known.last_transition_time is not None:
+        if known.status == one.status:
+            since = known.last_transition_time
+        elif since is None or since <= known.last_transition_time:
+            since = now
+    return msgspec.structs.replace(one, last_heartbeat_time=now, last_transition_time=since)
 
 
 def _same(one: NodeCondition, other: NodeCondition | None) -> bool:

@@ -14,6 +14,8 @@ from typing import Final
 import msgspec
 from msgspec import field
 
+from .numbers import whole_number
+
 _SPELLED: Final = {
     "api": "API",
     "cidr": "CIDR",
@@ -59,7 +61,10 @@ def cut_to_seconds(value: ApiStruct, *attributes: str) -> None:
         if moment.tzinfo is None:
             raise ValueError(f"{json_name(attribute)} has no time zone")
         if moment.microsecond or moment.tzinfo is not UTC:
-            whole = moment.astimezone(UTC).replace(microsecond=0)
+            try:
+                whole = moment.astimezone(UTC).replace(microsecond=0)
+            except OverflowError as error:  # the first or last hours there are, in a zone of their own
+                raise ValueError(f"{json_name(attribute)} is out of range") from error
             msgspec.structs.force_setattr(value, attribute, whole)
 
 
@@ -100,8 +105,8 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
 
 def is_older(one: ObjectMeta, other: ObjectMeta) -> bool:
     """Whether one form of an object came before another; versions are numbers that grow (KEP-5504)."""
-    first, second = one.resource_version, other.resource_version
-    return first.isdigit() and second.isdigit() and int(first) < int(second)
+    first, second = whole_number(one.resource_version), whole_number(other.resource_version)
+    return first is not None and second is not None and first < second
 
 
 class ListMeta(ApiStruct, frozen=True, kw_only=True):

@@ -129,7 +129,7 @@ class PodCgroupManager:
 
     def _paths(self, pod: Pod) -> list[str]:
         """Where it may stand; of a pod that was found without its spec the QoS class is not known."""
-        own = self.path(pod)
+        own = self.path(pod)  # raises for a UID that would name another cgroup
         if not self._per_qos or pod.spec.containers or pod.spec.virtual_machine is not None:
             return [own]
         return [self._join(directory, f"pod{pod.metadata.uid}") for directory in _DIRECTORY.values()]

@@ -10,7 +10,7 @@ from sqlalchemy import Column, Integer, MetaData, String, Table, delete, select
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection, RowMapping
 
-from kubeletx.store import read_rows
+from kubeletx.store import checked, moment_of, read_rows
 
 from ..api import ObjectRef
 
@@ -53,7 +53,7 @@ def select_newest(connection: Connection, limit: int) -> list[EventRow]:
 
 
 def _from_row(row: RowMapping) -> EventRow:
-    return EventRow(
+    event = EventRow(
         id=row["id"],
         ref=ObjectRef(
             kind=row["ref_kind"],
@@ -66,9 +66,10 @@ def _from_row(row: RowMapping) -> EventRow:
         reason=row["reason"],
         message=row["message"],
         count=row["count"],
-        first_at=datetime.fromisoformat(row["first_at"]),
-        last_at=datetime.fromisoformat(row["last_at"]),
+        first_at=moment_of(row["first_at"]),
+        last_at=moment_of(row["last_at"]),
     )
+    return checked(event)
 
 
 def delete_before(connection: Connection, at: datetime) -> None:

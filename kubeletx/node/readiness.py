@@ -13,7 +13,7 @@ ready. Workload types without a ready runtime are named in the message of Ready,
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -45,7 +45,7 @@ class RuntimeFacts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_ready(self) -> bool:
         """It answers, and reports runtime and network ready."""
-        return self.state.ready and self.state.network_ready
+        return self.state.is_ready
 
     @property
     def trouble(self) -> str:
@@ -106,6 +106,18 @@ def node_conditions(
     )
     before = {condition.type: condition for condition in previous}
     return tuple(_timed(condition, before.get(condition.type), now) for condition in conditions)
+
+
+def with_times(
+    conditions: Sequence[NodeCondition], known: Mapping[str, tuple[str, datetime]]
+) -> tuple[NodeCondition, ...]:
+    """The conditions, with the transition times of `known` (status and time by type) where the status is the same."""
+    return tuple(
+        msgspec.structs.replace(one, last_transition_time=known[one.type][1])
+        if one.type in known and known[one.type][0] == one.status
+        else one
+        for one in conditions
+    )
 
 
 def runtime_condition_type(name: str) -> str:

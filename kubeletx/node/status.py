@@ -30,12 +30,15 @@ from ..kube.node import (
 from ..runtimes.features import refuses_of
 from ..runtimes.selection import HANDLER_MARK
 from .capacity import NodeResources, allocatable, missing_resources, read_capacity, resource_list
+from .condition_table import ConditionTimes, Times
 from .identity import detect_node_ips, names_no_address, node_addresses, node_name
 from .info import architecture, read_system_info
-from .readiness import NodeFacts, Policy, Pressure, RuntimeFacts, node_conditions
+from .readiness import NodeFacts, Policy, Pressure, RuntimeFacts, node_conditions, with_times
 from .taints import type_taints
 
 NO_PRESSURE = Pressure()
+SETTLE_SECONDS = 30.0
+"""Before its runtimes have answered, a started agent knows less than the one before: what it finds again was so all along."""
 STRICT_GROUPS = "strict-groups"
 MAX_IMAGE_NAMES = 5
 
@@ -88,6 +91,10 @@ class NodeReporter:
         """What all pods together may use before the kernel stops them: what eviction keeps free is theirs until it acts."""
         self._created_at = clock.now()
         self._conditions: tuple[NodeCondition, ...] = ()
+        self._times: ConditionTimes | None = None
+        self._before: Times = {}
+        """Of the agent before this one, until the first look at everything is over."""
+        self._settled_at = clock.monotonic()
 
     def load(self) -> None:
         """Read addresses and capacity. Raises InvalidConfig for settings that make no sense."""
@@ -97,6 +104,11 @@ class NodeReporter:
         reserved = {"kube_reserved": plan.kube_reserved, "system_reserved": plan.system_reserved}
         self.pods_limit = allocatable(self.capacity, **reserved)
         self.allocatable = allocatable(self.capacity, **reserved, hard_eviction=plan.hard_eviction)
+
+    async def remember(self, times: ConditionTimes) -> None:
+        """Keep transition times there, and go on with the ones that an earlier agent left."""
+        self._before, self._times = await times.load(), times
+        self._settled_at = self._clock.monotonic() + SETTLE_SECONDS
 
     @property
     def conditions(self) -> tuple[NodeCondition, ...]:
@@ -119,7 +131,12 @@ class NodeReporter:
             missing_resources=missing_resources(self.capacity),
             problems=tuple(problems),
         )
-        self._conditions = node_conditions(facts, previous=self._conditions, now=self._clock.now())
+        conditions = node_conditions(facts, previous=self._conditions, now=self._clock.now())
+        if self._before and self._clock.monotonic() >= self._settled_at:
+            self._before = {}
+        self._conditions = with_times(conditions, self._before)
+        if self._times is not None and not self._before:
+            self._times.note(self._conditions)
         return before != {condition.type: condition.status for condition in self._conditions}
 
     def build(self, runtimes: Sequence[RuntimeReport], *, images: Sequence[ContainerImage] = ()) -> Node:

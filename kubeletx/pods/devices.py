@@ -15,6 +15,7 @@ from kubeletx.api import NicState, NicStatus, UnitState, UnitSummary
 from kubeletx.api.names import MADE_WITH_NICS, MADE_WITH_SIZE, Event
 from kubeletx.kube.core import Nic, Pod, ResourceRequirements
 from kubeletx.kube.machine_form import machine_of, nics_of
+from kubeletx.kube.numbers import whole_number
 from kubeletx.kube.quantity import to_bytes, to_millicores
 
 from .actions import AttachNic, DetachNic, ListNics, ResizeUnit, StopUnit
@@ -115,8 +116,14 @@ def asked_size(unit: UnitSummary, facts: PodFacts) -> str | None:
 
 
 def with_size(resources: ResourceRequirements, size: str) -> ResourceRequirements:
-    """With the limits of a size (`size_key`); amounts that are the same stay as they are written."""
-    cpu, memory = (int(text.rstrip("m")) for text in size.split("/"))
+    """With the limits of a size (`size_key`); amounts that are the same stay as they are written.
+
+    A size that cannot be read, of an annotation that somebody changed, changes nothing.
+    """
+    cpu_text, _, memory_text = size.partition("m/")
+    cpu, memory = whole_number(cpu_text), whole_number(memory_text)
+    if cpu is None or memory is None:
+        return resources
     limits = dict(resources.limits)
     amounts = {"cpu": (cpu, to_millicores, _cpu_text), "memory": (memory, to_bytes, _memory_text)}
     for name, (amount, read, write) in amounts.items():

@@ -2,7 +2,8 @@
 
 A new connection for every request, never a proxy, certificates never verified. Redirects are followed on the
 same host, at most ten; one to another host ends the request with its 3xx answer. At most 10 KiB of the body
-are read. A client library would cost memory and connection pools that nothing here can use.
+are read, at most 64 KiB of status lines, headers and chunk sizes, and at most five 1xx answers: the server decides
+nothing about what an answer costs. A client library would cost memory and connection pools that nothing here can use.
 
 The caller sets the deadline (`asyncio.timeout`).
 """
@@ -23,6 +24,8 @@ from kubeletx.api import Unavailable
 BODY_LIMIT_BYTES = 10 * 1024
 HEAD_LIMIT_BYTES = 64 * 1024
 MAX_REDIRECTS = 10
+MAX_INTERIM_ANSWERS = 5
+MAX_MESSAGE_CHARS = 1024
 USER_AGENT = "kube-probe/1.36"
 """The version is that of the Kubernetes API this agent follows."""
 
@@ -60,8 +63,13 @@ class GetFailed(Unavailable):
     """There was no complete answer. `is_plain_http`: HTTPS was asked, the server spoke HTTP."""
 
     def __init__(self, message: str, *, is_plain_http: bool = False) -> None:
-        super().__init__(message)
+        super().__init__(_cut(message))
         self.is_plain_http = is_plain_http
+
+
+def _cut(message: str) -> str:
+    """A URL of a redirect may be as long as its server wants."""
+    return message if len(message) <= MAX_MESSAGE_CHARS else f"{message[:MAX_MESSAGE_CHARS]}..."
 
 
 def authority(host: str, port: int) -> str:
@@ -130,7 +138,7 @@ async def _get_once(request: HttpGet) -> HttpAnswer:
         raise GetFailed(f'Get "{request.url}": {why}') from error
     try:
         writer.write(head)
-        return await _read(reader)
+        return await _read(_Lines(reader))
     except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
         raise GetFailed(f'Get "{request.url}": {_text(error)}') from error
     finally:
@@ -163,50 +171,64 @@ def _head(request: HttpGet) -> bytes:
 _KEPT = "!#$%&'()*+,/:;=?@[]~"
 
 
-async def _read(reader: asyncio.StreamReader) -> HttpAnswer:
-    status = 100
-    headers: dict[bytes, bytes] = {}
-    while 100 <= status < 200:
-        status, headers = await _read_head(reader)
+class _Lines:
+    """A reader that counts what is not body against one limit for the whole answer."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self.reader = reader
+        self._left = HEAD_LIMIT_BYTES
+
+    async def next(self) -> bytes:
+        """A line without its end. Raises ValueError beyond the limit."""
+        line = await self.reader.readuntil(b"\n")
+        self._left -= len(line)
+        if self._left < 0:
+            raise ValueError("the response's headers are too large")
+        return line.rstrip(b"\r\n")
+
+
+async def _read(lines: _Lines) -> HttpAnswer:
+    for _ in range(MAX_INTERIM_ANSWERS + 1):
+        status, headers = await _read_head(lines)
+        if not 100 <= status < 200 or status == 101:
+            break
+    else:
+        raise ValueError("too many 1xx informational responses")
     if status in (204, 304):
         body = b""
     elif headers.get(b"transfer-encoding", b"").lower().endswith(b"chunked"):
-        body = await _read_chunks(reader)
+        body = await _read_chunks(lines)
     elif b"content-length" in headers:
-        body = await reader.readexactly(min(int(headers[b"content-length"]), BODY_LIMIT_BYTES))
+        body = await lines.reader.readexactly(min(int(headers[b"content-length"]), BODY_LIMIT_BYTES))
     else:
-        body = await _read_to_end(reader)
+        body = await _read_to_end(lines.reader)
     location = headers.get(b"location", b"").decode("utf-8", "replace")
     return HttpAnswer(status=status, body=body, location=location)
 
 
-async def _read_head(reader: asyncio.StreamReader) -> tuple[int, dict[bytes, bytes]]:
-    line = (await reader.readuntil(b"\n")).rstrip(b"\r\n")
+async def _read_head(lines: _Lines) -> tuple[int, dict[bytes, bytes]]:
+    line = await lines.next()
     match = _STATUS_LINE.fullmatch(line)
     if match is None:
         raise ValueError(f"malformed HTTP response {line[:40]!r}")
     headers: dict[bytes, bytes] = {}
-    size = len(line)
-    while line := (await reader.readuntil(b"\n")).rstrip(b"\r\n"):
-        size += len(line)
-        if size > HEAD_LIMIT_BYTES:
-            raise ValueError("the response's headers are too large")
+    while line := await lines.next():
         name, _, value = line.partition(b":")
         headers[name.strip().lower()] = value.strip()
     return int(match[1]), headers
 
 
-async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
+async def _read_chunks(lines: _Lines) -> bytes:
     body = b""
     while len(body) < BODY_LIMIT_BYTES:
-        size = int((await reader.readuntil(b"\n")).partition(b";")[0], 16)
+        size = int((await lines.next()).partition(b";")[0], 16)
         if size == 0:
             break
         wanted = min(size, BODY_LIMIT_BYTES - len(body))
-        body += await reader.readexactly(wanted)
+        body += await lines.reader.readexactly(wanted)
         if wanted < size:
             break
-        await reader.readuntil(b"\n")
+        await lines.next()
     return body
 
 

@@ -13,11 +13,11 @@ import msgspec
 import structlog
 from sqlalchemy import Column, LargeBinary, MetaData, String, Table, bindparam, delete, select
 from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, RowMapping
 
 from kubeletx.api import PodUid, Unavailable
 from kubeletx.kube.core import Pod, PodStatus
-from kubeletx.store import Store
+from kubeletx.store import Store, read_rows
 
 log = structlog.get_logger(__name__)
 
@@ -142,16 +142,16 @@ def _prune(connection: Connection, known: Container[PodUid]) -> None:
 
 
 def _load(connection: Connection) -> dict[PodUid, PodRecord]:
-    records = {}
-    for row in connection.execute(select(_pods)):
-        try:
-            record = PodRecord(
-                uid=PodUid(row.uid),
-                source=row.source,
-                pod=_pod_decoder.decode(row.pod),
-                status=_status_decoder.decode(row.status) if row.status else None,
-            )
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            continue
-        records[record.uid] = record
-    return records
+    return {record.uid: record for record in read_rows(connection, select(_pods), _from_row)}
+
+
+def _from_row(row: RowMapping) -> PodRecord:
+    uid, source, status = row["uid"], row["source"], row["status"]
+    if not (isinstance(uid, str) and isinstance(source, str)):
+        raise TypeError(f"{uid!r} from {source!r} is no pod")
+    return PodRecord(
+        uid=PodUid(uid),
+        source=source,
+        pod=_pod_decoder.decode(row["pod"]),
+        status=_status_decoder.decode(status) if status else None,
+    )

@@ -24,6 +24,8 @@ from kubeletx.api.names import (
 )
 from kubeletx.kube.core import ObjectMeta, Pod, PodSpec, PodStatus
 from kubeletx.kube.hashes import pod_hash
+from kubeletx.kube.numbers import INT32_MAX, whole_number
+from kubeletx.kube.validation import words
 from kubeletx.runtimes.bindings import Binding
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.runtimes.snapshots import PodSnapshot
@@ -85,21 +87,24 @@ def find_again(registry: RuntimeRegistry, records: Mapping[PodUid, PodRecord]) -
 
 
 def orphan_pod(uid: PodUid, snapshot: PodSnapshot | None) -> DesiredPod | None:
-    """What the sandbox's labels and annotations say of a pod; None without a sandbox."""
+    """What the sandbox's labels and annotations say of a pod; None without a sandbox that a pod can have."""
     if snapshot is None or not snapshot.sandboxes:
         return None
     sandbox = snapshot.sandboxes[0]
     notes = sandbox.annotations
-    grace = notes.get(POD_GRACE_SECONDS, "")
+    name = sandbox.labels.get(POD_NAME, sandbox.name)
+    namespace = sandbox.labels.get(POD_NAMESPACE, sandbox.namespace)
+    if words.uid(uid) or words.dns_subdomain(name) or words.dns_label(namespace):
+        return None  # no pod of ours has such a name; it would become part of paths
     pod = Pod(
         metadata=ObjectMeta(
-            name=sandbox.labels.get(POD_NAME, sandbox.name),
-            namespace=sandbox.labels.get(POD_NAMESPACE, sandbox.namespace),
+            name=name,
+            namespace=namespace,
             uid=uid,
             creation_timestamp=at_ns(sandbox.created_at_ns),
         ),
         spec=PodSpec(
-            termination_grace_period_seconds=int(grace) if grace.isdigit() else None,
+            termination_grace_period_seconds=whole_number(notes.get(POD_GRACE_SECONDS), at_most=INT32_MAX),
             restart_policy="Always",
         ),
     )

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from kubeletx.api import UnitState, UnitSummary
 from kubeletx.api.names import RESTART_GENERATION
 from kubeletx.kube.core import Container, ContainerStateTerminated
+from kubeletx.kube.numbers import whole_number
 
 from .exits import exit_code_of
 from .facts import DesiredPod, PodFacts
@@ -34,8 +35,7 @@ MESSAGE = "The container is removed because RestartAllContainers in place"
 
 def generation_of(unit: UnitSummary) -> int:
     """The generation the unit was created for."""
-    text = unit.annotations.get(RESTART_GENERATION, "")
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return whole_number(unit.annotations.get(RESTART_GENERATION)) or 0
 
 
 def due_generation(desired: DesiredPod, facts: PodFacts) -> int:

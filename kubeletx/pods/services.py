@@ -44,7 +44,7 @@ from .recovery import Found
 from .resize import granted_pod
 from .roles import field_of
 from .spec_builder import SpecBuilder
-from .status import build_status, status_changes_at
+from .status import build_status, status_changes_at, stored_rejection
 from .steps import carry_out
 from .steps.context import StepContext
 from .worker import PodWorker
@@ -195,6 +195,7 @@ class PodServices:
             recovered=True,
             started_at=started,
             previous_status=found.status,
+            rejection=stored_rejection(found.status),
         )
         if handle is not None and not _is_covered(handle.snapshot(found.desired.uid), found.status):
             facts = replace(facts, look_wanted_at=self.clock.monotonic())

@@ -22,11 +22,13 @@ def resources_text(resources: ResourceRequirements) -> str:
 
 
 def read_resources(text: str) -> ResourceRequirements | None:
-    """What `resources_text` wrote; None: nobody can read it."""
+    """What `resources_text` wrote; None: it cannot be read, or its amounts are no quantities."""
     try:
-        return _decoder.decode(text)
-    except msgspec.DecodeError:
+        found = _decoder.decode(text)
+        amounts(found)
+    except ValueError:  # msgspec.DecodeError is one
         return None
+    return found
 
 
 def is_same(one: ResourceRequirements, other: ResourceRequirements) -> bool:

@@ -46,7 +46,7 @@ from kubeletx.kube.requests import effective_requests, enforceable_limits
 from kubeletx.runtimes.snapshots import PodSnapshot
 
 from .conditions import build_conditions, has_ready_sandbox
-from .facts import DesiredPod, Fact, Now, PodFacts
+from .facts import DesiredPod, Fact, Now, PodFacts, Rejection
 from .phase import FAILED, FINAL, PENDING, RUNNING, phase_of
 from .plan import Goal, goal_of
 from .plan_sandbox import current_sandbox
@@ -137,6 +137,13 @@ def build_status(desired: DesiredPod, facts: PodFacts, now: Now, node: NodeIdent
         allocated_resources=whole.requests,
         resources=whole,
     )
+
+
+def stored_rejection(status: PodStatus | None) -> Rejection | None:
+    """Why the node rejected the pod before the agent restarted, as the stored status has it; None: it did not."""
+    if status is None or status.phase != FAILED or not (status.message or "").startswith(REJECTED):
+        return None
+    return Rejection(reason=status.reason or "", message=(status.message or "").removeprefix(REJECTED))
 
 
 def status_changes_at(desired: DesiredPod, facts: PodFacts, now: Now) -> float | None:

@@ -22,7 +22,7 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection, RowMapping
 
 from kubeletx.api import Conflict, KubeletxError, NotFound, PodUid, RuntimeName, Unavailable
-from kubeletx.store import Store, read_rows
+from kubeletx.store import Store, checked, moment_of, read_rows
 
 log = structlog.get_logger(__name__)
 
@@ -224,5 +224,5 @@ def _to_row(binding: Binding) -> dict[str, Any]:
 
 def _from_row(row: RowMapping) -> Binding:
     values = dict(row)
-    values["bound_at"] = datetime.fromisoformat(row["bound_at"])
-    return Binding(**values)
+    values["bound_at"] = moment_of(row["bound_at"])
+    return checked(Binding(**values))

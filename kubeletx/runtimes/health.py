@@ -40,6 +40,11 @@ class RuntimeState(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime
     handlers: tuple[str, ...] = ()
 
+    @property
+    def is_ready(self) -> bool:
+        """The runtime and its network are ready: what the node's conditions and ``get runtimes`` show."""
+        return self.ready and self.network_ready
+
 
 class Silence(msgspec.Struct, frozen=True, kw_only=True):
     """A probe without an answer."""

@@ -17,7 +17,7 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection, RowMapping
 
 from kubeletx.api import PodUid, RuntimeName, SandboxId, Unavailable
-from kubeletx.store import Store, read_rows
+from kubeletx.store import Store, checked, read_rows
 
 from .bindings import METADATA
 
@@ -106,8 +106,9 @@ def _select_all(connection: Connection) -> list[Tombstone]:
 
 
 def _from_row(row: RowMapping) -> Tombstone:
-    return Tombstone(
+    stone = Tombstone(
         uid=PodUid(row["uid"]),
         runtime=RuntimeName(row["runtime"]),
         sandbox_ids=tuple(SandboxId(one) for one in row["sandbox_ids"].split(",") if one),
     )
+    return checked(stone)

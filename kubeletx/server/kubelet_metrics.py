@@ -1,4 +1,4 @@
-"""Metrics and statistics of the kubelet's API."""
+"""Metrics and statistics of the kubelet's API. What renders them is imported when it is first asked for."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from aiohttp import web
 from kubeletx.node.cgroup_usage import device_name
 
 from .backend import AdminBackend
-from .cadvisor_metrics import cadvisor_metrics
 from .exposition import CONTENT_TYPE
 from .figures import FiguresSource
 from .http import json_response
 from .kubelet_route import KubeletRoute
-from .probe_metrics import probe_metrics, sli_metrics
-from .resource_metrics import resource_metrics
 from .routes_agent import metrics_response
-from .stats_summary import summary
 
 
 def routes(backend: AdminBackend, source: FiguresSource) -> tuple[KubeletRoute, ...]:
@@ -25,19 +21,29 @@ def routes(backend: AdminBackend, source: FiguresSource) -> tuple[KubeletRoute, 
         return await metrics_response(backend)
 
     async def resource(request: web.Request) -> web.StreamResponse:
+        from .resource_metrics import resource_metrics
+
         return _text(resource_metrics(await source.figures()))
 
     async def cadvisor(request: web.Request) -> web.StreamResponse:
+        from .cadvisor_metrics import cadvisor_metrics
+
         return _text(cadvisor_metrics(await source.figures(), device_name))
 
     async def probes(request: web.Request) -> web.StreamResponse:
+        from .probe_metrics import probe_metrics
+
         view = await backend.metrics()
         return _text(probe_metrics(view.probes, view.probe_durations))
 
     async def slis(request: web.Request) -> web.StreamResponse:
+        from .probe_metrics import sli_metrics
+
         return _text(sli_metrics(await backend.health()))
 
     async def stats(request: web.Request) -> web.StreamResponse:
+        from .stats_summary import summary
+
         is_short = request.query.get("only_cpu_and_memory", "").lower() in ("1", "t", "true")
         return json_response(summary(await source.figures(), only_cpu_and_memory=is_short))
 

@@ -11,7 +11,6 @@ from kubeletx.kube.event import EventList
 from .backend import AdminBackend
 from .healthz import health_routes
 from .http import flag, json_response, stream_lines
-from .metrics import render
 
 
 def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
@@ -55,6 +54,8 @@ def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
 
 
 async def metrics_response(backend: AdminBackend) -> web.Response:
-    """Prometheus text."""
+    """Prometheus text. What renders it is imported when it is first asked for."""
+    from .metrics import render
+
     body = render(await backend.metrics())
     return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})

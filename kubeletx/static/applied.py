@@ -31,7 +31,7 @@ from kubeletx.pods.sources import APPLIED, PodSink
 from . import applied_files
 from .files import read_manifest
 from .manifest import InvalidManifest
-from .update_rules import changed_runtime, forbidden_changes
+from .update_rules import FIRST_NIC, changed_runtime, forbidden_changes
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -323,5 +323,11 @@ def _explain(ref: str, changed: list[str]) -> str:
     shown = ", ".join(changed[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
     return (
         f"pod {ref}: {shown} may not change while the pod lives (images, tolerations, a shorter "
-        "activeDeadlineSeconds, labels and annotations may); use replace --force"
+        f"activeDeadlineSeconds, labels and annotations may{_nic_rule(changed)}); use replace --force"
     )
+
+
+def _nic_rule(changed: list[str]) -> str:
+    if not any(path.startswith("spec.nics") for path in changed):
+        return ""
+    return f", and interfaces other than {FIRST_NIC} may come and go, each as it was added"

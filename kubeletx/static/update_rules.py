@@ -15,6 +15,10 @@ from kubeletx.api.names import CHOOSING
 from kubeletx.kube.core import Container, Nic, Pod, PodSpec, VirtualMachine
 
 _SIZES = ("cpu", "memory")
+_NOTHING: tuple[Any, ...] = (None, {}, [], ())
+"""A field that is left out and one that is empty say the same."""
+FIRST_NIC = "eth0"
+"""The pod network's own interface."""
 
 C = TypeVar("C", bound=Container | VirtualMachine)
 
@@ -22,7 +26,12 @@ C = TypeVar("C", bound=Container | VirtualMachine)
 def forbidden_changes(old: Pod, new: Pod) -> list[str]:
     """Paths of the fields that differ but may not, in the order of their names; defaults must be set."""
     aligned = _with_allowed_changes(old.spec, new.spec)
-    return sorted(_differences("spec", msgspec.to_builtins(aligned), msgspec.to_builtins(new.spec)))
+    found = sorted(_differences("spec", msgspec.to_builtins(aligned), msgspec.to_builtins(new.spec)))
+    if new.spec.virtual_machine is None or not any(path.startswith("spec.nics") for path in found):
+        return found
+    return [path for path in found if not path.startswith("spec.nics")] + _fixed_nics(
+        old.spec.nics, new.spec.nics
+    )
 
 
 def changed_runtime(old: Pod, new: Pod) -> list[str]:
@@ -69,8 +78,15 @@ def _nics(old: tuple[Nic, ...], new: tuple[Nic, ...]) -> tuple[Nic, ...]:
     """Interfaces come and go, but eth0 stays and none that stays changes (a portId is frozen once set)."""
     after = {nic.name: nic for nic in new}
     kept = all(after.get(nic.name, nic) == nic for nic in old)
-    has_first = any(nic.name == "eth0" for nic in old)
-    return new if kept and (not has_first or "eth0" in after) else old
+    has_first = any(nic.name == FIRST_NIC for nic in old)
+    return new if kept and (not has_first or FIRST_NIC in after) else old
+
+
+def _fixed_nics(old: tuple[Nic, ...], new: tuple[Nic, ...]) -> list[str]:
+    """Paths of the interfaces that may not go or change; others may come and go."""
+    after = {nic.name: nic for nic in new}
+    gone = [f"spec.nics[{FIRST_NIC}]" for nic in old if nic.name == FIRST_NIC and nic.name not in after]
+    return gone + [f"spec.nics[{nic.name}]" for nic in old if after.get(nic.name, nic) != nic]
 
 
 def _images(old: tuple[C, ...], new: tuple[C, ...]) -> tuple[C, ...]:
@@ -92,7 +108,7 @@ def _without_time(toleration: msgspec.Struct) -> bytes:
 
 
 def _differences(path: str, old: Any, new: Any) -> list[str]:
-    if old == new:
+    if old == new or (old in _NOTHING and new in _NOTHING):
         return []
     if isinstance(old, dict) and isinstance(new, dict):
         keys = old.keys() | new.keys()

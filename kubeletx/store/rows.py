@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, TypeVar
 
+import msgspec
 import structlog
 from sqlalchemy import Select
 from sqlalchemy.engine import Connection, RowMapping
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def moment_of(text: str) -> datetime:
+    """A time of a row. Raises ValueError for none, and for one without a zone, which compares with no other."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone")
+    return moment
+
+
+def checked(value: S) -> S:
+    """The value, if every field has the type that its Struct declares: SQLite keeps anything in any column.
+
+    Raises ValueError.
+    """
+    kind = type(value)
+    return msgspec.convert(msgspec.to_builtins(value, builtin_types=(datetime, bytes)), kind)
 
 
 def read_rows(connection: Connection, query: Select[Any], convert: Callable[[RowMapping], T]) -> list[T]:
@@ -20,7 +40,7 @@ def read_rows(connection: Connection, query: Select[Any], convert: Callable[[Row
     for row in connection.execute(query).mappings():
         try:
             found.append(convert(row))
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, OverflowError) as error:
             bad += 1
             problem = error
     if bad:

@@ -29,6 +29,12 @@ REMOTE_COMMAND_PROTOCOLS = ("v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channe
 PORT_FORWARD_PROTOCOLS = ("portforward.k8s.io",)
 CREATION_SECONDS = 30.0
 """How long a client may take to open the streams it asked for."""
+MAX_ARRIVED = 16
+"""Streams of a remote command that wait to be looked at; further ones are refused."""
+MAX_FORWARDS = 1000
+MAX_HALF_PAIRS = 100
+
+_PAIR = frozenset({"error", "data"})
 
 Connect = Callable[[], Awaitable[Session]]
 ConnectPort = Callable[[int], Awaitable[Session]]
@@ -59,8 +65,15 @@ async def serve_remote_command(
     connect: Connect,
 ) -> None:
     """Wait for the streams of `request`, call `connect`, and join both until the session ends."""
-    arrived: asyncio.Queue[SpdyStream] = asyncio.Queue()
-    connection = SpdyConnection(reader, writer, server=True, on_stream=arrived.put_nowait)
+    arrived: asyncio.Queue[SpdyStream] = asyncio.Queue(MAX_ARRIVED)
+
+    def arrive(stream: SpdyStream) -> None:
+        if arrived.full():
+            stream.refuse()
+        else:
+            arrived.put_nowait(stream)
+
+    connection = SpdyConnection(reader, writer, server=True, on_stream=arrive)
     running = asyncio.create_task(_run(connection), name="spdy-server")
     try:
         streams = await _streams_of(connection, arrived, request, protocol, running)
@@ -74,16 +87,24 @@ async def serve_remote_command(
 
 
 async def serve_port_forward(reader: ByteReader, writer: ByteWriter, connect: ConnectPort) -> None:
-    """Serve pairs of streams with the same requestID until the client closes the connection."""
+    """Serve pairs of streams with the same requestID until the client closes the connection.
+
+    Beyond `MAX_FORWARDS` at once, or `MAX_HALF_PAIRS` that wait for their second stream, streams are refused.
+    """
     pairs: dict[str, dict[str, SpdyStream]] = {}
     forwards: set[asyncio.Task[None]] = set()
 
     def take(stream: SpdyStream) -> None:
+        request, kind = stream.header("requestid"), stream.header("streamtype")
+        is_too_much = len(forwards) >= MAX_FORWARDS or (request not in pairs and len(pairs) >= MAX_HALF_PAIRS)
+        if kind not in _PAIR or is_too_much:
+            stream.refuse()
+            return
         connection.accept(stream)
-        forwards_of = pairs.setdefault(stream.header("requestid"), {})
-        forwards_of[stream.header("streamtype")] = stream
-        if forwards_of.keys() >= {"error", "data"}:
-            del pairs[stream.header("requestid")]
+        forwards_of = pairs.setdefault(request, {})
+        forwards_of[kind] = stream
+        if forwards_of.keys() >= _PAIR:
+            del pairs[request]
             task = asyncio.create_task(
                 _forward(forwards_of["error"], forwards_of["data"], connect),
                 name=f"port-forward-{stream.header('port')}",

@@ -100,6 +100,21 @@ def test_shutdown_behaviour_terminate_removes_the_disk_with_each_run(bench: Benc
     bench.remove("ends")
 
 
+def test_a_disk_that_can_never_be_is_refused_and_one_larger_than_the_room_is_said(
+    bench: Bench, images: Path
+) -> None:
+    image = make_counting_machine_image(images)
+    for name, size in (("huge", "3Ti"), ("large", "1Ti")):
+        manifest = machine_manifest(name, image=str(image), machine={"resources": TINY})
+        manifest["metadata"]["annotations"] = {"kubeletx.io/vm-disk-size": size}
+        put_manifest(bench.manifests, manifest)
+    pod = bench.ended("huge")
+    assert (pod.status.phase, pod.status.reason) == ("Failed", "RuntimeUnsupported")
+    assert "raise maxVirtualBytes" in (pod.status.message or "")
+    bench.event("large", "DiskLargerThanFree", "may grow to 1099511627776 bytes")
+    bench.remove("huge", "large")
+
+
 def test_a_machine_that_boots_from_a_volume_finds_its_data_again_in_another_pod(
     bench: Bench, images: Path, device: LoopDevice
 ) -> None:

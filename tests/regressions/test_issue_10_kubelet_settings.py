@@ -118,7 +118,8 @@ SILENT_FILE = {
     "volumePluginDir": "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/", "containerLogMaxWorkers": 1,
     "memoryThrottlingFactor": 0.9, "memoryReservationPolicy": "None", "enableProfilingHandler": True,
     "memorySwap": {"swapBehavior": "NoSwap"}, "featureGates": {}, "tracing": {}, "userNamespaces": {},
-    "protectKernelDefaults": False, "registerNode": True, "seccompDefault": False, "podPidsLimit": -1,
+    "protectKernelDefaults": False, "imagePullCredentialsVerificationPolicy": "NeverVerifyPreloadedImages",
+    "registerNode": True, "seccompDefault": False, "podPidsLimit": -1,
     "logging": {"format": "text", "flushFrequency": "5s", "verbosity": 0},
 }  # fmt: skip
 """A kubelet's own defaults, as somebody writes them who copies them from /configz."""
@@ -367,3 +368,24 @@ def test_a_node_of_an_external_cloud_registers_with_the_taint_that_its_controlle
         ("a", "b", "NoSchedule"),
         ("node.cloudprovider.kubernetes.io/uninitialized", "true", "NoSchedule"),
     ]
+
+
+def test_defaults_follow_other_settings_as_a_kubelets_do(tmp_path: Path) -> None:
+    config = load_config(
+        config_file=write(tmp_path, "maxParallelImagePulls: 5\nnodeStatusUpdateFrequency: 4s\n")
+    )
+    assert (config.images.serialize_pulls, config.images.max_parallel_pulls) == (False, 5)
+    assert (config.node.status_update_seconds, config.cluster.report_seconds) == (4, 4)
+    both = "nodeStatusUpdateFrequency: 4s\nnodeStatusReportFrequency: 1m\nmaxParallelImagePulls: 1\n"
+    config = load_config(config_file=write(tmp_path, both))
+    zeros = "nodeStatusUpdateFrequency: 0s\nnodeStatusReportFrequency: 0s\n"
+    assert load_config(config_file=write(tmp_path, zeros)) == AgentConfig()
+    zero = "nodeStatusUpdateFrequency: 4s\nnodeStatusReportFrequency: 0s\n"
+    assert load_config(config_file=write(tmp_path, zero)).cluster.report_seconds == 4
+    assert (config.images.serialize_pulls, config.cluster.report_seconds) == (True, 60)
+    assert load_config(flags={"node-status-update-frequency": ["4s"]}).cluster.report_seconds == 300
+    with pytest.raises(InvalidConfig, match="5 contradicts serialised pulls"):
+        load_config(
+            config_file=write(tmp_path, "maxParallelImagePulls: 5\n"),
+            flags={"serialize-image-pulls": ["true"]},
+        )

@@ -23,7 +23,7 @@ from ..config_view import effective_values
 from ..plugins import Plugins
 from ..pulse import Pulse
 from ..source_health import SourceHealth
-from .metrics import Counted, metrics_view
+from .counted import Counted
 
 
 class AgentBackend:
@@ -88,6 +88,10 @@ class AgentBackend:
 
     async def metrics(self) -> MetricsView:
         """What was counted so far."""
+        from .metrics import (
+            metrics_view,  # when it is first asked for: an agent that nobody scrapes is smaller
+        )
+
         return metrics_view(self._node_name, self._counted)
 
 

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-
-import msgspec
 
 from kubeletx import __version__
 from kubeletx.api import SandboxState
 from kubeletx.api.counting import LabelledDurations
-from kubeletx.apiserver.rotation import CertificateRotation
 from kubeletx.kube.client.counts import RequestCounts
-from kubeletx.node.cgroups import PodCgroupManager
-from kubeletx.pods.counters import Counters, static
+from kubeletx.pods.counters import static
 from kubeletx.pods.manager import PodManager
 from kubeletx.pods.probes.outcome import Result
 from kubeletx.pods.unit_probes import UnitProbes
 from kubeletx.pods.volume_use import VolumeBoard
 from kubeletx.runtimes.calls import BUCKETS, CallCount
-from kubeletx.runtimes.images.providers import CredentialProviders
-from kubeletx.runtimes.registry import RuntimeRegistry
-from kubeletx.server.http_counts import HttpCounts
 from kubeletx.server.views import (
     ClaimView,
     CountView,
@@ -34,8 +26,8 @@ from kubeletx.server.views import (
     ProbeDuration,
     ProviderMetrics,
 )
-from kubeletx.volumes.preparer import VolumePreparer
 
+from .counted import Counted
 from .metric_counts import (
     build_info,
     histogram_view,
@@ -57,46 +49,6 @@ COUNTERS = (
 RESULTS = {Result.SUCCESS: "successful", Result.WARNING: "successful", Result.FAILURE: "failed"}
 """The kubelet's words; everything else is unknown."""
 DURATIONS = ("pod_start", "pod_worker_start", "image_pull")
-
-
-class SecretFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What renews certificates (None: nobody does) and what gives registry credentials."""
-
-    providers: CredentialProviders
-    client: CertificateRotation | None = None
-    server: CertificateRotation | None = None
-
-    def certificates(self) -> dict[str, float]:
-        """By the kubelet's names. Those of its counters do not end in ``_total``."""
-        found: dict[str, float] = {}
-        for rotation, ttl, errors in (
-            (
-                self.client,
-                "certificate_manager_client_ttl_seconds",
-                "certificate_manager_client_expiration_renew_errors",
-            ),
-            (self.server, "certificate_manager_server_ttl_seconds", "server_expiration_renew_errors"),
-        ):
-            if rotation is not None:
-                seconds = rotation.ttl_seconds
-                found[f"kubelet_{ttl}"] = math.inf if seconds is None else math.trunc(seconds)
-                found[f"kubelet_{errors}"] = rotation.errors
-        return found
-
-
-class Counted(msgspec.Struct, frozen=True, kw_only=True):
-    """Where things are counted. `cgroups` None: pods have none. `requests` None: there is no API server."""
-
-    registry: RuntimeRegistry
-    manager: PodManager
-    counters: Counters
-    probes: UnitProbes
-    claims: VolumeBoard
-    volumes: VolumePreparer
-    cgroups: PodCgroupManager | None
-    secrets: SecretFigures
-    http: HttpCounts
-    requests: RequestCounts | None = None
 
 
 def metrics_view(node_name: str, counted: Counted) -> MetricsView:

@@ -160,7 +160,7 @@ class RuntimeBackend:
     def _view(self, handle: RuntimeHandle) -> RuntimeView:
         state, version = handle.state, handle.last_version
         default = self._registry.default_for(handle.workload_type)
-        status = "Ready" if state.ready else ("Unknown" if state.reason == "NotConnected" else "NotReady")
+        status = "Ready" if state.is_ready else ("Unknown" if state.reason == "NotConnected" else "NotReady")
         return RuntimeView(
             name=handle.name,
             workload_type=handle.workload_type,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -25,18 +26,58 @@ _IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 20, 5, 3
 """A peer that went away without a word is noticed after 35 seconds of silence."""
 
 
-class Connections:
-    """Made in the event loop that it is used in; `close` at the end."""
+class Reach:
+    """Whether a server answers; shared by all clients of one server, so that an outage is one line in the log."""
 
-    def __init__(self, access: ClusterAccess, clock: Clock, user_agent: str, counts: RequestCounts) -> None:
-        self.access = access
-        self.host = urlsplit(access.server).netloc
-        self.counts = counts
-        self.credentials = Credentials(access, clock)
+    def __init__(self) -> None:
         self.back = asyncio.Event()
         """Set once, when a server that was lost answers again; the next loss has another."""
         self.problem = ""
         """Why the server does not answer; empty while it does."""
+        self._lost_at = float("-inf")
+        self._answered = float("-inf")
+        """When the latest request was sent that was answered."""
+
+    def heard(self, problem: str, server: str, *, began: float | None = None) -> None:
+        """One line when the server is lost, one when it is there again.
+
+        `began`: when the request was sent (``time.perf_counter``). An answer to a request from before the loss does not end
+        it, and a request that fails begins none if one that was sent after it was answered.
+        """
+        now = time.perf_counter()
+        began = now if began is None else began
+        if problem and not self.problem:
+            if began < self._answered:
+                return
+            log.warning("Lost the API server", server=server, err=problem)
+            self._lost_at = now
+        elif self.problem and not problem:
+            if began < self._lost_at:
+                return
+            log.info("Reached the API server again", server=server)
+            self.back.set()
+            self.back = asyncio.Event()
+        if not problem:
+            self._answered = max(self._answered, began)
+        self.problem = problem
+
+
+class Connections:
+    """Made in the event loop that it is used in; `close` at the end."""
+
+    def __init__(
+        self,
+        access: ClusterAccess,
+        clock: Clock,
+        user_agent: str,
+        counts: RequestCounts,
+        reach: Reach | None = None,
+    ) -> None:
+        self.access = access
+        self.host = urlsplit(access.server).netloc
+        self.counts = counts
+        self.credentials = Credentials(access, clock)
+        self.reach = reach or Reach()
         self.streams: set[asyncio.Timeout] = set()
         """Of bodies that are read as they come."""
         self._user_agent = user_agent
@@ -57,15 +98,19 @@ class Connections:
                 one.reschedule(now)
         await self.close()
 
-    def heard(self, problem: str) -> None:
-        """One line when the server is lost, one when it is there again."""
-        if problem and not self.problem:
-            log.warning("Lost the API server", server=self.access.server, err=problem)
-        elif self.problem and not problem:
-            log.info("Reached the API server again", server=self.access.server)
-            self.back.set()
-            self.back = asyncio.Event()
-        self.problem = problem
+    @property
+    def problem(self) -> str:
+        """Why the server does not answer; empty while it does."""
+        return self.reach.problem
+
+    @property
+    def back(self) -> asyncio.Event:
+        """Set once, when a server that was lost answers again; the next loss has another."""
+        return self.reach.back
+
+    def heard(self, problem: str, *, began: float | None = None) -> None:
+        """A request was answered, or failed for this reason. `began`: see `Reach.heard`."""
+        self.reach.heard(problem, self.access.server, began=began)
 
     def session(self) -> aiohttp.ClientSession:
         """The pool; made when it is first needed."""

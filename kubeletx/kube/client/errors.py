@@ -38,6 +38,10 @@ class Expired(Conflict):
     """The resource version is too old, or one that this server never had: list anew."""
 
 
+class BrokenOff(Unavailable):
+    """The answer began and did not come to its end."""
+
+
 class TooManyRequests(Unavailable):
     """The server asks to wait."""
 

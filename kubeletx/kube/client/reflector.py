@@ -33,7 +33,7 @@ from kubeletx.api import Clock, KubeletxError, TimedOut, Unavailable
 
 from ..meta import ApiStruct, ListMeta, ObjectMeta
 from .backoff import Backoff
-from .errors import Expired, Status, error_of, least_seconds
+from .errors import BrokenOff, Expired, Status, error_of, least_seconds
 from .requests import KubeClient, decode
 from .resources import Resource
 
@@ -163,9 +163,10 @@ class Reflector(Generic[T]):
                 await self._wait(error)
 
     async def _wait(self, error: KubeletxError) -> None:
-        if not self._problem and not self._client.problem:
+        is_end = isinstance(error, BrokenOff)  # of a watch that a proxy cut, say: the next list tells more
+        if not is_end and not self._problem and not self._client.problem:
             log.warning("Cannot follow", resource=self._what, err=str(error))
-        self._problem = str(error)
+        self._problem = "" if is_end else str(error)
         least = least_seconds(error)
         await self._client.pause(self._backoff.next(self._clock.monotonic(), at_least=least))
 

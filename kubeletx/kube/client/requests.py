@@ -21,9 +21,9 @@ from kubeletx.api import Clock, InvalidConfig, PermissionDenied, TimedOut, Unava
 
 from .access import ClusterAccess
 from .buffers import shrink
-from .connections import Connections
+from .connections import Connections, Reach
 from .counts import NO_ANSWER, RequestCounts
-from .errors import error_of, parse_status
+from .errors import BrokenOff, error_of, parse_status
 
 if TYPE_CHECKING:
     import aiohttp
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 REQUEST_SECONDS = 30.0
+_NOBODY_BEHIND = frozenset({502, 503, 504})
+"""What a load balancer answers for servers that are away: no sign that one is back."""
 
 Throttle = Callable[[], Awaitable[None]]
 
@@ -54,10 +56,14 @@ class KubeClient:
         user_agent: str = "kubeletx",
         throttle: Throttle | None = None,
         counts: RequestCounts | None = None,
+        reach: Reach | None = None,
     ) -> None:
-        """`throttle`: awaited before each request but watches; None: no limit. `counts`: shared with other clients."""
+        """`throttle`: awaited before each request but watches; None: no limit.
+
+        `counts`: shared with other clients. `reach`: shared with other clients of this server.
+        """
         self._clock = clock
-        self._connections = Connections(access, clock, user_agent, counts or RequestCounts())
+        self._connections = Connections(access, clock, user_agent, counts or RequestCounts(), reach)
         self._throttle = throttle
 
     @property
@@ -74,6 +80,11 @@ class KubeClient:
     def counts(self) -> RequestCounts:
         """Of all clients that share them."""
         return self._connections.counts
+
+    @property
+    def reach(self) -> Reach:
+        """Whether the server answers, for other clients of this server."""
+        return self._connections.reach
 
     def lane(self, throttle: Throttle | None) -> KubeClient:
         """A client on the same connections with a limit of its own, so that its requests do not wait for others.
@@ -152,10 +163,11 @@ class KubeClient:
             await self._throttle()
             counts.throttled.add(time.perf_counter() - began, host, method)
         counts.request_sizes.add(len(body or b""), host, method)
+        began = time.perf_counter()
         headers = {} if body is None else {"Content-Type": content_type}
         try:
             async with asyncio.timeout(seconds) as deadline:
-                async with self._send(method, path, params, body, headers) as response:
+                async with self._send(method, path, params, body, headers, began=began) as response:
                     if longest_seconds:
                         answer = await _piece_by_piece(response, deadline, seconds, longest_seconds)
                     else:
@@ -163,7 +175,7 @@ class KubeClient:
                     counts.response_sizes.add(len(answer), host, method)
                     return answer
         except TimeoutError as error:
-            self._connections.heard(f"no answer within {seconds:g} s")
+            self._connections.heard(f"no answer within {seconds:g} s", began=began)
             raise TimedOut(f"{method} {path}: no answer within {seconds:g} s") from error
 
     @asynccontextmanager
@@ -198,15 +210,17 @@ class KubeClient:
         headers: dict[str, str],
         *,
         first_seconds: float | None = None,
+        began: float | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         import aiohttp
 
-        what = f"{method} {path}"
+        what, is_answered = f"{method} {path}", False
+        began = time.perf_counter() if began is None else began
         credentials = self._connections.credentials
         try:
             await credentials.refresh()
             session = self._connections.session()
-            began, code = time.perf_counter(), NO_ANSWER
+            sent_at, code = time.perf_counter(), NO_ANSWER
             try:
                 async with asyncio.timeout(first_seconds):
                     response = await session.request(
@@ -222,9 +236,11 @@ class KubeClient:
                     )
                 code = str(response.status)
             finally:
-                seconds = time.perf_counter() - began
+                seconds = time.perf_counter() - sent_at
                 self._connections.counts.answered(self._connections.host, method, code, seconds)
-            self._connections.heard("")
+            is_answered = True
+            if response.status not in _NOBODY_BEHIND or not self._connections.problem:
+                self._connections.heard("", began=began)
             async with response:
                 if not 200 <= response.status < 300:
                     status = parse_status(await response.read())
@@ -240,11 +256,15 @@ class KubeClient:
         except (
             TimeoutError
         ) as error:  # of connecting, or of the first answer; the caller's comes as a cancellation
-            self._connections.heard("no answer in time")
+            self._connections.heard("no answer in time", began=began)
             raise TimedOut(f"{what}: no answer in time") from error
         except (aiohttp.ClientError, OSError) as error:
             words = words_of(error)
-            self._connections.heard(words)
+            if (
+                is_answered
+            ):  # one stream that ended, by a proxy say; whether the server is gone, the next request says
+                raise BrokenOff(f"{what}: {words}") from error
+            self._connections.heard(words, began=began)
             raise Unavailable(f"{what}: {words}") from error
 
 

@@ -10,6 +10,9 @@ from ..http_get import USER_AGENT, authority
 from .outcome import Answer, Result
 
 CHECK = "/grpc.health.v1.Health/Check"
+_ANSWER_BYTES = 4096
+_METADATA_BYTES = 16 * 1024
+_DETAILS_CHARS = 1024
 
 
 async def ask_grpc(action: GRPCAction, pod_ip: str, timeout_seconds: float) -> Answer:
@@ -23,6 +26,8 @@ async def ask_grpc(action: GRPCAction, pod_ip: str, timeout_seconds: float) -> A
         ("grpc.primary_user_agent", USER_AGENT),
         ("grpc.enable_http_proxy", 0),
         ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.max_receive_message_length", _ANSWER_BYTES),
+        ("grpc.absolute_max_metadata_size", _METADATA_BYTES),
     )
     async with grpc.aio.insecure_channel(authority(pod_ip, action.port), options=options) as channel:
         check = channel.unary_unary(
@@ -43,7 +48,8 @@ async def ask_grpc(action: GRPCAction, pod_ip: str, timeout_seconds: float) -> A
             return Answer(Result.FAILURE, _failure(error.code().name, error.details() or "", timeout_seconds))
     if answer.status == pb.HealthCheckResponse.SERVING:
         return Answer(Result.SUCCESS)
-    word = pb.HealthCheckResponse.ServingStatus.Name(answer.status)
+    values = pb.HealthCheckResponse.ServingStatus.DESCRIPTOR.values_by_number
+    word = values[answer.status].name if answer.status in values else str(answer.status)
     return Answer(Result.FAILURE, f"service unhealthy (responded with {word!r})")
 
 
@@ -52,4 +58,4 @@ def _failure(code: str, details: str, timeout_seconds: float) -> str:
         return "the server does not implement the gRPC health protocol (grpc.health.v1.Health)"
     if code == "DEADLINE_EXCEEDED":
         return f"no answer within {timeout_seconds:g}s"
-    return f"{code}: {details}"
+    return f"{code}: {details[:_DETAILS_CHARS]}"

@@ -6,7 +6,7 @@ import structlog
 from msgspec.structs import replace
 
 from kubeletx.api import InvalidPod, KubeletxError, SupportsNics, SupportsResize, Unsupported
-from kubeletx.api.names import Event
+from kubeletx.api.names import RUNTIME_UNSUPPORTED, Event
 
 from .. import changes
 from ..actions import AttachNic, DetachNic, ListNics, ResizeUnit
@@ -90,7 +90,8 @@ def _nics(step: StepContext) -> SupportsNics:
 
 
 def _nic_failed(step: StepContext, name: str, nic: str, verb: str, error: KubeletxError) -> Change:
-    may_heal = not isinstance(error, Unsupported | InvalidPod)
+    is_refused = isinstance(error, InvalidPod) and error.reason == RUNTIME_UNSUPPORTED
+    may_heal = not (is_refused or isinstance(error, Unsupported))
     again = "" if may_heal else "; it is not tried again before the pod or the order changes"
     text = f"Failed to {verb} interface {nic}: {error}{again}"
     step.warning(Event.FAILED_NIC, text, container=name)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from kubeletx.api import Unavailable
+from kubeletx.kube.numbers import whole_number
 
 _SUFFIXES = (".conflist", ".conf", ".json")
 
@@ -96,4 +97,4 @@ def find_plugin(name: str, directories: Sequence[Path]) -> Path:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) if part.isdigit() else 0 for part in version.split("."))
+    return tuple(whole_number(part) or 0 for part in version.split("."))

@@ -12,7 +12,7 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection, RowMapping
 
 from kubeletx.api import StoreId, Unavailable
-from kubeletx.store import Store, read_rows
+from kubeletx.store import Store, checked, moment_of, read_rows
 
 from .access_records import METADATA as METADATA
 from .access_records import AccessRecords
@@ -130,10 +130,11 @@ def _select_all(connection: Connection) -> list[ImageRecord]:
 
 
 def _from_row(row: RowMapping) -> ImageRecord:
-    return ImageRecord(
+    record = ImageRecord(
         store=StoreId(row["store"]),
         image=row["image"],
         requested=row["requested"],
-        pulled_at=datetime.fromisoformat(row["pulled_at"]),
-        used_at=datetime.fromisoformat(row["used_at"]),
+        pulled_at=moment_of(row["pulled_at"]),
+        used_at=moment_of(row["used_at"]),
     )
+    return checked(record)

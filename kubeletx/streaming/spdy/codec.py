@@ -32,7 +32,10 @@ VERSION = 3
 FLAG_FIN = 0x01
 FLAG_UNIDIRECTIONAL = 0x02
 MAX_CONTROL_BYTES = 1 << 16
-"""A longer control frame, or header block once decompressed, breaks the connection."""
+"""A longer control frame breaks the connection."""
+MAX_HEADER_BYTES = 1 << 14
+"""A header block that is longer once decompressed breaks the connection."""
+MAX_HEADERS = 100
 
 SYN_STREAM, SYN_REPLY, RST_STREAM, SETTINGS = 1, 2, 3, 4
 PING, GOAWAY, HEADERS, WINDOW_UPDATE = 6, 7, 8, 9
@@ -164,11 +167,11 @@ class Decoder:
 
     def _headers(self, block: bytes) -> HeaderList:
         try:
-            plain = self._zlib.decompress(block, MAX_CONTROL_BYTES)
+            plain = self._zlib.decompress(block, MAX_HEADER_BYTES)
         except zlib.error as error:
             raise SpdyError(f"headers cannot be decompressed: {error}") from error
         if self._zlib.unconsumed_tail:
-            raise SpdyError(f"headers of more than {MAX_CONTROL_BYTES} bytes")
+            raise SpdyError(f"headers of more than {MAX_HEADER_BYTES} bytes")
         try:
             return _parse_headers(plain)
         except (IndexError, UnicodeDecodeError) as error:
@@ -181,6 +184,8 @@ def _control(type_: int, flags: int, payload: bytes) -> bytes:
 
 def _parse_headers(plain: bytes) -> HeaderList:
     (count,) = struct.unpack_from(">I", plain)
+    if count > MAX_HEADERS:
+        raise SpdyError(f"{count} headers; at most {MAX_HEADERS} are accepted")
     texts: list[str] = []
     at = 4
     for _ in range(2 * count):

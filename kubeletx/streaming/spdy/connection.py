@@ -3,7 +3,8 @@
 `run` reads until the end and belongs to the task of whoever made the connection. Streams are read with `read`
 (empty at the half-close), written with `write`, half-closed with `close_write`. What was received but not read
 is bounded for the whole connection: above `MAX_UNREAD_BYTES` reading from the network stops until a stream is
-read. Writing waits for the network.
+read. Writing waits for the network. Answers (to PING, to streams) are written without waiting; a peer that does not
+read `MAX_ANSWER_BYTES` of them is not read either until it does. `MAX_STREAMS` are open at once.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ from .frames import (
 )
 
 MAX_UNREAD_BYTES = 1 << 20
+MAX_ANSWER_BYTES = 1 << 16
+MAX_STREAMS = 2000
+CHUNK_COST_BYTES = 64
+"""What a chunk counts besides its bytes, so that many small ones are bounded too."""
 READ_BYTES = 1 << 16
 CHUNK_BYTES = 1 << 15
 """Longest data frame we send, so that streams of one connection take turns."""
@@ -93,7 +98,7 @@ class SpdyStream:
             self._changed.clear()
             await self._changed.wait()
         data = self._chunks.popleft()
-        self._connection._consumed(len(data))
+        self._connection._consumed(data)
         return data
 
     async def read_all(self, limit_bytes: int = 1 << 20) -> bytes:
@@ -124,8 +129,14 @@ class SpdyStream:
         """Whoever read has stopped: what came, and what still comes, is dropped and holds up no other stream."""
         self._end()
         while self._chunks:
-            self._connection._consumed(len(self._chunks.popleft()))
+            self._connection._consumed(self._chunks.popleft())
         self._connection._forget_if_done(self)
+
+    def refuse(self) -> None:
+        """Reset a stream that the other side just opened, without waiting."""
+        self._write_closed = True
+        self.discard()
+        self._connection._answer(RstStream(stream_id=self.id, status=ResetStatus.REFUSED_STREAM))
 
     async def reset(self, status: ResetStatus = ResetStatus.CANCEL) -> None:
         """End both directions at once."""
@@ -165,6 +176,7 @@ class SpdyConnection:
         self._last_peer_id = 0
         self._ping_parity = self._next_id % 2
         self._unread = 0
+        self._answered = 0
         self._room = asyncio.Event()
         self._room.set()
         self.going_away = False
@@ -176,6 +188,9 @@ class SpdyConnection:
                 for frame in self._decoder.feed(data):
                     self._receive(frame)
                 await self._room.wait()
+                if self._answered > MAX_ANSWER_BYTES:
+                    await self._writer.drain()
+                    self._answered = 0
         except SpdyError:
             self._answer(GoAway(last_stream_id=self._last_peer_id, status=1))
             raise
@@ -264,7 +279,7 @@ class SpdyConnection:
         if stream is None:
             return
         if frame.data and stream._feed(frame.data):
-            self._unread += len(frame.data)
+            self._unread += len(frame.data) + CHUNK_COST_BYTES
             if self._unread > MAX_UNREAD_BYTES:
                 self._room.clear()
         if frame.fin:
@@ -272,7 +287,8 @@ class SpdyConnection:
 
     def _receive_stream(self, frame: SynStream) -> None:
         right_parity = frame.stream_id % 2 != self._next_id % 2
-        if self._on_stream is None or not right_parity or frame.stream_id <= self._last_peer_id:
+        is_new = frame.stream_id > self._last_peer_id and len(self._streams) < MAX_STREAMS
+        if self._on_stream is None or not right_parity or not is_new:
             status = ResetStatus.REFUSED_STREAM if right_parity else ResetStatus.PROTOCOL_ERROR
             self._answer(RstStream(stream_id=frame.stream_id, status=status))
             return
@@ -285,9 +301,11 @@ class SpdyConnection:
         self._on_stream(stream)
 
     def _answer(self, frame: Frame) -> None:
-        """Send without waiting: the reading side must never wait for the writing side."""
+        """Send without waiting; `run` waits once too many answers were not read."""
         if not self._writer.is_closing():
-            self._writer.write(self._encoder.encode(frame))
+            data = self._encoder.encode(frame)
+            self._answered += len(data)
+            self._writer.write(data)
 
     def _end(self, stream_id: int) -> None:
         stream = self._streams.get(stream_id)
@@ -299,7 +317,7 @@ class SpdyConnection:
         if stream._ended and stream._write_closed:
             self._streams.pop(stream.id, None)
 
-    def _consumed(self, count: int) -> None:
-        self._unread -= count
+    def _consumed(self, data: bytes) -> None:
+        self._unread -= len(data) + CHUNK_COST_BYTES
         if self._unread <= MAX_UNREAD_BYTES // 2:
             self._room.set()

@@ -201,3 +201,9 @@ def test_a_port_s_mac_address_does_not_hide_the_pod_networks_address() -> None:
     assert listed.ips == ("10.88.0.5",)
     (elsewhere,) = list_interfaces(None, kept, {"ua-eth0": Nic(name="eth0", network="blue")}, POD)
     assert elsewhere.ips == ()
+
+
+@pytest.mark.parametrize("address", ["192.168.7.0", "192.168.7.255"])
+def test_an_address_that_no_machine_can_have_is_refused(address: str) -> None:
+    with pytest.raises(InvalidPod, match=r"is the first or last of 192\.168\.7\.0/24"):
+        resolve(Nic(name="eth1", network="blue", ip_address=address))

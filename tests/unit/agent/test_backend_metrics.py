@@ -6,7 +6,7 @@ import math
 from types import SimpleNamespace
 from typing import cast
 
-from kubeletx.agent.backend.metrics import SecretFigures
+from kubeletx.agent.backend.counted import SecretFigures
 from kubeletx.apiserver.rotation import CertificateRotation
 from kubeletx.runtimes.images.provider_config import ProviderPlan
 from kubeletx.runtimes.images.providers import CredentialProviders

@@ -178,3 +178,23 @@ async def lines(
         return [step.message async for step in steps]
 
     return await agent.done(read())
+
+
+async def test_a_runtime_without_a_network_is_not_ready_here_and_in_the_nodes_conditions(
+    agent: AgentModel,
+) -> None:
+    async with agent.running() as backend:
+        agent.runtimes["two"].network_ready = False
+
+        async def statuses() -> dict[str, tuple[str, str]]:
+            return {one.name: (one.status, one.reason) for one in await backend.list_runtimes()}
+
+        for _ in range(60):
+            await agent.clock.run_for(1)
+            found = await statuses()
+            if found["two"][0] != "Ready":
+                break
+        assert found == {"one": ("Ready", ""), "two": ("NotReady", "NetworkNotReady")}
+        node = await backend.get_node()
+        conditions = {one.type: one.status for one in node.status.conditions}
+        assert conditions["kubeletx.io/RuntimeReady-two"] == "False"

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletx.agent.config import AgentConfig, EndpointText
+from kubeletx.agent.config_kinds import Duration
 from kubeletx.agent.config_kubelet_options import OPTION_BY_FIELD, OPTION_BY_FLAG
 from kubeletx.agent.config_load import load_config
 from kubeletx.agent.config_settings import BY_FLAG, BY_KEY, BY_PATH, ENDPOINT_KEYS, SETTINGS, Setting
@@ -61,6 +62,17 @@ def test_defaults_can_be_written_and_read_again() -> None:
         shown = setting.kind.show(value)
         if shown not in ("", None):
             assert setting.kind.from_file(shown) == value, setting.path
+
+
+def test_a_duration_of_zero_that_means_unset_is_the_default(tmp_path: Path) -> None:
+    for setting in SETTINGS:
+        if isinstance(setting.kind, Duration) and setting.kind.zero_means is not None:
+            assert setting.kind.zero_means == operator.attrgetter(setting.path)(AgentConfig()), setting.path
+    drop_ins = tmp_path / "conf.d"
+    drop_ins.mkdir()
+    write(drop_ins / "1.conf", "syncFrequency: 0s\n")
+    config = load_config(config_file=write(tmp_path / "c.yaml", "syncFrequency: 5s\n"), config_dir=drop_ins)
+    assert (config.pods.sync_seconds, config.origins) == (60, {})
 
 
 def test_flags_win_over_drop_ins_which_win_over_the_file(tmp_path: Path) -> None:
@@ -267,7 +279,7 @@ def test_hard_eviction_replaces_the_defaults_unless_they_are_merged(tmp_path: Pa
     ("flags", "word"),
     [
         ({"image-gc-low-threshold": ["90"]}, "below the high threshold"),
-        ({"max-parallel-image-pulls": ["3"]}, "contradicts"),
+        ({"max-parallel-image-pulls": ["3"], "serialize-image-pulls": ["true"]}, "contradicts"),
         ({"cgroup-root": ["a/../b"]}, "absolute cgroup"),
         ({"eviction-hard": ["mem<1"]}, "not a signal"),
         ({"eviction-hard": ["memory.available<x"]}, "no threshold"),

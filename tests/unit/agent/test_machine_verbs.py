@@ -10,6 +10,7 @@ import pytest
 from agent_model import AgentModel, a_pod
 
 from kubeletx.api import Conflict, InvalidPod, NotFound, Unavailable, UnitState, Unsupported
+from kubeletx.api.names import RUNTIME_UNSUPPORTED
 from kubeletx.kube.core import Nic, Pod, ResourceRequirements, VirtualMachine
 from kubeletx.server.views import MachineSize, NicRequest, PodTarget
 
@@ -36,7 +37,12 @@ def unit_of(agent: AgentModel) -> Any:
     return backend.unit(backend.find_unit("vm"))
 
 
-NO_NETWORK = InvalidPod(field="nics[data].subnetName", problem="'blue' is unknown", fix="use one of: red")
+NO_NETWORK = InvalidPod(
+    field="nics[data].subnetName",
+    problem="'blue' is unknown",
+    fix="use one of: red",
+    reason=RUNTIME_UNSUPPORTED,
+)
 
 
 async def test_an_interface_that_can_never_be_attached_is_refused_and_forgotten(agent: AgentModel) -> None:

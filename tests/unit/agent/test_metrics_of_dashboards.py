@@ -7,6 +7,8 @@ The lists are the names in the dashboards, rules and alerts of kubernetes-mixin 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -16,8 +18,8 @@ from agent_model import AgentModel, a_pod
 from msgspec.structs import replace
 
 from kubeletx.agent import assembly
+from kubeletx.agent.backend.counted import SecretFigures
 from kubeletx.agent.backend.figures import FigureBackend
-from kubeletx.agent.backend.metrics import SecretFigures
 from kubeletx.api.counting import Durations
 from kubeletx.apiserver.rotation import CertificateRotation
 from kubeletx.kube.client.counts import RequestCounts
@@ -218,3 +220,19 @@ async def test_dashboards_of_containers_and_metrics_server_find_what_they_ask_fo
     (pods,) = (one for one in told if one["name"] == "pods")
     assert pods["memory"]["workingSetBytes"] == 100
     assert pods["cpu"]["usageNanoCores"] > 0
+
+
+def test_an_agent_that_nobody_scrapes_has_not_imported_what_renders_metrics() -> None:
+    code = "import sys, kubeletx.agent.assembly; print('\\n'.join(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert not set(done.stdout.split()) & {
+        "kubeletx.agent.backend.metric_counts",
+        "kubeletx.agent.backend.metrics",
+        "kubeletx.server.cadvisor_metrics",
+        "kubeletx.server.metrics",
+        "kubeletx.server.resource_metrics",
+        "kubeletx.server.stats_summary",
+        "prometheus_client",
+    }

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 from agent_model import AgentModel
 from aiohttp import web
 
+from kubeletx.agent.cluster import Cluster
 from kubeletx.agent.source_health import FORGET_SECONDS, SourceHealth
 from kubeletx.api import InvalidPod, ObjectRef
 from kubeletx.kube.load import load_pods
@@ -148,3 +151,39 @@ async def test_a_misspelt_field_of_a_manifest_file_is_an_event_of_its_pod(agent:
         'unknown field "spec.hostNetworks"',
     ]
     assert {event.involved_object.name for event in found} == {"web-node"}
+
+
+async def test_a_pod_source_of_an_api_server_that_fails_shows_in_health_too() -> None:
+    async def idle() -> None:
+        await asyncio.Event().wait()
+
+    async def fail() -> None:
+        raise ValueError("no good")
+
+    async def while_allowed(run: Callable[[], Awaitable[None]]) -> None:
+        await run()
+
+    clock = FakeClock()
+    events = EventRecorder(clock=clock, node_name="n")
+    health = SourceHealth(clock=clock, events=events, node=ObjectRef(kind="Node", name="n"))
+    part = SimpleNamespace(run=idle)
+    cluster = SimpleNamespace(
+        link=SimpleNamespace(client_rotation=None, objects=part, class_reflector=part),
+        lease=SimpleNamespace(reporting=SimpleNamespace(while_allowed=while_allowed)),
+        server_rotation=None,
+        taints=None,
+        node=part,
+        statuses=part,
+        events=part,
+        _mirror_pods=idle,
+        _begin_held_pods=idle,
+        _follow_node=fail,
+        _renew_lease=idle,
+        _follow_pods=fail,
+    )
+    async with asyncio.TaskGroup() as group:
+        Cluster._start(cluster, group, clock, health)  # type: ignore[arg-type]
+        await clock.run_for(15)
+        assert health.problems() == ("api failed 2 times: ValueError: no good",)
+        for task in group._tasks:  # type: ignore[attr-defined]
+            task.cancel()

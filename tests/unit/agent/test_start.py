@@ -139,7 +139,7 @@ async def test_rows_that_make_no_sense_cost_those_rows_only(agent: AgentModel) -
             await agent.until(lambda: agent.phase("a") == agent.phase("b") == "Running")
             assert agent.alive() == ["a", "b"]
     tables = [line["table"] for line in said if line["event"] == "Left out rows that make no sense"]
-    assert sorted(tables) == ["bindings", "events"]
+    assert sorted(tables) == ["bindings", "events", "pods"]
 
 
 async def test_without_a_database_pods_that_run_go_on_and_new_ones_wait(agent: AgentModel) -> None:

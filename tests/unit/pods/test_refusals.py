@@ -55,3 +55,20 @@ async def test_a_pod_that_ran_is_not_rejected_for_what_its_runtime_lacks_since(n
         await node.until(lambda: node.runtimes["one"].counts["create_unit"] >= 5, 2000)
         await node.until(lambda: node.phase(UID) == "Running")
         assert worker.facts.rejection is None
+
+
+async def test_a_rejected_pod_shows_the_same_after_a_restart_of_the_agent(node: Node) -> None:
+    async with node.running() as manager:
+        node.runtimes["one"].script("create_unit", error=refusal())
+        manager.update("api", a_pod())
+        await node.until(lambda: node.phase(UID) == "Failed")
+        await node.until(lambda: manager.workers[UID].plan.why == "ended")
+        before = node.services.board.statuses[UID]
+    async with node.running() as manager:
+        manager.update("api", a_pod())
+        await node.until(lambda: UID in manager.workers and manager.workers[UID].plan is not None)
+        await node.clock.run_for(20)
+        after = node.services.board.statuses[UID]
+        assert (after.phase, after.reason, after.message) == (before.phase, before.reason, before.message)
+        assert after.container_statuses == before.container_statuses == ()
+        assert node.runtimes["one"].counts["create_unit"] == 0

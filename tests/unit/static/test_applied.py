@@ -157,6 +157,28 @@ async def test_a_machines_power_image_and_size_may_change_but_not_its_key(node: 
         await source.apply(replace(other, spec=replace(other.spec, virtual_machine=booting)))
 
 
+async def test_interfaces_come_and_go_but_the_first_stays_and_none_changes(node: Node) -> None:
+    def machine(*nics: str) -> Pod:
+        listed = ", ".join(nics)
+        text = (
+            "{apiVersion: v1, kind: Pod, metadata: {name: vm}, spec: {virtualMachine: {name: vm, image: a.img}, "
+            f"nics: [{listed}]}}}}"
+        )
+        return load_pods(text.encode(), "vm.yaml")[0]
+
+    source, _ = await node.start()
+    first, data = "{name: eth0}", "{name: data, portId: p1}"
+    await source.apply(machine(first))
+    await source.apply(machine(first, data))
+    with pytest.raises(
+        Conflict, match=r"spec\.nics\[eth0\] may not change .* other than eth0 may come and go"
+    ):
+        await source.apply(machine(data))
+    with pytest.raises(Conflict, match=r"spec\.nics\[data\] may not change"):
+        await source.apply(machine(first, "{name: data, portId: p2}"))
+    assert (await source.apply(machine(first)))[0] is Action.CONFIGURED
+
+
 async def test_replace_with_force_is_another_pod(node: Node) -> None:
     source, sink = await node.start()
     with pytest.raises(NotFound):

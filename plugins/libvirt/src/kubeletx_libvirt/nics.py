@@ -16,6 +16,7 @@ import libvirt
 import msgspec
 
 from kubeletx.api import InvalidPod, Machine, Nic, NicState, NicStatus, Unavailable, UnitId, Unsupported
+from kubeletx.api.names import RUNTIME_UNSUPPORTED
 
 from .addresses import Addresses, Holder
 from .client import Connection, DomainEvent
@@ -150,6 +151,7 @@ class Nics:
                 field=f"spec.nics[{nic.name}]",
                 problem="a second interface on the pod network, which gives a pod one address",
                 fix="name another network in subnetName",
+                reason=RUNTIME_UNSUPPORTED,
             )
         return link
 

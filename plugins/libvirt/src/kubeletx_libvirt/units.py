@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from weakref import WeakValueDictionary
 
 import libvirt
@@ -40,12 +41,15 @@ from .domain.states import fatal_hold, is_half_made
 from .domain.xml import Disk, Plan, domain_xml
 from .errors import code_of
 from .guest_parts import Guests
+from .images.problems import free_bytes
 from .looks import Found, Looks, Stops, now_ns
 from .records import Records, Run, UnitRecord
 
 ASK_AGAIN_SECONDS = (1.0, 2.0, 4.0)
 """A guest that still boots does not hear the power button: it is pressed again after these, then every last one."""
 DESTROY_SECONDS = 20.0
+DISK_LARGER_THAN_FREE = "DiskLargerThanFree"
+"""Event: the root disk that is asked for has not the room to grow to its size."""
 MEMORY_DISCARDED = "MemoryDiscarded"
 """Event: a suspended machine was switched off without its guest."""
 AGENT_SHUTDOWN = '{"execute":"guest-shutdown"}'
@@ -301,10 +305,12 @@ class Units:
                     reason=names.RUNTIME_UNSUPPORTED,
                 )
             return tuple(sorted(volumes, key=lambda disk: not disk.boot))
+        self._check_root_size(machine)
         path = overlay_path(pod_directory(self._records.directory, sandbox.uid), spec, machine)
         gid = await self._emulator_gid()
         async with self._hold_base(spec, sandbox) as base:
             await self._host.blocking(make_overlay, path, base, machine.root_size_bytes, gid)
+            await self._warn_of_room(path.parent, machine, sandbox)
         root = Disk(
             path=str(path),
             format="qcow2",
@@ -315,6 +321,28 @@ class Units:
             backing_stays_roots=gid is not None,
         )
         return (root, *volumes)
+
+    def _check_root_size(self, machine: Machine) -> None:
+        most, wanted = self._settings.max_virtual_bytes, machine.root_size_bytes or 0
+        if wanted > most:
+            raise InvalidPod(
+                field=f"metadata.annotations[{names.VM_DISK_SIZE}] or the ephemeral-storage limit",
+                problem=f"a root disk of {wanted} bytes is more than the {most} that a disk may have here",
+                fix="ask for less, or raise maxVirtualBytes of the libvirt plugin",
+                reason=names.RUNTIME_UNSUPPORTED,
+            )
+
+    async def _warn_of_room(self, directory: Path, machine: Machine, sandbox: SandboxSpec) -> None:
+        """The disk grows as the guest writes: one that is larger than the room for it is allowed, and said."""
+        wanted = machine.root_size_bytes or 0
+        free = await self._host.blocking(free_bytes, directory)
+        if wanted > free:
+            ref = ObjectRef(kind="Pod", name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid)
+            text = (
+                f"The machine's root disk may grow to {wanted} bytes, and {free} are free on the disk of {directory}: "
+                "the machine stands still when that is full"
+            )
+            self._host.events.record(ref, type="Warning", reason=DISK_LARGER_THAN_FREE, message=text)
 
     async def _ask(self, unit_id: UnitId, state: UnitState, grace_seconds: float) -> bool:
         """Ask until it ended or the grace period is over; True when it ended."""

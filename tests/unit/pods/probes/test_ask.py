@@ -180,6 +180,10 @@ async def test_grpc_asks_for_its_service_and_needs_serving() -> None:
     got = await ask(probe, target(), FakeDoor())
     assert got.result is Result.FAILURE
     assert "NOT_SERVING" in got.message
+    status = 99  # type: ignore[assignment]
+    got = await ask(probe, target(), FakeDoor())
+    assert got.result is Result.FAILURE
+    assert "99" in got.message
     await server.stop(None)
 
 

@@ -199,10 +199,14 @@ async def _look_at(guest: Guest, names: Sequence[str]) -> list[tarfile.TarInfo]:
 
 
 def _info(name: str, words: str) -> tarfile.TarInfo:
-    mode, uid, gid, changed_at = words.split()
+    """Raises _Failed for what is no answer of stat: any program of the guest may have that name."""
     info = tarfile.TarInfo(name)
-    bits = int(mode, 16)
-    info.mode, info.uid, info.gid, info.mtime = stat.S_IMODE(bits), int(uid), int(gid), int(changed_at)
+    try:
+        mode, uid, gid, changed_at = words.split()
+        bits = int(mode, 16)
+        info.mode, info.uid, info.gid, info.mtime = stat.S_IMODE(bits), int(uid), int(gid), int(changed_at)
+    except (ValueError, OverflowError) as error:
+        raise _Failed(f"the guest's stat said {words[:40]!r}") from error
     if stat.S_ISDIR(bits):
         info.type = tarfile.DIRTYPE
     elif stat.S_ISLNK(bits):

@@ -117,7 +117,8 @@ def pax_records(data: bytes) -> dict[str, str]:
     records = {}
     while data.strip(b"\0"):
         length, _, _ = data.partition(b" ")
-        if not length.isdigit() or not len(length) + 1 < int(length) <= len(data):
+        is_number = length.isdigit() and len(length) < 20
+        if not is_number or not len(length) + 1 < int(length) <= len(data):
             raise Conflict("what came is no tar archive: a pax record of no length")
         record, data = data[: int(length)], data[int(length) :]
         key, _, value = record[len(length) + 1 :].removesuffix(b"\n").partition(b"=")

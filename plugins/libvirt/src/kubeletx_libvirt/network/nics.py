@@ -183,6 +183,13 @@ def _in_subnet(field: str, target: NetworkTarget, address: str) -> str:
             problem=f"{address} is not in {subnet}, the subnet of {where}",
             fix="choose an address of it",
         )
+    is_block = subnet.version == 4 and subnet.prefixlen < 31
+    if is_block and parsed in (subnet.network_address, subnet.broadcast_address):
+        raise _refusal(
+            field=f"{field}.ipAddress",
+            problem=f"{address} is the first or last of {subnet}, which no machine can have",
+            fix="choose an address between them",
+        )
     return f"{address}/{subnet.prefixlen}"
 
 

@@ -1,0 +1,59 @@
+"""Where the agent counts: what a scrape of the metrics looks at."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from kubeletx.apiserver.rotation import CertificateRotation
+from kubeletx.kube.client.counts import RequestCounts
+from kubeletx.node.cgroups import PodCgroupManager
+from kubeletx.pods.counters import Counters
+from kubeletx.pods.manager import PodManager
+from kubeletx.pods.unit_probes import UnitProbes
+from kubeletx.pods.volume_use import VolumeBoard
+from kubeletx.runtimes.images.providers import CredentialProviders
+from kubeletx.runtimes.registry import RuntimeRegistry
+from kubeletx.server.http_counts import HttpCounts
+from kubeletx.volumes.preparer import VolumePreparer
+
+
+class SecretFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What renews certificates (None: nobody does) and what gives registry credentials."""
+
+    providers: CredentialProviders
+    client: CertificateRotation | None = None
+    server: CertificateRotation | None = None
+
+    def certificates(self) -> dict[str, float]:
+        """By the kubelet's names. Those of its counters do not end in ``_total``."""
+        found: dict[str, float] = {}
+        for rotation, ttl, errors in (
+            (
+                self.client,
+                "certificate_manager_client_ttl_seconds",
+                "certificate_manager_client_expiration_renew_errors",
+            ),
+            (self.server, "certificate_manager_server_ttl_seconds", "server_expiration_renew_errors"),
+        ):
+            if rotation is not None:
+                seconds = rotation.ttl_seconds
+                found[f"kubelet_{ttl}"] = math.inf if seconds is None else math.trunc(seconds)
+                found[f"kubelet_{errors}"] = rotation.errors
+        return found
+
+
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """Where things are counted. `cgroups` None: pods have none. `requests` None: there is no API server."""
+
+    registry: RuntimeRegistry
+    manager: PodManager
+    counters: Counters
+    probes: UnitProbes
+    claims: VolumeBoard
+    volumes: VolumePreparer
+    cgroups: PodCgroupManager | None
+    secrets: SecretFigures
+    http: HttpCounts
+    requests: RequestCounts | None = None

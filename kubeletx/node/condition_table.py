@@ -1,0 +1,65 @@
+"""`ConditionTimes`: since when each condition of the node has its status, kept over restarts of the agent.
+
+A kubelet takes these times from the Node in the API server (pkg/kubelet/nodestatus); a node without one has them here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from sqlalchemy import Column, MetaData, String, Table, delete, insert, select
+from sqlalchemy.engine import Connection
+
+from ..kube.node import NodeCondition
+from ..store import Store
+
+METADATA = MetaData()
+CONDITIONS = Table(
+    "node_conditions",
+    METADATA,
+    Column("type", String, primary_key=True),
+    Column("status", String, nullable=False),
+    Column("since", String, nullable=False),
+)
+
+Times = Mapping[str, tuple[str, datetime]]
+"""Type of a condition to its status and the time of its last transition."""
+
+
+class ConditionTimes:
+    """Written when they change."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, tuple[str, datetime]] = {}
+
+    async def load(self) -> Times:
+        """As an earlier agent left them."""
+        self._known = await self._store.read(_read)
+        return dict(self._known)
+
+    def note(self, conditions: Sequence[NodeCondition]) -> None:
+        """These are the conditions now."""
+        times = {
+            one.type: (one.status, one.last_transition_time)
+            for one in conditions
+            if one.last_transition_time is not None
+        }
+        if times != self._known:
+            self._known = times
+            self._store.write_later(lambda connection: _write(connection, times))
+
+
+def _read(connection: Connection) -> dict[str, tuple[str, datetime]]:
+    rows = connection.execute(select(CONDITIONS.c.type, CONDITIONS.c.status, CONDITIONS.c.since))
+    return {row.type: (row.status, datetime.fromisoformat(row.since)) for row in rows}
+
+
+def _write(connection: Connection, times: Times) -> None:
+    connection.execute(delete(CONDITIONS))
+    rows = [
+        {"type": type_, "status": status, "since": at.isoformat()} for type_, (status, at) in times.items()
+    ]
+    if rows:
+        connection.execute(insert(CONDITIONS), rows)

@@ -1,0 +1,111 @@
+"""``Lost the API server`` stands in the log once per outage, whatever fails and whoever asks meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from api_connections import connections
+from structlog.testing import capture_logs
+
+from kubeletx.api import KubeletxError
+from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
+from kubeletx.kube.client.connections import Reach
+from kubeletx.kube.client.resources import NODES, PODS
+from kubeletx.kube.core import Pod
+from kubeletx.kube.node import Node
+from kubeletx.runtimes.clock import SystemClock
+from kubeletx.testing.apiserver import ApiServerDouble, Rule
+from kubeletx.testing.names_sink import NamesSink
+
+NAME = "n"
+LOST, REACHED = "Lost the API server", "Reached the API server again"
+
+
+@pytest.fixture
+def reach() -> Reach:
+    return Reach()
+
+
+def lines_of(lines: list[dict[str, object]]) -> list[object]:
+    return [one["event"] for one in lines if one["event"] in (LOST, REACHED)]
+
+
+def test_an_answer_to_a_request_from_before_the_loss_does_not_end_it(reach: Reach) -> None:
+    with capture_logs() as lines:
+        early = time.perf_counter()
+        reach.heard("connection refused", "s")
+        reach.heard("", "s", began=early)
+        reach.heard("connection refused", "s")
+        assert reach.problem
+        reach.heard("", "s")
+    assert lines_of(lines) == [LOST, REACHED]
+
+
+def test_a_request_that_was_hung_up_in_the_outage_begins_no_other_one_when_it_ends(reach: Reach) -> None:
+    with capture_logs() as lines:
+        hung = time.perf_counter()
+        reach.heard("connection refused", "s")
+        reach.heard("", "s")
+        reach.heard("no answer in time", "s", began=hung)
+        assert not reach.problem
+        reach.heard("connection refused", "s")
+    assert lines_of(lines) == [LOST, REACHED, LOST]
+
+
+async def test_an_outage_is_one_line_for_all_clients_and_a_broken_watch_is_none(tmp_path: Path) -> None:
+    clock = SystemClock()
+    with ApiServerDouble(tmp_path / "api") as api, capture_logs() as lines:
+        api.admin.create("nodes", {"metadata": {"name": NAME}})
+        access = load_kubeconfig(api.node_kubeconfig(NAME))
+        client = KubeClient(access, clock=clock)
+        other = KubeClient(access, clock=clock, reach=client.reach)
+        reflectors = [
+            Reflector(one, PODS, Pod, NamesSink(), clock=clock, field_selector=f"spec.nodeName={NAME}")
+            for one in (client, other)
+        ]
+        asked = 0
+
+        async def ask(of: KubeClient) -> None:
+            nonlocal asked
+            while True:
+                with contextlib.suppress(KubeletxError):
+                    await of.get(NODES.path(name=NAME), Node)
+                asked += 1
+                await asyncio.sleep(0.01)
+
+        tasks = [asyncio.create_task(one.run()) for one in reflectors]
+        tasks += [asyncio.create_task(ask(one)) for one in (client, other)]
+
+        async def until(holds: Callable[[], object]) -> None:
+            async with asyncio.timeout(60):
+                while not holds():
+                    await asyncio.sleep(0.01)
+
+        async def more(count: int = 20) -> None:
+            goal = asked + count
+            await until(lambda: asked >= goal)
+
+        await until(lambda: api.watch_count("pods") == 2)
+        api.cut_watches()
+        await more()
+        assert lines_of(lines) == []
+        await until(lambda: api.watch_count("pods") == 2)
+        api.stop()
+        await more()
+        assert lines_of(lines) == [LOST]
+        api.faults.add(Rule(code=503, times=20))  # a load balancer is there before its servers
+        api.start()
+        await until(lambda: not client.problem)
+        await more()
+        assert lines_of(lines) == [LOST, REACHED]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for one in (client, other):
+            await one.close()
+        await until(lambda: not connections(api))
