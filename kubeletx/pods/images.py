@@ -29,7 +29,7 @@ from kubeletx.api import (
     Unsupported,
 )
 from kubeletx.api.names import POD_SOURCE, Event
-from kubeletx.kube.core import VirtualMachine
+from kubeletx.kube.core import Container, ImageVolumeSource, Pod, VirtualMachine
 from kubeletx.kube.duration import format_duration
 from kubeletx.kube.image_names import without_credentials
 from kubeletx.runtimes.images.credentials import pull_secret_auths
@@ -47,6 +47,7 @@ from .steps.context import StepContext
 
 log = structlog.get_logger(__name__)
 
+_NO_IMAGE = ImageStatus(id="", ref="")
 _DOCKER_CONFIGS = ((".dockerconfigjson", False), (".dockercfg", True))
 
 
@@ -59,22 +60,47 @@ class UnitImages:
         self._cluster = cluster or {}
 
     async def ensure(self, step: StepContext, name: str) -> Change:
-        """Have the container's image in the bound store."""
+        """Have the container's image in the bound store, and see that the pod may use those of its image volumes."""
         container = spec_of(step.pod, name, on_vm_runtime=step.facts.is_machine)
-        handle = step.handle
-        spec = ImageSpec(requested=container.image or "")
+        own = await self._ensure_one(
+            step, name, container, container.image or "", container.image_pull_policy
+        )
+        if not isinstance(own, ImageStatus):
+            return own
+        for volume in _image_volumes(step.pod, container):
+            found = await self._ensure_one(
+                step, name, container, volume.reference or "", volume.pull_policy, is_volume=True
+            )
+            if not isinstance(found, ImageStatus):
+                return found
+        return changes.image_present(name, own)
+
+    async def _ensure_one(
+        self,
+        step: StepContext,
+        name: str,
+        container: Container | VirtualMachine,
+        image: str,
+        policy: str | None,
+        *,
+        is_volume: bool = False,
+    ) -> ImageStatus | Change:
+        """The image, or what the pod is told. One of a volume that is missing is left to the runtime."""
+        handle, policy = step.handle, policy or "IfNotPresent"
+        spec = ImageSpec(requested=image)
         try:
             store = await self._stores.of(handle)
             if not isinstance(container, VirtualMachine):  # a machine's image may be a URL or a path
                 parse(spec.requested, f"image of container {name}")
             present = await store.find_shared(spec, via=handle)
         except Unsupported:
-            return changes.image_present(name, ImageStatus(id="", ref=""))
+            return _NO_IMAGE
         except KubeletxError as error:
             text = f'Failed to inspect image "{spec.requested}": {error}'
             step.warning(Event.INSPECT_FAILED, text, container=name)
             return _failed(step, name, error.reason or "ImageInspectError", str(error))
-        policy = container.image_pull_policy or "IfNotPresent"
+        if is_volume and present is None:
+            return _NO_IMAGE
         credentials = await self._pull_secrets(step, name, spec.requested)
         is_verified = present is not None and policy != "Always"
         if (
@@ -84,7 +110,7 @@ class UnitImages:
         ):
             text = f'Container image "{spec.requested}" already present on machine and can be accessed by the pod'
             step.normal(Event.PULLED, text, container=name)
-            return changes.image_present(name, present)
+            return present
         if policy == "Never":
             text = _never_text(spec.requested, is_present=present is not None)
             step.warning(Event.ERR_IMAGE_NEVER_PULL, text, container=name)
@@ -100,7 +126,7 @@ class UnitImages:
         credentials: tuple[Credential, ...],
         *,
         is_verified: bool,
-    ) -> Change:
+    ) -> ImageStatus | Change:
         """`is_verified`: the image is present, and the pull shows whether the pod may use it."""
         image, began = spec.requested, step.now().mono
         began_at = step.now().wall
@@ -138,7 +164,7 @@ class UnitImages:
             image=without_credentials(image),
             elapsed_seconds=round(elapsed, 3),
         )
-        return changes.image_present(name, present)
+        return present
 
     async def _pull_secrets(self, step: StepContext, name: str, image: str) -> tuple[Credential, ...]:
         """Credentials of the pod's secrets that fit the image, in the order of the secrets."""
@@ -170,6 +196,12 @@ class UnitImages:
             )
             step.warning(Event.FAILED_PULL_SECRET, text, container=name)
         return tuple(credentials)
+
+
+def _image_volumes(pod: Pod, container: Container | VirtualMachine) -> list[ImageVolumeSource]:
+    """Of the volumes that the container mounts."""
+    mounted = {mount.name for mount in container.volume_mounts}
+    return [one.image for one in pod.spec.volumes if one.image is not None and one.name in mounted]
 
 
 def _pulled_text(image: str, present: ImageStatus, pull_seconds: float, total_seconds: float) -> str:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import io
 import os
 import stat
+from itertools import islice
 from pathlib import Path
 
 from kubeletx.api import NotFound
 
 CHUNK_BYTES = 1 << 18
+MAX_NAMES = 10_000
+"""Of a directory; a pod with a hostPath may have made any number."""
 
 
 class LogFile:
@@ -71,7 +74,8 @@ def _names(directory: int) -> list[str]:
     try:
         with os.scandir(opened) as entries:
             return sorted(
-                f"{one.name}/" if one.is_dir(follow_symlinks=False) else one.name for one in entries
+                f"{one.name}/" if one.is_dir(follow_symlinks=False) else one.name
+                for one in islice(entries, MAX_NAMES)
             )
     finally:
         os.close(opened)

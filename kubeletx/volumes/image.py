@@ -1,7 +1,7 @@
 """Image volumes: the content of an OCI image, mounted read-only by the runtime itself (kubelet V8).
 
 Nothing is prepared on the node; the reference goes into the contract's `Mount.image`. The image must be there: a
-runtime that does not have it refuses the container.
+runtime that does not have it refuses the container. `pods.images` checks that the pod may use it.
 """
 
 from __future__ import annotations

@@ -20,7 +20,17 @@ from kubeletx.api import (
     Unavailable,
 )
 from kubeletx.api.names import POD_SOURCE
-from kubeletx.kube.core import Container, LocalObjectReference, ObjectMeta, Pod, PodSpec, VirtualMachine
+from kubeletx.kube.core import (
+    Container,
+    ImageVolumeSource,
+    LocalObjectReference,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    VirtualMachine,
+    Volume,
+    VolumeMount,
+)
 from kubeletx.pods.counters import Counters
 from kubeletx.pods.facts import DesiredPod, Now
 from kubeletx.pods.images import UnitImages
@@ -90,9 +100,16 @@ async def pull(
     image: str = IMAGE,
     policy: str | None = None,
     pulls: Pulls | None = None,
+    volume: str | None = None,
 ) -> tuple[Pulls, list[tuple[str, str]]]:
     """How the store is asked for the pod's image, and the pod's warnings."""
     parts: dict[str, Any] = {"containers": (Container(name="main", image=image, image_pull_policy=policy),)}
+    if volume is not None:
+        main = Container(name="main", image=image, volume_mounts=(VolumeMount(name="v", mount_path="/v"),))
+        parts = {
+            "containers": (main,),
+            "volumes": (Volume(name="v", image=ImageVolumeSource(reference=volume)),),
+        }
     if machine:
         parts = {"virtual_machine": VirtualMachine(name="main", image=image, image_pull_policy=policy)}
     pod = Pod(
@@ -201,3 +218,19 @@ async def test_a_failed_pull_of_an_image_that_is_present_says_that_it_was_a_veri
 async def test_a_missing_pull_secret_is_told_for_an_image_that_is_present_too() -> None:
     _, warnings = await pull("gone", cluster=Cluster(), pulls=with_image(is_open=True))
     assert [reason for reason, _ in warnings] == ["FailedToRetrieveImagePullSecret"]
+
+
+async def test_the_image_of_a_volume_is_used_only_if_the_pods_secrets_open_it() -> None:
+    class Stores(Pulls):
+        async def may_use(self, image: ImageSpec, _present: ImageStatus, **_how: Any) -> bool:
+            return image.requested == IMAGE
+
+    stores = Stores()
+    stores.present, stores.problem = ImageStatus(id="i", ref=IMAGE), PullFailed("401", retry_at=1.0)
+    secret = "registry.example/secret/data:1"
+    _, warnings = await pull(cluster=None, machine=False, pulls=stores, volume=secret)
+    assert warnings[0][1].startswith(f'Failed to pull image "{secret}": image pull credentials verification')
+    stores = Stores()
+    stores.present = ImageStatus(id="i", ref=IMAGE)
+    _, warnings = await pull(cluster=None, machine=False, pulls=stores, volume=IMAGE)
+    assert (stores.is_pulled, warnings) == (False, [])
