@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+import structlog
 from sqlalchemy import Column, MetaData, String, Table, delete, insert, select
 from sqlalchemy.engine import Connection
 
+from ..api import Unavailable
 from ..kube.node import NodeCondition
 from ..store import Store
+
+log = structlog.get_logger(__name__)
 
 METADATA = MetaData()
 CONDITIONS = Table(
@@ -35,8 +39,11 @@ class ConditionTimes:
         self._known: dict[str, tuple[str, datetime]] = {}
 
     async def load(self) -> Times:
-        """As an earlier agent left them."""
-        self._known = await self._store.read(_read)
+        """As an earlier agent left them; empty without a database: no time is worth a node that does not start."""
+        try:
+            self._known = await self._store.read(_read)
+        except Unavailable as error:
+            log.warning("Failed to read the times of the node's conditions", err=str(error))
         return dict(self._known)
 
     def note(self, conditions: Sequence[NodeCondition]) -> None:
