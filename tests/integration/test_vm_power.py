@@ -41,6 +41,7 @@ from kubeletx.api import (
 from kubeletx.testing import FakeClock, FakeHost, endpoint, sandbox_spec
 from kubeletx.testing.contract.base import with_image
 from kubeletx.testing.lab import Lab
+from kubeletx.testing.lab.disk import SmallDisk
 from kubeletx.testing.lab.libvirt import PrivateLibvirtd
 from kubeletx.testing.lab.machines import UP, load_machine_image
 from kubeletx.testing.lab.tools import get_tool
@@ -115,8 +116,15 @@ class Guest:
 
 
 @pytest.fixture(scope="module")
-def libvirtd(lab: Lab) -> Iterator[PrivateLibvirtd]:
-    """One for the whole file."""
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallDisk]:
+    """Where the machine's disk is, so that it can be filled."""
+    with SmallDisk(tmp_path_factory.mktemp("vm-power") / "disk", size_bytes=700 * MIB) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def libvirtd(lab: Lab, disk: SmallDisk) -> Iterator[PrivateLibvirtd]:
+    """One for the whole file; it sees the mounts that are there when it starts."""
     one = PrivateLibvirtd(lab.base_dir, name="lv-power")
     one.start()
     yield one
@@ -132,11 +140,9 @@ def bridge() -> Iterator[None]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def guest(
-    libvirtd: PrivateLibvirtd, bridge: None, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Guest]:
+async def guest(libvirtd: PrivateLibvirtd, bridge: None, disk: SmallDisk) -> AsyncIterator[Guest]:
     """A guest that is up."""
-    one = Guest(libvirtd, tmp_path_factory.mktemp("vm-power"))
+    one = Guest(libvirtd, disk.directory)
     await one.boot()
     yield one
     for summary in await one.runtime.list_sandboxes({}):
@@ -262,7 +268,9 @@ async def test_snapshots_bring_back_memory_or_only_the_disk_and_an_unknown_one_c
     await guest.wait_agent()
     before = guest.ups()
     restarts = (await guest.runtime.unit_status(guest.id)).restarts
-    assert (await snapshots.create_snapshot(guest.id, "whole", True)).with_memory
+    whole = await snapshots.create_snapshot(guest.id, "whole", True)
+    assert whole.with_memory
+    assert MIB < (whole.size_bytes or 0) < 1000 * MIB
     assert not (await snapshots.create_snapshot(guest.id, "disk", False)).with_memory
     with pytest.raises(AlreadyExists):
         await snapshots.create_snapshot(guest.id, "disk", False)
@@ -322,3 +330,25 @@ async def until(look: Callable[[], Awaitable[bool]], what: str, seconds: float) 
     while not await look():
         assert time.monotonic() < deadline, f"{what} did not come in {seconds} s"
         await asyncio.sleep(0.1)
+
+
+async def test_a_machine_whose_disk_is_full_stands_still_says_why_and_goes_on(
+    guest: Guest, disk: SmallDisk
+) -> None:
+    agent = guest.runtime.capability(SupportsExec)
+    assert agent is not None
+    await guest.wait_agent()
+    disk.fill(leave_bytes=MIB)
+    command = "dd if=/dev/urandom of=/dev/vda bs=64k seek=400 count=800 conv=notrunc >/dev/null 2>&1 &"
+    await agent.exec_sync(guest.id, ("sh", "-c", command), 30)
+
+    async def stands_still() -> bool:
+        return await guest.state() is UnitState.HELD
+
+    await until(stands_still, "the full disk", 60)
+    status = await guest.runtime.unit_status(guest.id)
+    assert (status.reason, "no space left for its disk vda" in status.message) == ("DiskFull", True)
+    disk.free()
+    await power(guest).resume(guest.id)
+    await guest.wait_agent()
+    assert await guest.state() is UnitState.RUNNING

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import pytest
 from kubeletx_libvirt.records import Records, Run, SandboxRecord, UnitRecord
+from msgspec.structs import replace
 
 from kubeletx.api import SandboxId, Unavailable, UnitId
 from kubeletx.testing import FakeHost, sandbox_spec, unit_spec
@@ -28,6 +30,40 @@ class BusyHost(FakeHost):
         if self.is_busy:
             raise Unavailable("no thread for this call")
         return await super().blocking(function, *args, **kwargs)
+
+
+class FullHost(FakeHost):
+    """Nothing can be written while its disk is full."""
+
+    is_full = False
+
+    async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """As with the real one."""
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return await super().blocking(function, *args, **kwargs)
+
+
+async def test_a_machine_ends_on_a_full_disk_too_and_none_is_made_there(tmp_path: Path) -> None:
+    host = FullHost(tmp_path)
+    records = Records(host)
+    sandbox = SandboxRecord(spec=sandbox_spec(), created_at_ns=1)
+    await records.save_sandbox(SANDBOX, sandbox)
+    host.is_full = True
+    await records.save_run(UNIT, Run(finished_at_ns=5))
+    await records.save_sandbox(SANDBOX, replace(sandbox, is_stopped=True), must_last=False)
+    assert (records.run_of(UNIT).finished_at_ns, records.sandboxes[SANDBOX].is_stopped) == (5, True)
+    for making in (
+        records.save_sandbox(SANDBOX, sandbox),
+        records.save_unit(UNIT, UnitRecord(spec=unit_spec())),
+    ):
+        with pytest.raises(OSError, match="No space left"):
+            await making
+    host.is_full = False
+    await records.save_run(UNIT, Run(finished_at_ns=6))
+    again = Records(host)
+    await again.load()
+    assert again.run_of(UNIT).finished_at_ns == 6
 
 
 async def test_records_come_back_after_a_restart(tmp_path: Path) -> None:

@@ -19,10 +19,15 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+import structlog
 
 from kubeletx.api import Host, Nic, Resources, SandboxId, SandboxSpec, UnitId, UnitSpec
 
+from .images.problems import is_full
+
 T = TypeVar("T", bound=msgspec.Struct)
+
+log = structlog.get_logger(__name__)
 
 
 class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,9 +109,16 @@ class Records:
         """The unit's run; an empty one before the first start."""
         return self.runs.get(unit_id, _NO_RUN)
 
-    async def save_sandbox(self, sandbox_id: SandboxId, record: SandboxRecord) -> None:
-        """Write, then remember."""
-        await self._host.blocking(_write, self.sandbox_directory(sandbox_id) / "record.json", record)
+    async def save_sandbox(
+        self, sandbox_id: SandboxId, record: SandboxRecord, *, must_last: bool = True
+    ) -> None:
+        """Write, then remember. Unless it `must_last`, a full disk is no error: an end must not wait for room."""
+        try:
+            await self._host.blocking(_write, self.sandbox_directory(sandbox_id) / "record.json", record)
+        except OSError as error:
+            if must_last or not is_full(error):
+                raise
+            log.warning("Failed to record the end of a sandbox", sandbox_id=sandbox_id, err=error.strerror)
         self.sandboxes[sandbox_id] = record
 
     async def save_unit(self, unit_id: UnitId, record: UnitRecord, *, is_new: bool = False) -> None:
@@ -122,15 +134,22 @@ class Records:
         """Remember, then write: a look in between already sees it.
 
         One write at a time, always of the newest: events and calls write about the same unit. Nothing is written
-        about a unit that was forgotten: a look or an event that began before would bring its directory back.
+        about a unit that was forgotten: a look or an event that began before would bring its directory back. A full
+        disk is no error: what is removed to make room ends too, and only history is lost.
         """
         if unit_id in self._gone:
             return
         self.runs[unit_id] = run
         async with self._writing:
             newest = self.runs.get(unit_id)
-            if newest is not None:
+            if newest is None:
+                return
+            try:
                 await self._host.blocking(_write, self.unit_directory(unit_id) / "run.json", newest)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                log.warning("Failed to record the run of a machine", unit=unit_id, err=error.strerror)
 
     async def forget_sandbox(self, sandbox_id: SandboxId) -> None:
         """Remove its files."""

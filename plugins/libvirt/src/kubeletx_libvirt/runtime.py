@@ -435,7 +435,8 @@ class LibvirtRuntime:
             if other_id != sandbox_id
         ):
             await self.links.release(record.spec.uid)
-        await self.records.save_sandbox(sandbox_id, msgspec.structs.replace(record, is_stopped=True))
+        stopped = msgspec.structs.replace(record, is_stopped=True)
+        await self.records.save_sandbox(sandbox_id, stopped, must_last=False)
 
     def _is_linked(self, record: SandboxRecord) -> bool:
         """Whether the pod's place in the network is still there, if it was ever given one."""

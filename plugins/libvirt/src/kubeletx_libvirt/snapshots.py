@@ -11,7 +11,7 @@ The mark stands in the snapshot's description, with the machine's power then: li
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from xml.etree import ElementTree
 
 import libvirt
@@ -30,6 +30,7 @@ from kubeletx.api import (
 
 from .client import Connection
 from .domain.devices import DiskSeen, disks_seen, forbids_saved_memory
+from .domain.snapshot_sizes import read_snapshot_sizes
 from .errors import code_of
 from .looks import Looks, now_ns
 from .power import read_definition
@@ -155,8 +156,10 @@ def snapshot_xml(name: str, disks: Sequence[DiskSeen], *, running: bool, memory:
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def snapshot_status(text: str, *, is_current: bool = False) -> SnapshotStatus:
-    """What libvirt's XML of a snapshot says."""
+def snapshot_status(
+    text: str, *, is_current: bool = False, sizes: Mapping[str, int] | None = None
+) -> SnapshotStatus:
+    """What libvirt's XML of a snapshot says. `sizes`: bytes of memory by name."""
     root = ElementTree.fromstring(text)
     memory = root.find("memory")
     has_memory = memory is not None and memory.get("snapshot", "no") != "no"
@@ -166,6 +169,7 @@ def snapshot_status(text: str, *, is_current: bool = False) -> SnapshotStatus:
         with_memory=has_memory and root.findtext("description") != _DISKS_ONLY,
         is_current=is_current,
         parent=root.findtext("parent/name") or "",
+        size_bytes=(sizes or {}).get(root.findtext("name") or ""),
     )
 
 
@@ -174,9 +178,13 @@ def snapshot_status(text: str, *, is_current: bool = False) -> SnapshotStatus:
 
 def _list(handle: libvirt.virConnect, uuid: str) -> list[SnapshotStatus]:
     domain = handle.lookupByUUIDString(uuid)
+    listed = domain.listAllSnapshots(libvirt.VIR_DOMAIN_SNAPSHOT_LIST_TOPOLOGICAL)
+    sizes: dict[str, int] = {}
+    if listed:
+        disks = [one for one in disks_seen(read_definition(handle, uuid)) if one.is_written and one.path]
+        sizes = read_snapshot_sizes(disks[0].path) if disks else {}
     return [
-        snapshot_status(one.getXMLDesc(), is_current=bool(one.isCurrent()))
-        for one in domain.listAllSnapshots(libvirt.VIR_DOMAIN_SNAPSHOT_LIST_TOPOLOGICAL)
+        snapshot_status(one.getXMLDesc(), is_current=bool(one.isCurrent()), sizes=sizes) for one in listed
     ]
 
 

@@ -36,7 +36,7 @@ from .client import Connection
 from .config import GIB, Settings
 from .disks import Base, disk_serial, make_overlay, overlay_path, pod_directory, volume_disks
 from .domain.metadata import Identity, domain_name, domain_uuid, identity_of, metadata_element
-from .domain.sizing import Size, size_of
+from .domain.sizing import Size, check_maximums, size_of
 from .domain.states import fatal_hold, is_half_made
 from .domain.xml import Disk, Plan, domain_xml
 from .errors import code_of
@@ -117,6 +117,8 @@ class Units:
                 default_memory_bytes=self._settings.default_memory_bytes,
                 max_vcpus=self._settings.max_vcpus,
             )
+            if spec.attempt == 0:  # later ones may have been resized beyond, by a restart
+                check_maximums(size, machine, max_vcpus=self._settings.max_vcpus)
             identity = identity_of(
                 sandbox,
                 spec,

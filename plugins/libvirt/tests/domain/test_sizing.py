@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kubeletx_libvirt.domain.sizing import MIB, size_of
+from kubeletx_libvirt.domain.sizing import MIB, check_maximums, size_of
 
 from kubeletx.api import InvalidPod, Machine, Resources
 
@@ -53,3 +53,23 @@ def test_quotas_add_up_to_the_limit_and_memory_to_whole_mebibytes(millicores: in
         assert found.quota_us * found.vcpus <= millicores * found.period_us // 1000
     assert found.memory_bytes % MIB == 0
     assert memory <= found.memory_bytes < memory + MIB
+
+
+@pytest.mark.parametrize(
+    ("machine", "words"),
+    [
+        (Machine(max_vcpus=65), "65 processors are more than the 64 that a machine may have here"),
+        (Machine(max_vcpus=1), "1 processors are less than the 2 that the machine starts with"),
+        (
+            Machine(max_memory_bytes=512 << 20),
+            "512 MiB are less than the 1024 MiB that the machine gets by default",
+        ),
+    ],
+)
+def test_maximums_that_a_machine_cannot_have_are_refused_for_good(machine: Machine, words: str) -> None:
+    resources = Resources(cpu_limit_millicores=2000)
+    size = size_of(resources, machine, default_memory_bytes=1 << 30, max_vcpus=64)
+    with pytest.raises(InvalidPod, match=words) as raised:
+        check_maximums(size, machine, max_vcpus=64)
+    assert raised.value.reason == "RuntimeUnsupported"
+    check_maximums(size, Machine(max_vcpus=64, max_memory_bytes=1 << 30), max_vcpus=64)

@@ -8,10 +8,11 @@ import msgspec
 
 
 class DiskSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """One disk of a domain; `device`: disk or cdrom."""
+    """One disk of a domain; `device`: disk or cdrom. `path`: its file; empty for a block device."""
 
     target: str
     format: str
+    path: str = ""
     device: str = "disk"
     read_only: bool = False
 
@@ -44,6 +45,7 @@ def disks_seen(text: str) -> tuple[DiskSeen, ...]:
         DiskSeen(
             target=_attribute(one, "target", "dev"),
             format=_attribute(one, "driver", "type") or "raw",
+            path=_attribute(one, "source", "file"),
             device=one.get("device", "disk"),
             read_only=one.find("readonly") is not None,
         )

@@ -58,3 +58,30 @@ def size_of(resources: Resources, machine: Machine, *, default_memory_bytes: int
         shares=resources.cpu_shares,
         memory_is_default=not resources.memory_limit_bytes,
     )
+
+
+def check_maximums(size: Size, machine: Machine, *, max_vcpus: int) -> None:
+    """Raises InvalidPod for maximums that a machine of this size cannot have on this node."""
+    if machine.max_vcpus is not None and machine.max_vcpus > max_vcpus:
+        raise _wrong_maximum(
+            names.VM_MAX_CPUS,
+            f"{machine.max_vcpus} processors are more than the {max_vcpus} that a machine may have here",
+            "ask for less, or raise maxVcpus of the libvirt plugin",
+        )
+    if machine.max_vcpus is not None and machine.max_vcpus < size.vcpus:
+        problem = (
+            f"{machine.max_vcpus} processors are less than the {size.vcpus} that the machine starts with"
+        )
+        raise _wrong_maximum(names.VM_MAX_CPUS, problem, "raise it, or remove it")
+    if machine.max_memory_bytes is not None and machine.max_memory_bytes < size.memory_bytes:
+        has = "gets by default" if size.memory_is_default else "starts with"
+        problem = (
+            f"{machine.max_memory_bytes // MIB} MiB are less than the {size.memory_bytes // MIB} MiB that the "
+            f"machine {has}"
+        )
+        raise _wrong_maximum(names.VM_MAX_MEMORY, problem, "raise it, or set a memory limit below it")
+
+
+def _wrong_maximum(key: str, problem: str, fix: str) -> InvalidPod:
+    field = f"metadata.annotations[{key}]"
+    return InvalidPod(field=field, problem=problem, fix=fix, reason=names.RUNTIME_UNSUPPORTED)
