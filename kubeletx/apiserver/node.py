@@ -208,11 +208,12 @@ class ApiNode:
         if patch is None:
             self._foreign.settle(_STATUS, is_answer=False)
             return True
-        is_news = told is None or status_patch(told.status, wanted.status, heartbeat=heartbeat, is_due=is_due)
-        if now - self._reported_at >= FIRST_SECONDS and is_given_up(current.status, wanted.status):
-            is_news = (
-                True  # the node controller, which had no sign of life: a kubelet answers within 10 s too
-            )
+        was_told = told is not None and not status_patch(
+            told.status, wanted.status, heartbeat=heartbeat, is_due=is_due
+        )
+        # The node controller had no sign of life; to its word a kubelet too answers within 10 s.
+        is_late = is_given_up(current.status, wanted.status) and now - self._reported_at >= FIRST_SECONDS
+        is_news = not was_told or is_late
         if not is_news and not self._may_answer(_STATUS):
             return True
         path = NODES.path(name=self._name, subresource="status")

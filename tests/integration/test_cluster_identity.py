@@ -174,3 +174,30 @@ def test_a_node_joins_a_cluster_with_another_clock(
     node.apply("second")
     node.wait_running("second")
     assert len(double.admin.list("certificatesigningrequests")["items"]) <= 8, "no flood of requests"
+
+
+def test_a_second_agent_of_the_name_runs_its_static_pods_and_reports_nothing(
+    api: ApiServer, make_agent: MakeAgent, tmp_path: Path
+) -> None:
+    ready_namespace(api.admin)
+    name = "one-name"
+    nodes = []
+    for number in ("first", "second"):
+        manifests = tmp_path / number
+        manifests.mkdir()
+        put_manifest(manifests, pod_manifest(f"static-{number}"))
+        kubeconfig = api.node_kubeconfig(name)
+        agent = make_agent(node_name=name, manifest_dir=manifests, flags=[f"--kubeconfig={kubeconfig}"])
+        agent.start()
+        nodes.append(ClusterNode(api, agent))
+        agent.wait_for(f"static-{number}")
+        if number == "first":
+            nodes[0].wait_ready()
+    first, second = nodes
+    told(second, "Stopped reporting")
+    until(lambda: "DuplicateNode" in first.events(name), "the event in the API")
+    first.apply("late")
+    first.wait_running("late")
+    assert [pod.name for pod in second.agent.pods()] == [f"static-second-{name}"]
+    assert second.find(f"static-second-{name}") is None, "it makes no mirrors"
+    assert second.agent.pods()[0].status.phase == "Running"
