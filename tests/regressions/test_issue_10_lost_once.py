@@ -57,6 +57,19 @@ def test_a_request_that_was_hung_up_in_the_outage_begins_no_other_one_when_it_en
     assert lines_of(lines) == [LOST, REACHED, LOST]
 
 
+def test_a_server_that_hangs_up_is_lost_once_it_does_not_answer_the_next_request_either(reach: Reach) -> None:
+    with capture_logs() as lines:
+        early = time.perf_counter()
+        reach.heard("hung up", "s", is_hang_up=True)
+        reach.heard("hung up", "s", began=early, is_hang_up=True)
+        assert lines_of(lines) == []
+        reach.heard("", "s")
+        reach.heard("hung up", "s", is_hang_up=True)
+        assert lines_of(lines) == []
+        reach.heard("hung up", "s", is_hang_up=True)
+    assert lines_of(lines) == [LOST]
+
+
 async def test_an_outage_is_one_line_for_all_clients_and_a_broken_watch_is_none(tmp_path: Path) -> None:
     clock = SystemClock()
     with ApiServerDouble(tmp_path / "api") as api, capture_logs() as lines:
@@ -79,7 +92,7 @@ async def test_an_outage_is_one_line_for_all_clients_and_a_broken_watch_is_none(
                 await asyncio.sleep(0.01)
 
         tasks = [asyncio.create_task(one.run()) for one in reflectors]
-        tasks += [asyncio.create_task(ask(one)) for one in (client, other)]
+        tasks.append(asyncio.create_task(ask(client)))
 
         async def until(holds: Callable[[], object]) -> None:
             async with asyncio.timeout(60):

@@ -35,19 +35,27 @@ class Reach:
         self.problem = ""
         """Why the server does not answer; empty while it does."""
         self._lost_at = float("-inf")
+        self._hung_up_at: float | None = None
         self._answered = float("-inf")
         """When the latest request was sent that was answered."""
 
-    def heard(self, problem: str, server: str, *, began: float | None = None) -> None:
+    def heard(
+        self, problem: str, server: str, *, began: float | None = None, is_hang_up: bool = False
+    ) -> None:
         """One line when the server is lost, one when it is there again.
 
         `began`: when the request was sent (``time.perf_counter``). An answer to a request from before the loss does not end
         it, and a request that fails begins none if one that was sent after it was answered.
+        `is_hang_up`: the server closed the connection; it is lost if it does not answer a request that is sent after that
+        either, since one that shuts down closes some connections and still answers on others.
         """
         now = time.perf_counter()
         began = now if began is None else began
         if problem and not self.problem:
             if began < self._answered:
+                return
+            if is_hang_up and (self._hung_up_at is None or began <= self._hung_up_at):
+                self._hung_up_at = now if self._hung_up_at is None else self._hung_up_at
                 return
             log.warning("Lost the API server", server=server, err=problem)
             self._lost_at = now
@@ -58,6 +66,7 @@ class Reach:
             self.back.set()
             self.back = asyncio.Event()
         if not problem:
+            self._hung_up_at = None
             self._answered = max(self._answered, began)
         self.problem = problem
 
@@ -108,9 +117,9 @@ class Connections:
         """Set once, when a server that was lost answers again; the next loss has another."""
         return self.reach.back
 
-    def heard(self, problem: str, *, began: float | None = None) -> None:
+    def heard(self, problem: str, *, began: float | None = None, is_hang_up: bool = False) -> None:
         """A request was answered, or failed for this reason. `began`: see `Reach.heard`."""
-        self.reach.heard(problem, self.access.server, began=began)
+        self.reach.heard(problem, self.access.server, began=began, is_hang_up=is_hang_up)
 
     def session(self) -> aiohttp.ClientSession:
         """The pool; made when it is first needed."""

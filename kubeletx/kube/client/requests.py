@@ -264,7 +264,8 @@ class KubeClient:
                 is_answered
             ):  # one stream that ended, by a proxy say; whether the server is gone, the next request says
                 raise BrokenOff(f"{what}: {words}") from error
-            self._connections.heard(words, began=began)
+            is_hang_up = not isinstance(error, aiohttp.ClientConnectorError)
+            self._connections.heard(words, began=began, is_hang_up=is_hang_up)
             raise Unavailable(f"{what}: {words}") from error
 
 
