@@ -34,12 +34,20 @@ def test_a_field_belongs_to_who_changed_it_last(admin: ApiClient, namespace: str
 
 
 def test_conditions_are_owned_one_by_one_and_by_subresource(admin: ApiClient, node: NodeUnderTest) -> None:
+    name = f"{node.name}-labelled"
+    admin.create("nodes", {"metadata": {"name": name, "labels": {"a": "b"}}})
     ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-    node.client.patch("nodes", node.name, ready, subresource="status", kind=STRATEGIC)
+    admin.patch("nodes", name, ready, subresource="status", kind=STRATEGIC)
     other = {"status": {"conditions": [{"type": "Other", "status": "True"}]}}
-    changed = admin.patch("nodes", node.name, other, "", "status", STRATEGIC, fieldManager="other")
+    changed = admin.patch("nodes", name, other, "", "status", STRATEGIC, fieldManager="other")
     owned = managers(changed)["other", "status"]["f:status"]["f:conditions"]
     assert [key for key in owned if key.startswith("k:")] == ['k:{"type":"Other"}']
+
+
+def test_an_object_that_was_made_without_fields_has_no_managers(admin: ApiClient, namespace: str) -> None:
+    admin.create("configmaps", {"metadata": {"name": "empty"}}, namespace)
+    changed = admin.patch("configmaps", "empty", {"data": {"a": "1"}}, namespace)
+    assert "managedFields" not in changed["metadata"]
 
 
 def test_a_write_that_changes_nothing_leaves_no_trace(admin: ApiClient, namespace: str) -> None:

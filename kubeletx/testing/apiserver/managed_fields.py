@@ -2,7 +2,8 @@
 
 Each write gives the fields that it changed to its manager: the query's ``fieldManager``, else the User-Agent up to the
 slash. One entry stands for a manager, its operation and the subresource. Items of keyed lists are named by their key,
-other lists are one field. A write that changes nothing leaves the entries as they are. Server-side apply is not served.
+other lists are one field. A write that changes nothing leaves the entries as they are. An object without entries gets
+none by updates, as with a real server. Server-side apply is not served.
 
 Source: apimachinery, pkg/util/managedfields (fieldmanager.go, updatemanager); apiserver, pkg/endpoints/handlers
 (managerOrUserAgent).
@@ -50,7 +51,7 @@ def with_managers(old: Json | None, new: Json, manager: str, subresource: str, n
     before, after = _flat(old or {}), _flat(new)
     written = {path for path, value in after.items() if path not in before or before[path] != value}
     lost = written | (before.keys() - after.keys())
-    if lost:
+    if lost and (old is None or entries):
         entries = _given(entries, new["apiVersion"], manager, subresource, written, lost, now)
     metadata = {key: part for key, part in new["metadata"].items() if key != "managedFields"}
     return {**new, "metadata": {**metadata, **({"managedFields": entries} if entries else {})}}
