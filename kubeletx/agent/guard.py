@@ -53,16 +53,40 @@ class Collision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_kubelets(proc: Path = Path("/proc")) -> list[Kubelet]:
-    """Running kubelet processes, by their command lines; this one, which may have the name too, is none of them."""
+    """Kubelet processes of this machine, by their command lines; neither this process nor processes of pods."""
+    namespace = _pid_namespace(proc / "self")
     found = []
     for directory in sorted(proc.glob("[0-9]*")):
         try:
             words = (directory / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
-        if Path(words[0]).name == KUBELET and int(directory.name) != os.getpid():
+        is_other = Path(words[0]).name == KUBELET and int(directory.name) != os.getpid()
+        if is_other and not _is_of_a_pod(directory, namespace):
             found.append(_kubelet(int(directory.name), words[1:]))
     return found
+
+
+def _is_of_a_pod(process: Path, namespace: str) -> bool:
+    """True in another PID namespace or below a cgroup of pods: a tenant chooses such a process's name and flags."""
+    if namespace and _pid_namespace(process) not in ("", namespace):
+        return True
+    try:
+        lines = (process / "cgroup").read_bytes().split(b"\n")
+    except OSError:
+        return False
+    parts = {part for line in lines for part in line.rpartition(b":")[2].split(b"/")}
+    return any(
+        part in (b"kubepods", b"kubepods.slice") or part.endswith(b"-kubepods.slice") for part in parts
+    )
+
+
+def _pid_namespace(process: Path) -> str:
+    """Identity of its PID namespace; empty when the process is gone."""
+    try:
+        return os.readlink(process / "ns/pid")
+    except OSError:
+        return ""
 
 
 def _kubelet(pid: int, words: Sequence[str]) -> Kubelet:
