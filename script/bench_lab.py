@@ -76,9 +76,8 @@ class BenchLab(msgspec.Struct, kw_only=True):
     def _floor_pod(self, number: int, context: NodeContext) -> FloorPod:
         now = datetime.now(UTC)
         data = msgspec.json.encode(manifest(f"floor-{number}"))
-        (pod,) = ManifestReader(node_name=NODE).read(
-            data, origin=f"floor-{number}", source="file", seen_at=now
-        )
+        reader = ManifestReader(node_name=NODE)
+        (pod,) = reader.read(data, origin=f"floor-{number}", source="file", seen_at=now).pods
         (container,) = pod.spec.containers
         (context.log_directory(pod) / container.name).mkdir(parents=True, exist_ok=True)
         files = context.root_dir / "pods" / pod.uid

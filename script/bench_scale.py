@@ -185,7 +185,7 @@ def make_pods(count: int) -> list[Pod]:
             origin=f"/manifests/p{number}.json",
             source="file",
             seen_at=moment,
-        )[0]
+        ).pods[0]
         for number in range(count)
     ]
 

@@ -183,7 +183,7 @@ async def test_what_waits_is_sent_when_the_agent_ends(node: Node) -> None:
 
 
 async def test_an_agent_ends_at_once_when_the_api_server_is_away(node: Node) -> None:
-    node.api.faults.add(Rule(drops=True, times=1, methods=("POST",)))
+    node.api.faults.add(Rule(drops=True, methods=("POST",)))
     await node.record(event("one", type="Warning"))
     await until(lambda: node.client.problem)
     await node.record(event("two"))
