@@ -29,6 +29,7 @@ from kubeletx.api import (
     UnitState,
     UnitSummary,
 )
+from kubeletx.kube.validation import words
 from kubeletx.runtimes.handle import RuntimeHandle
 from kubeletx.runtimes.snapshots import PodSnapshot
 
@@ -197,9 +198,15 @@ def _mode(handle: RuntimeHandle) -> LogMode | None:
 
 
 def _units(handle: RuntimeHandle) -> Iterator[tuple[PodSnapshot, UnitSummary]]:
+    """Units whose log has a path: a runtime may report any names, and they become parts of it."""
     for snapshot in list(handle.pods().values()):
-        if snapshot.sandboxes:
-            for unit in snapshot.units:
+        if not snapshot.sandboxes:
+            continue
+        pod = snapshot.sandboxes[0]
+        if words.dns_label(pod.namespace) or words.dns_subdomain(pod.name) or words.uid(snapshot.uid):
+            continue
+        for unit in snapshot.units:
+            if not words.dns_label(unit.name):
                 yield snapshot, unit
 
 

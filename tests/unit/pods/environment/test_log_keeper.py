@@ -41,6 +41,7 @@ class FakeHandle:
         self.name = RuntimeName(name)
         self.traits: Traits | None = Traits(log_mode=mode)
         self.state = UnitState.RUNNING
+        self.unit_name = "c"
         self.reopened: list[str] = []
         self.hangs = False
         self.path: Path | None = None
@@ -60,7 +61,7 @@ class FakeHandle:
             id=UnitId(f"{self.name}-unit"),
             sandbox_id=SandboxId("s"),
             uid=UID,
-            name="c",
+            name=self.unit_name,
             attempt=2,
             state=self.state,
             created_at_ns=1,
@@ -138,6 +139,22 @@ async def test_large_files_of_living_units_are_rotated(tmp_path):
         await bench.clock.run_for(11)
     assert handle.reopened == ["a-unit"]
     assert bench.log.read_bytes() == b""
+
+
+@pytest.mark.parametrize("name", ["a\0b", "../../outside", "", "\ud800"])
+async def test_a_unit_with_a_name_that_no_container_has_stops_no_rotation(tmp_path, name):
+    handle, liar = FakeHandle("a", LogMode.FILE), FakeHandle("b", LogMode.FILE)
+    liar.unit_name = name
+    bench = Bench(tmp_path, [liar, handle])
+    handle.path = liar.path = bench.log
+    (tmp_path / "outside").mkdir()
+    outside = tmp_path / "outside/2.log"
+    for path in (bench.log, outside):
+        path.write_bytes(b"x" * 101)
+    async with bench.running():
+        await bench.clock.run_for(11)
+    assert (handle.reopened, liar.reopened) == (["a-unit"], [])
+    assert outside.read_bytes() == b"x" * 101
 
 
 async def test_an_ended_unit_and_an_unopened_runtime_are_left_alone(tmp_path):
