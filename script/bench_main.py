@@ -16,8 +16,11 @@ import bench_pods
 import bench_scale
 import bench_streams
 import msgspec
+from bench_compare import Verdict, compare, read_report, summary, table
 from bench_lab import ROOT, BenchLab, bench_lab
 from bench_model import HEADINGS, QUICK, Report, Result, Sizes, machine, markdown, rows
+
+from kubeletx.api.errors import InvalidConfig
 
 OUT = ROOT / "bench-results"
 PUBLISHED = ROOT / "docs" / "performance"
@@ -52,11 +55,21 @@ IN_PROCESS: dict[str, Callable[[Sizes], Result]] = {"scale": bench_scale.scale}
 
 
 def main() -> int:
-    """Exit status 0 when everything could be measured, whether goals are met or not."""
+    """Exit status 0 if everything was measured, whether goals are met or not.
+
+    With ``--compare`` 1 if a figure is worse than the published one, 2 if a report cannot be read.
+    """
     options = _options()
     if options.list:
         print("\n".join((*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *IN_PROCESS)))
         return 0
+    try:
+        published = None if options.compare is None else read_report(PUBLISHED / "results.json")
+        if published is not None and options.compare:
+            return show_comparison(published, read_report(Path(options.compare)))
+    except InvalidConfig as err:
+        print(f"error: {err}", file=sys.stderr)
+        return 2
     wanted = options.only or [*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *IN_PROCESS]
     results = run(wanted, QUICK if options.quick else Sizes())
     report = Report(machine=machine(), results=results)
@@ -64,7 +77,7 @@ def main() -> int:
     save(report, OUT, merge=False)
     if options.publish:
         publish(report)
-    return 0
+    return 0 if published is None else show_comparison(published, report)
 
 
 def run(wanted: list[str], sizes: Sizes) -> dict[str, Result]:
@@ -90,6 +103,20 @@ def show(report: Report) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
+def show_comparison(published: Report, measured: Report) -> int:
+    """Print how the measured figures differ from the published ones; 1 if any is worse, else 0."""
+    compared = compare(published.results, measured.results)
+    print(table(compared))
+    if published.machine != measured.machine:
+        print(f"published on: {_described(published)}\nmeasured on:  {_described(measured)}")
+    print(summary(compared))
+    return 1 if any(one.verdict is Verdict.WORSE for one in compared) else 0
+
+
+def _described(report: Report) -> str:
+    return ", ".join(f"{name} {value}" for name, value in report.machine.items())
+
+
 def save(report: Report, directory: Path, *, merge: bool) -> Report:
     """Write results.json and plots; with `merge` the results of other benchmarks stay. Returns what was written."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -113,10 +140,14 @@ def save(report: Report, directory: Path, *, merge: bool) -> Report:
 def publish(report: Report) -> None:
     """Bring results, plots and table into the documentation."""
     whole = save(report, PUBLISHED, merge=True)
-    text = PAGE.read_text()
+    PAGE.write_text(page_with_table(PAGE.read_text(), whole))
+
+
+def page_with_table(text: str, report: Report) -> str:
+    """Replace the table between the marks of the page."""
     before, _, rest = text.partition(MARKS[0])
     after = rest.partition(MARKS[1])[2]
-    PAGE.write_text(f"{before}{MARKS[0]}\n\n{markdown(whole.results)}\n\n{MARKS[1]}{after}")
+    return f"{before}{MARKS[0]}\n\n{markdown(report.results)}\n\n{MARKS[1]}{after}"
 
 
 def _timed(name: str, measure: Callable[[], Result]) -> Result:
@@ -134,8 +165,18 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", action="append", choices=known, metavar="NAME", help="may be repeated")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller sizes")
     parser.add_argument("--publish", action="store_true", help="also write docs/performance and its table")
+    parser.add_argument(
+        "--compare",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="name every figure that is more than 10 %% worse than the published one, of a run or of FILE",
+    )
     parser.add_argument("--list", action="store_true", help="names of the benchmarks")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.compare and (options.only or options.quick or options.publish):
+        parser.error("--compare FILE measures nothing: leave out --only, --quick and --publish")
+    return options
 
 
 if __name__ == "__main__":

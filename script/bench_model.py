@@ -112,6 +112,8 @@ def over_floor(
             label=f"{label}, over the floor",
             value=over,
             unit="ms",
+            floor=round(median(floors), 1),
+            ratio=over / median(floors),
             samples=tuple(mine - floor for mine, floor in zip(ours, floors, strict=True)),
         ),
     )
