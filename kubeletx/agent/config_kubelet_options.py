@@ -7,6 +7,7 @@ from typing import Final
 from .config_kinds import Boolean, Integer, Kind, Pairs, Text
 from .config_kinds_kubelet import Opaque, Switches
 from .config_kubelet import KubeletOption
+from .config_kubelet_legacy import LEGACY_OPTIONS
 
 _TEXT: Final = Text()
 _BOOL: Final = Boolean()
@@ -72,8 +73,8 @@ _NETWORK: Final = (
     _option("podCIDR", "pod-cidr", _TEXT,
             "the runtime is not told the range; pods get their addresses from the CNI configuration"),
     _option("makeIPTablesUtilChains", "make-iptables-util-chains", _BOOL, _NO_RULES, *_BOTH),
-    _option("iptablesDropBit", "", _ANY_INT, _NO_RULES, 15),
-    _option("iptablesMasqueradeBit", "", _ANY_INT, _NO_RULES, 14),
+    _option("iptablesDropBit", "iptables-drop-bit", _ANY_INT, _NO_RULES, 15),
+    _option("iptablesMasqueradeBit", "iptables-masquerade-bit", _ANY_INT, _NO_RULES, 14),
     _option("contentType", "kube-api-content-type", _TEXT,
             "requests to the API server are JSON", "application/json", "application/vnd.kubernetes.protobuf"),
     _option("tlsCurvePreferences", "", Opaque(), "OpenSSL chooses the curves of --port"),
@@ -96,9 +97,6 @@ _STORAGE: Final = (
             "the last ended container of each name is kept, older ones are removed at once", 1),
     _option("", "maximum-dead-containers", _ANY_INT,
             "the last ended container of each name is kept, however many there are", -1),
-    _option("", "pod-infra-container-image", _TEXT,
-            "the runtime's own configuration names its sandbox image (containerd: sandbox_image); it is never "
-            "collected"),
     _option("containerLogMaxWorkers", "", _ANY_INT, "logs are rotated one after the other", 1),
 )  # fmt: skip
 
@@ -157,4 +155,4 @@ KUBELET_OPTIONS: Final = (
 )  # fmt: skip
 
 OPTION_BY_FIELD: Final = {option.field: option for option in KUBELET_OPTIONS if option.field}
-OPTION_BY_FLAG: Final = {option.flag: option for option in KUBELET_OPTIONS if option.flag}
+OPTION_BY_FLAG: Final = {option.flag: option for option in (*KUBELET_OPTIONS, *LEGACY_OPTIONS) if option.flag}

@@ -52,7 +52,8 @@ class _Values:
         self.origins: dict[str, str] = {}
         self.endpoints: dict[str, list[EndpointText]] = {path: [] for path in ENDPOINT_KEYS}
         self.legacy: dict[str, EndpointText] = {}
-        self.unused: dict[KubeletOption, UnusedSetting] = {}
+        self.options: dict[KubeletOption, tuple[Any, str]] = {}
+        """What is not carried out, with the file it is from; empty: it is a flag."""
         self.problems: list[InvalidConfig] = []
 
     def refuse(self, obj: str, field: str, problem: str, fix: str = "") -> None:
@@ -71,17 +72,24 @@ class _Values:
         self.found.pop(setting.path, None)
         self.origins.pop(setting.path, None)
 
-    def put_unused(self, option: KubeletOption, value: Any, *, file: str = "") -> None:
+    def put_option(self, option: KubeletOption, value: Any, *, file: str = "") -> None:
         """Remember what is not carried out; a later value replaces an earlier one. `file` empty: it is a flag."""
-        self.unused.pop(option, None)
-        if option.is_silent(value):
-            return
-        name, shown = option.field if file else f"--{option.flag}", _shown(value)
-        if option.refused:
-            self.refuse(file, name, f"{shown} is not supported", option.words)
-            return
-        origin = file or f"flag {name}"
-        self.unused[option] = UnusedSetting(name=name, origin=origin, value=value, consequence=option.words)
+        self.options.pop(option, None)
+        self.options[option] = (value, file)
+
+    def judge_options(self) -> tuple[UnusedSetting, ...]:
+        """Refuse or accept what is not carried out, once every file and flag is read."""
+        accepted = []
+        for option, (value, file) in self.options.items():
+            name = option.field if file else f"--{option.flag}"
+            if option.is_refused(value):
+                self.refuse(file, name, f"{_shown(value)} is not supported", option.fix or option.words)
+            elif not option.is_silent(value):
+                origin = file or f"flag {name}"
+                accepted.append(
+                    UnusedSetting(name=name, origin=origin, value=value, consequence=option.words)
+                )
+        return tuple(accepted)
 
 
 def load_config(
@@ -211,7 +219,7 @@ def _read_key(file: str, key: str, value: Any, values: _Values) -> None:
         return
     setting = found
     if isinstance(setting, KubeletOption):
-        values.put_unused(setting, read, file=file)
+        values.put_option(setting, read, file=file)
     elif isinstance(setting.kind, Duration) and setting.kind.is_unset(value):
         values.forget(setting)
     elif setting.path in ENDPOINT_KEYS:
@@ -242,7 +250,7 @@ def _read_flags(flags: Mapping[str, Sequence[str]], values: _Values) -> None:
             option = OPTION_BY_FLAG[name]
             value = _read_texts(name, option.kind, texts, values)
             if value is not _UNREADABLE:
-                values.put_unused(option, value)
+                values.put_option(option, value)
             continue
         setting, origin = BY_FLAG[name], f"flag --{name}"
         if setting.path in ENDPOINT_KEYS:
@@ -311,7 +319,7 @@ def _build(values: _Values, root_dir: Path | None, base: AgentConfig) -> AgentCo
         changes["root_dir"] = root_dir.absolute()
         values.origins["root_dir"] = "flag --root-dir"
     config = msgspec.structs.replace(base, **changes, origins=dict(values.origins))
-    return msgspec.structs.replace(config, unused=(*values.unused.values(), *unenforced(config)))
+    return msgspec.structs.replace(config, unused=(*values.judge_options(), *unenforced(config)))
 
 
 def _defaults_that_follow(values: _Values) -> dict[str, Any]:

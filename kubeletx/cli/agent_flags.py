@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar
 import click
 
 from kubeletx.agent.config_kinds import Boolean, Kind
-from kubeletx.agent.config_kubelet import REMOVED_FLAGS
 from kubeletx.agent.config_kubelet_options import OPTION_BY_FIELD, OPTION_BY_FLAG
 from kubeletx.agent.config_settings import BY_FLAG, BY_KEY, ENDPOINT_KEYS, SETTINGS, Setting
 
@@ -72,8 +71,6 @@ def given(values: dict[str, Any]) -> dict[str, tuple[str, ...]]:
 def explain_unknown(option: str) -> str:
     """Why a flag is not accepted, and what to do."""
     name = option.lstrip("-").partition("=")[0]
-    if name in REMOVED_FLAGS:
-        return f"--{name} is no flag of present kubelets: {REMOVED_FLAGS[name]}"
     field = _FIELDS.get(name.replace("-", ""))
     if field is not None:
         return f"--{name} is no flag; set {field} in the --config file, as for a kubelet"

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import click
 
 from kubeletx.agent.config import AgentConfig
-from kubeletx.agent.config_kubelet import REMOVED_FLAGS, KubeletOption
+from kubeletx.agent.config_kubelet import KubeletOption
+from kubeletx.agent.config_kubelet_legacy import LEGACY_OPTIONS
 from kubeletx.agent.config_kubelet_options import KUBELET_OPTIONS
 from kubeletx.agent.config_settings import ENDPOINT_KEYS, SETTINGS, Setting
 
@@ -105,10 +106,13 @@ def _others() -> Iterator[str]:
     for option in KUBELET_OPTIONS:
         yield f"| {_code(option.flag, '--')} | {_code(option.field)} | {_silent(option)} | {_treatment(option)} |"
     yield "\n### Flags of older kubelets\n"
-    yield "They are unknown to kubelet v1.36, and refused here too.\n"
-    yield "| flag | why |\n|---|---|"
-    for flag, words in sorted(REMOVED_FLAGS.items()):
-        yield f"| `--{flag}` | {words} |"
+    yield (
+        "Kubelet v1.36 no longer has them. They are treated in the same way, so that a command line of kubelet v1.15\n"
+        "or later starts the agent or is refused with the reason.\n"
+    )
+    yield "| flag | accepted in silence | any other value |\n|---|---|---|"
+    for option in LEGACY_OPTIONS:
+        yield f"| {_code(option.flag, '--')} | {_silent(option)} | {_treatment(option)} |"
     yield ""
 
 
@@ -118,13 +122,20 @@ def _code(name: str, dashes: str = "") -> str:
 
 def _silent(option: KubeletOption) -> str:
     return ", ".join(
-        f"`{str(value).lower() if isinstance(value, bool) else value}`" for value in option.silent
+        f"`{str(value).lower() if isinstance(value, bool) else _joined(value)}`" for value in option.silent
     )
+
+
+def _joined(value: object) -> object:
+    return ",".join(value) if isinstance(value, tuple) else value
 
 
 def _treatment(option: KubeletOption) -> str:
     if option.silent == (True, False):
         return f"there is none: {option.words}"
+    if option.accepted:
+        values = ", ".join(f"`{value}`" for value in option.accepted)
+        return f"{values}: warning: {option.words}. Others: **refused**: {option.fix}"
     return f"{'**refused**' if option.refused else 'warning'}: {option.words}"
 
 

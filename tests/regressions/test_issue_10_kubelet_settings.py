@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from kubeletx.agent.cluster import registration_taints
 from kubeletx.agent.config import AgentConfig, ProcessSettings
 from kubeletx.agent.config_kubelet import KubeletOption
+from kubeletx.agent.config_kubelet_legacy import LEGACY_OPTIONS
 from kubeletx.agent.config_kubelet_options import KUBELET_OPTIONS
 from kubeletx.agent.config_load import load_config
 from kubeletx.agent.endpoints import read_endpoints
@@ -143,6 +144,8 @@ def wrong(option: KubeletOption) -> Any:
 
 
 def as_flag(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(value)
     if isinstance(value, dict):
         return ",".join(f"{key}={as_flag(one)}" for key, one in value.items())
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -165,7 +168,7 @@ def treatment(**sources: Any) -> tuple[str, str]:
 
 @pytest.mark.parametrize(
     "option",
-    [one for one in KUBELET_OPTIONS if one.silent != (True, False)],
+    [one for one in (*KUBELET_OPTIONS, *LEGACY_OPTIONS) if one.silent != (True, False)],
     ids=lambda one: one.field or one.flag,
 )
 def test_a_flag_and_its_field_are_treated_the_same(option: KubeletOption, tmp_path: Path) -> None:
@@ -177,11 +180,11 @@ def test_a_flag_and_its_field_are_treated_the_same(option: KubeletOption, tmp_pa
         found.append(treatment(flags={option.flag: [as_flag(value)]}))
     expected = "refused" if option.refused else "warned"
     assert {kind for kind, _ in found} == {expected}
-    assert all(words in option.words for _, words in found)
+    assert all(words in (option.fix or option.words) for _, words in found)
     assert all(words for _, words in found)
 
 
-@pytest.mark.parametrize("option", KUBELET_OPTIONS, ids=lambda one: one.field or one.flag)
+@pytest.mark.parametrize("option", [*KUBELET_OPTIONS, *LEGACY_OPTIONS], ids=lambda one: one.field or one.flag)
 def test_values_that_ask_for_nothing_are_accepted_in_silence(option: KubeletOption, tmp_path: Path) -> None:
     for value in option.silent:
         if option.field:
@@ -217,6 +220,18 @@ def test_a_later_file_may_take_back_what_an_earlier_one_asked_for(tmp_path: Path
     (tmp_path / "conf.d" / "1.conf").write_text("featureGates: {}\n")
     config = load_config(config_file=file, config_dir=tmp_path / "conf.d", flags={"hairpin-mode": ["none"]})
     assert config.unused == ()
+
+
+def test_a_later_file_may_take_back_what_the_agent_would_refuse(tmp_path: Path) -> None:
+    file = write(tmp_path, "cpuManagerPolicy: static\nrunOnce: true\n")
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "1.conf").write_text("cpuManagerPolicy: none\n")
+    config = load_config(config_file=file, config_dir=tmp_path / "conf.d", flags={"runonce": ["false"]})
+    assert config.unused == ()
+    (tmp_path / "conf.d" / "2.conf").write_text("cpuManagerPolicy: static\n")
+    with pytest.raises(InvalidConfig, match=r"2\.conf: cpuManagerPolicy: 'static' is not supported") as error:
+        load_config(config_file=file, config_dir=tmp_path / "conf.d", flags={"runonce": ["false"]})
+    assert str(file) not in str(error.value)
 
 
 def test_the_file_that_kubeadm_writes_is_accepted_whole_and_in_silence(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from click.testing import CliRunner
 
 from kubeletx.agent.config import AgentConfig
 from kubeletx.agent.config_kinds import Boolean
-from kubeletx.agent.config_kubelet import REMOVED_FLAGS
 from kubeletx.agent.config_settings import BY_FLAG
 from kubeletx.cli.booleans import spell_out, spellings_of
 from kubeletx.cli.main import COMMANDS, cli
@@ -70,14 +69,6 @@ def test_every_command_has_help_and_says_the_same_in_the_list(name: str) -> None
     assert command is not None
     assert command.get_short_help_str(200) == COMMANDS[name].help
     assert out.startswith(f"Usage: kubeletx {name}")
-
-
-def test_flags_of_older_kubelets_are_refused_by_name() -> None:
-    for flag, cure in REMOVED_FLAGS.items():
-        code, _, err = run(f"--{flag}=x")
-        assert code == 2
-        assert f"--{flag} is no flag of present kubelets" in err
-        assert cure in err
 
 
 def test_typos_in_flags_and_commands_get_a_suggestion() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from kubeletx.agent.config_kubelet import REMOVED_FLAGS
+from kubeletx.agent.config_kubelet_legacy import LEGACY_OPTIONS
 from kubeletx.agent.config_kubelet_options import KUBELET_OPTIONS
 from kubeletx.agent.config_settings import ENDPOINT_KEYS, SETTINGS
 from kubeletx.cli.main import cli
@@ -22,11 +22,11 @@ LIST = [
     for line in (Path(__file__).parent / "kubelet-1.36-options.txt").read_text().splitlines()
 ]
 OF_THE_COMMAND = {"config", "config-dir", "root-dir", "version", "help"}
-OF_OLDER_KUBELETS = {"pod-infra-container-image", "register-schedulable"}
-"""Accepted all the same, since kubeadm and distributions still give them."""
+FLAGS_THAT_FIELDS_HAD = {"iptables-drop-bit", "iptables-masquerade-bit"}
+"""Flags of older kubelets whose fields v1.36 still has."""
 ROWS = [
     *((one.flag, ENDPOINT_KEYS[one.path][1] if one.path in ENDPOINT_KEYS else one.key) for one in SETTINGS),
-    *((one.flag, one.field) for one in KUBELET_OPTIONS),
+    *((one.flag, one.field) for one in (*KUBELET_OPTIONS, *LEGACY_OPTIONS)),
 ]
 FLAG_OF = {field: flag for flag, field in ROWS if field}
 
@@ -49,13 +49,18 @@ def test_no_flag_or_field_has_two_rows() -> None:
     flags = Counter(flag for flag, _ in ROWS if flag)
     fields = Counter(field for _, field in ROWS if field)
     assert [name for name, count in (*flags.items(), *fields.items()) if count > 1] == []
-    assert not flags.keys() & REMOVED_FLAGS.keys()
 
 
 def test_what_is_not_carried_out_is_a_kubelets_and_no_other() -> None:
     known = set(LIST)
     for option in KUBELET_OPTIONS:
-        assert (option.flag, option.field) in known or option.flag in OF_OLDER_KUBELETS
+        flag = "" if option.flag in FLAGS_THAT_FIELDS_HAD else option.flag
+        assert (flag, option.field) in known
+
+
+def test_flags_of_older_kubelets_are_not_flags_of_this_one() -> None:
+    assert not {option.flag for option in LEGACY_OPTIONS} & {flag for flag, _ in LIST}
+    assert not any(option.field for option in LEGACY_OPTIONS)
 
 
 def test_the_command_takes_every_flag_of_a_kubelet() -> None:
@@ -64,6 +69,7 @@ def test_the_command_takes_every_flag_of_a_kubelet() -> None:
 
 
 def test_each_row_says_in_words_what_follows() -> None:
-    for option in KUBELET_OPTIONS:
+    for option in (*KUBELET_OPTIONS, *LEGACY_OPTIONS):
         assert len(option.words) > 10
         assert " yet" not in option.words
+        assert bool(option.accepted) == bool(option.fix)
