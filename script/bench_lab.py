@@ -20,7 +20,8 @@ from bench_floor import FloorPod
 
 from kubeletx.api import Mount, RuntimeName
 from kubeletx.kube.hashes import pod_hash
-from kubeletx.pods.environment import NodeContext, build_sandbox_spec, build_unit_spec
+from kubeletx.pods.model.node_context import NodeContext
+from kubeletx.pods.specs import build_sandbox_spec, build_unit_spec
 from kubeletx.static.manifest import ManifestReader
 from kubeletx.testing.lab import CriCalls, Lab, PrivateAgent, PrivateContainerd, pod_manifest
 from kubeletx.testing.lab.cni import network_name

@@ -25,26 +25,26 @@ from kubeletx.node.events import EventRecorder
 from kubeletx.node.memory_events import MemoryEvents
 from kubeletx.node.status import NodeReporter, runtime_labels
 from kubeletx.pods.admission import Door, NodeAdmission
-from kubeletx.pods.board import StatusBoard
-from kubeletx.pods.collaborators import Collaborators
-from kubeletx.pods.environment.directories import PodDirectories
-from kubeletx.pods.environment.file_watch import FileWatcher
-from kubeletx.pods.environment.log_keeper import LogKeeper
-from kubeletx.pods.environment.log_reader import LogReader
-from kubeletx.pods.environment.user_namespaces import UserNamespaces
+from kubeletx.pods.dependencies import Collaborators
 from kubeletx.pods.eviction.disks import DiskBoard
 from kubeletx.pods.eviction.evictor import Node as EvictedNode
-from kubeletx.pods.images import UnitImages
+from kubeletx.pods.eviction.volume_use import VolumeBoard
+from kubeletx.pods.executor import PodServices
+from kubeletx.pods.logs.directories import PodDirectories
+from kubeletx.pods.logs.file_watch import FileWatcher
+from kubeletx.pods.logs.keeper import LogKeeper
+from kubeletx.pods.logs.pod_files import PodFiles
+from kubeletx.pods.logs.reader import LogReader
 from kubeletx.pods.manager import PodManager
-from kubeletx.pods.pod_files import PodFiles
+from kubeletx.pods.model.sources import API
+from kubeletx.pods.probes.all_probes import UnitProbes
+from kubeletx.pods.probes.hook_runner import UnitHooks
 from kubeletx.pods.records import PodRecords
 from kubeletx.pods.records import metadata as POD_TABLES
-from kubeletx.pods.services import PodServices
-from kubeletx.pods.sources import API
-from kubeletx.pods.status import NodeIdentity
-from kubeletx.pods.unit_hooks import UnitHooks
-from kubeletx.pods.unit_probes import UnitProbes
-from kubeletx.pods.volume_use import VolumeBoard
+from kubeletx.pods.specs.user_namespaces import UserNamespaces
+from kubeletx.pods.status.board import StatusBoard
+from kubeletx.pods.status.build import NodeIdentity
+from kubeletx.pods.steps.ensure_image import UnitImages
 from kubeletx.runtimes.bindings import METADATA as RUNTIME_TABLES
 from kubeletx.runtimes.bindings import Bindings
 from kubeletx.runtimes.clock import SystemClock

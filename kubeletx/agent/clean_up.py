@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from kubeletx.api import Blocking, Clock, KubeletxError, PodUid
-from kubeletx.pods.environment.directories import PodDirectories
+from kubeletx.pods.logs.directories import PodDirectories
 from kubeletx.pods.manager import PodManager
 from kubeletx.pods.records import PodRecords
 from kubeletx.runtimes.registry import RuntimeRegistry

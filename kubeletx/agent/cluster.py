@@ -30,10 +30,10 @@ from kubeletx.kube.lease import micro_time
 from kubeletx.kube.node import Node, Taint
 from kubeletx.node.info import read_system_info
 from kubeletx.pods.admission import NodeAdmission
-from kubeletx.pods.board import StatusBoard
-from kubeletx.pods.facts import DesiredPod
 from kubeletx.pods.manager import PodManager
-from kubeletx.pods.sources import API
+from kubeletx.pods.model.facts import DesiredPod
+from kubeletx.pods.model.sources import API
+from kubeletx.pods.status.board import StatusBoard
 from kubeletx.runtimes.images.limits import TokenBucket
 
 from .cluster_access import server_rotation

@@ -13,10 +13,10 @@ from kubeletx.node.readiness import Policy
 from kubeletx.node.status import NodePlan, NodeReporter, node_labels
 from kubeletx.node.thresholds import parse_thresholds
 from kubeletx.pods.admission import AdmissionNode
-from kubeletx.pods.environment import NodeContext
-from kubeletx.pods.environment.host_facts import read_host_facts
-from kubeletx.pods.environment.logs_rotation import RotationLimits
 from kubeletx.pods.eviction.evictor import EvictionPolicy
+from kubeletx.pods.logs.rotation import RotationLimits
+from kubeletx.pods.model.node_context import NodeContext
+from kubeletx.pods.specs.host_facts import read_host_facts
 from kubeletx.runtimes.cni.network import CniPodNetwork
 from kubeletx.runtimes.images.provider_config import ProviderPlan, read_providers
 from kubeletx.runtimes.images.settings import CollectionSettings, PullSettings

@@ -7,8 +7,8 @@ from kubeletx.apiserver.status import StatusReporter
 from kubeletx.node.logind import Logind
 from kubeletx.node.shutdown import groups_of
 from kubeletx.pods.admission import Door
+from kubeletx.pods.eviction.host_shutdown import HostShutdown
 from kubeletx.pods.manager import PodManager
-from kubeletx.pods.shutdown import HostShutdown
 
 from .backend.node import NodeBackend
 from .config import AgentConfig

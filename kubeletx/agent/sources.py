@@ -15,7 +15,7 @@ from kubeletx.api.names import Event
 from kubeletx.kube.core import Pod
 from kubeletx.kube.unknown_fields import unknown
 from kubeletx.pods.manager import PodManager
-from kubeletx.pods.sources import APPLIED, FILE, URL
+from kubeletx.pods.model.sources import APPLIED, FILE, URL
 from kubeletx.static.applied import AppliedSource
 from kubeletx.static.file import FileSource
 from kubeletx.static.manifest import ManifestReader

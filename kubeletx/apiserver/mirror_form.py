@@ -24,7 +24,7 @@ from kubeletx.api import names
 from kubeletx.kube.container import Container
 from kubeletx.kube.core import ObjectMeta, OwnerReference, Pod, PodStatus
 from kubeletx.kube.machine_form import as_containers
-from kubeletx.pods.facts import DesiredPod
+from kubeletx.pods.model.facts import DesiredPod
 
 Key = tuple[str, str]
 """Namespace and name."""

@@ -25,9 +25,9 @@ from kubeletx.api.names import CONFIG_MIRROR
 from kubeletx.kube.core import ObjectMeta, Pod, PodStatus
 from kubeletx.kube.defaults import set_defaults
 from kubeletx.kube.meta import is_older
-from kubeletx.pods.conditions import OURS
-from kubeletx.pods.phase import FINAL
-from kubeletx.pods.sources import API, PodSink
+from kubeletx.pods.model.phase import FINAL
+from kubeletx.pods.model.sources import API, PodSink
+from kubeletx.pods.status.conditions import OURS
 
 log = structlog.get_logger(__name__)
 

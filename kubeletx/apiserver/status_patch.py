@@ -16,7 +16,7 @@ import msgspec
 
 from kubeletx.api.names import DISRUPTION_TARGET
 from kubeletx.kube.core import PodCondition, PodStatus
-from kubeletx.pods.conditions import OURS
+from kubeletx.pods.status.conditions import OURS
 
 _OTHERS = frozenset({"nominatedNodeName", "resourceClaimStatuses", "resize", "extendedResourceClaimStatus"})
 _REPLACED = frozenset({"podIPs", "hostIPs"})

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from ..api import InvalidConfig
-from ..kube import quantity
+from kubeletx.api import InvalidConfig
+from kubeletx.kube import quantity
+
 from .thresholds import amount_of, is_off
 
 

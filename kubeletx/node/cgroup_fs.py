@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..api import Internal, Resources
+from kubeletx.api import Internal, Resources
 
 CGROUP_MOUNT = Path("/sys/fs/cgroup")
 V2_CONTROLLERS = ("cpuset", "cpu", "io", "memory", "hugetlb", "pids")

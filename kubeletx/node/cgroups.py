@@ -23,10 +23,11 @@ from typing import Protocol
 
 import structlog
 
-from ..api import Blocking, Internal, Resources
-from ..api.counting import LabelledDurations
-from ..kube.core import Pod
-from ..kube.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, qos_class
+from kubeletx.api import Blocking, Internal, Resources
+from kubeletx.api.counting import LabelledDurations
+from kubeletx.kube.core import Pod
+from kubeletx.kube.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, qos_class
+
 from .capacity import NodeResources
 from .cgroup_fs import CgroupTrees, cpu_weight
 

@@ -12,9 +12,9 @@ import structlog
 from sqlalchemy import Column, MetaData, String, Table, delete, insert, select
 from sqlalchemy.engine import Connection
 
-from ..api import Unavailable
-from ..kube.node import NodeCondition
-from ..store import Store
+from kubeletx.api import Unavailable
+from kubeletx.kube.node import NodeCondition
+from kubeletx.store import Store
 
 log = structlog.get_logger(__name__)
 

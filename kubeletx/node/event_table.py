@@ -10,9 +10,8 @@ from sqlalchemy import Column, Integer, MetaData, String, Table, delete, select
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection, RowMapping
 
+from kubeletx.api import ObjectRef
 from kubeletx.store import checked, moment_of, read_rows
-
-from ..api import ObjectRef
 
 METADATA = MetaData()
 EVENTS = Table(

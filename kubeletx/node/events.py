@@ -22,11 +22,12 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from ..api import Clock, KubeletxError, ObjectRef
-from ..api.text import is_printable, printable
-from ..kube.event import Event, EventSource
-from ..kube.meta import ObjectMeta, ObjectReference
-from ..store import Store
+from kubeletx.api import Clock, KubeletxError, ObjectRef
+from kubeletx.api.text import is_printable, printable
+from kubeletx.kube.event import Event, EventSource
+from kubeletx.kube.meta import ObjectMeta, ObjectReference
+from kubeletx.store import Store
+
 from .event_table import EventRow, delete_before, select_newest, write
 
 log = structlog.get_logger(__name__)

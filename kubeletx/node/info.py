@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..api import RuntimeVersion
-from ..kube.node import NodeSwapStatus, NodeSystemInfo
+from kubeletx.api import RuntimeVersion
+from kubeletx.kube.node import NodeSwapStatus, NodeSystemInfo
 
 ARCHITECTURES = {
     "x86_64": "amd64",

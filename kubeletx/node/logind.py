@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import structlog
 
-from ..api import Blocking, Unavailable
+from kubeletx.api import Blocking, Unavailable
 
 log = structlog.get_logger(__name__)
 

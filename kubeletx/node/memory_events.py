@@ -15,7 +15,7 @@ import select
 from pathlib import Path
 from typing import Final
 
-from ..api import Clock
+from kubeletx.api import Clock
 
 _TRIGGER: Final = b"some 150000 2000000\0"
 _PRESSURE: Final = Path("/proc/pressure/memory")

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from ..api import RuntimeName
+from kubeletx.api import RuntimeName
+
 from .thresholds import MEMORY, NODE, PIDS, Observation
 
 _PROC = Path("/proc")

@@ -18,9 +18,9 @@ from datetime import datetime
 
 import msgspec
 
-from ..api import names
-from ..kube.node import NodeCondition
-from ..runtimes.health import RuntimeState
+from kubeletx.api import names
+from kubeletx.kube.node import NodeCondition
+from kubeletx.runtimes.health import RuntimeState
 
 RUNTIME_CONDITION_PREFIX = "kubeletx.io/RuntimeReady-"
 READY = "Ready"

@@ -12,10 +12,15 @@ from pathlib import Path
 
 import msgspec
 
-from ..api import Clock, RuntimeVersion, Traits
-from ..api.names import CONTROLLER_ATTACHES, PROVIDED_NODE_IP, RUNTIME_LABEL_PREFIX, RUNTIME_VERSION_PREFIX
-from ..kube.meta import ObjectMeta
-from ..kube.node import (
+from kubeletx.api import Clock, RuntimeVersion, Traits
+from kubeletx.api.names import (
+    CONTROLLER_ATTACHES,
+    PROVIDED_NODE_IP,
+    RUNTIME_LABEL_PREFIX,
+    RUNTIME_VERSION_PREFIX,
+)
+from kubeletx.kube.meta import ObjectMeta
+from kubeletx.kube.node import (
     ContainerImage,
     DaemonEndpoint,
     Node,
@@ -27,8 +32,9 @@ from ..kube.node import (
     NodeSpec,
     NodeStatus,
 )
-from ..runtimes.features import refuses_of
-from ..runtimes.selection import HANDLER_MARK
+from kubeletx.runtimes.features import refuses_of
+from kubeletx.runtimes.selection import HANDLER_MARK
+
 from .capacity import NodeResources, allocatable, missing_resources, read_capacity, resource_list
 from .condition_table import ConditionTimes, Times
 from .identity import detect_node_ips, names_no_address, node_addresses, node_name

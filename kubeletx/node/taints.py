@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..api import CONTAINER, names
-from ..kube.node import Taint
+from kubeletx.api import CONTAINER, names
+from kubeletx.kube.node import Taint
+
 from .readiness import NEVER_ASKED, RuntimeFacts, types_without_runtime
 
 

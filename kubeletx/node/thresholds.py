@@ -18,8 +18,9 @@ from typing import Final
 
 import msgspec
 
-from ..api import InvalidConfig
-from ..kube import quantity
+from kubeletx.api import InvalidConfig
+from kubeletx.kube import quantity
+
 from .readiness import Pressure
 
 TRANSITION_SECONDS: Final = 300.0

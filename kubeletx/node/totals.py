@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from ..api import PodUid, RuntimeName, UnitStats
-from ..runtimes.usage import RuntimeUsage
+from kubeletx.api import PodUid, RuntimeName, UnitStats
+from kubeletx.runtimes.usage import RuntimeUsage
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,8 +13,8 @@ from kubeletx.api import PodUid
 from kubeletx.api.counting import DEFAULT_BOUNDS, Durations, LabelledDurations
 from kubeletx.kube.core import ContainerStateTerminated, ContainerStatus, Pod, PodStatus
 
-from .roles import ephemeral_units, init_units
-from .sources import API
+from .model.roles import ephemeral_units, init_units
+from .model.sources import API
 from .start_times import START, StartTimes
 
 QUICK = DEFAULT_BOUNDS

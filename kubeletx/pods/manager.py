@@ -27,13 +27,13 @@ from kubeletx.runtimes.selection import Chosen, Waits
 from kubeletx.runtimes.snapshots import PodSnapshot
 
 from .counters import static
-from .environment.labels import grace_seconds as own_grace_seconds
-from .facts import Deletion, DesiredPod, PodFacts
-from .plan import Notice
-from .progress import has_ended
+from .executor import PodServices
+from .model.facts import Deletion, DesiredPod, PodFacts
+from .model.roles import all_units
+from .plan.draft import Notice
+from .plan.progress import has_ended
 from .recovery import FOUND_WITHOUT_HISTORY, Found, find_again, orphan_pod
-from .roles import all_units
-from .services import PodServices
+from .specs.labels import grace_seconds as own_grace_seconds
 from .worker import PodWorker
 
 log = structlog.get_logger(__name__)

@@ -21,10 +21,10 @@ from kubeletx.runtimes.handle import RuntimeHandle
 
 from .admission.counter import Room
 from .admission.preemption import MESSAGE
-from .collaborators import Admission
 from .counters import Counters
-from .environment.labels import grace_seconds
-from .facts import Rejection, Waiting
+from .dependencies import Admission
+from .model.facts import Rejection, Waiting
+from .specs.labels import grace_seconds
 from .worker import PodWorker
 
 log = structlog.get_logger(__name__)

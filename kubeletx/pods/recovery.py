@@ -30,11 +30,11 @@ from kubeletx.runtimes.bindings import Binding
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.runtimes.snapshots import PodSnapshot
 
-from .facts import DesiredPod
-from .phase import PENDING
+from .model.facts import DesiredPod
+from .model.frame import at_ns
+from .model.phase import PENDING
+from .model.sources import API
 from .records import PodRecord
-from .sources import API
-from .status_frame import at_ns
 
 UNKNOWN_SOURCE = "unknown"
 FOUND_WITHOUT_HISTORY = "found again on its runtime after the database was lost"

@@ -19,7 +19,7 @@ from kubeletx.api import PodUid
 from kubeletx.api.counting import LabelledDurations
 from kubeletx.kube.core import ContainerStatus, Pod, PodStatus
 
-from .phase import FINAL
+from .model.phase import FINAL
 
 START: tuple[float, ...] = (
     *(0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120),

@@ -25,16 +25,17 @@ from kubeletx.api import Conflict, PodUid, RuntimeEvent, UnitState
 from kubeletx.api.names import Event
 from kubeletx.kube.core import Pod, PodStatus
 
-from . import changes
-from .actions import Action, Bind, SetPower, StopUnit
-from .boots import without_old_boots
-from .changes import Change
-from .debts import Debts
-from .facts import Deletion, DesiredPod, Now, PodFacts, ProbeFacts
-from .orders import Orders
-from .pacing import NOTICED, count_done, doing
-from .plan import Goal, Notice, Plan, deadline_end, plan_pod
-from .progress import newest
+from .model import changes
+from .model.actions import Action, Bind, SetPower, StopUnit
+from .model.boots import without_old_boots
+from .model.changes import Change
+from .model.facts import Deletion, DesiredPod, Now, PodFacts, ProbeFacts
+from .model.machine_requests import Orders
+from .model.pending_events import Debts
+from .plan.draft import Goal, Notice, Plan
+from .plan.pacing import NOTICED, count_done, doing
+from .plan.pod import deadline_end, plan_pod
+from .plan.progress import newest
 
 log = structlog.get_logger(__name__)
 

@@ -26,7 +26,7 @@ from kubeletx.kube.hashes import pod_hash
 from kubeletx.kube.load import describe, load_pods
 from kubeletx.kube.static_refs import refused_references
 from kubeletx.kube.validation import validate_pod
-from kubeletx.pods.sources import APPLIED, PodSink
+from kubeletx.pods.model.sources import APPLIED, PodSink
 
 from . import applied_files
 from .files import read_manifest

@@ -16,7 +16,7 @@ from kubeletx.api import InvalidPod, PodUid
 from kubeletx.api.text import printable
 from kubeletx.kube.core import Pod
 from kubeletx.kube.hashes import pod_hash
-from kubeletx.pods.sources import PodSink
+from kubeletx.pods.model.sources import PodSink
 
 log = structlog.get_logger(__name__)
 

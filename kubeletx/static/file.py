@@ -21,7 +21,7 @@ from pathlib import Path
 import structlog
 
 from kubeletx.api import Clock
-from kubeletx.pods.sources import FILE, PodSink
+from kubeletx.pods.model.sources import FILE, PodSink
 
 from .alarm import Alarm
 from .claims import Claims

@@ -17,7 +17,7 @@ import msgspec
 from kubeletx.api import PodUid, names
 from kubeletx.kube.core import Pod, PodStatus, Toleration
 from kubeletx.kube.hashes import pod_hash
-from kubeletx.pods.sources import FILE
+from kubeletx.pods.model.sources import FILE
 
 _TOLERATES_ALL: Final = Toleration(operator="Exists", effect="NoExecute")
 

@@ -13,7 +13,7 @@ import structlog
 
 from kubeletx.api import Clock, InvalidPod
 from kubeletx.api.text import is_printable
-from kubeletx.pods.sources import FILE
+from kubeletx.pods.model.sources import FILE
 
 from .claims import Claims
 from .files import Signature, is_gone, read_manifest, signature_of

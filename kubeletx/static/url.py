@@ -18,7 +18,7 @@ import structlog
 
 from kubeletx.api import Clock, InvalidConfig, InvalidPod, KubeletxError, TimedOut, Unavailable
 from kubeletx.kube.load import MAX_BYTES, too_large
-from kubeletx.pods.sources import URL, PodSink
+from kubeletx.pods.model.sources import URL, PodSink
 
 from .claims import Claims
 from .manifest import ManifestReader, OnUnknown, ignore_unknown

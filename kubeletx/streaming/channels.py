@@ -13,7 +13,7 @@ import enum
 
 import msgspec
 
-from ..api import KubeletxError
+from kubeletx.api import KubeletxError
 
 CLOSE_CHANNEL = 255
 

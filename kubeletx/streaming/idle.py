@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
-from ..api import Channel, Session
+from kubeletx.api import Channel, Session
 
 
 class Idle:

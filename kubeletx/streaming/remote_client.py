@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from ..api import Channel, Internal, Session, StreamRequest, Unavailable
+from kubeletx.api import Channel, Internal, Session, StreamRequest, Unavailable
+
 from .spdy import SpdyConnection, SpdyError, SpdyStream
 from .status import exit_code_of
 from .upgrade import connect_spdy

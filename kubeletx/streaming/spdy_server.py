@@ -17,7 +17,8 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
-from ..api import KubeletxError, Session, StreamRequest, Unavailable
+from kubeletx.api import KubeletxError, Session, StreamRequest, Unavailable
+
 from .channels import decode_resize
 from .spdy import ByteReader, ByteWriter, ResetStatus, SpdyConnection, SpdyError, SpdyStream
 from .status import encode_error, encode_exit

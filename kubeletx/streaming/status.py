@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..api import Internal
+from kubeletx.api import Internal
 
 NON_ZERO_EXIT = "NonZeroExitCode"
 EXIT_CODE = "ExitCode"

@@ -23,7 +23,8 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from ..api import Internal, Unavailable
+from kubeletx.api import Internal, Unavailable
+
 from .proxy import Copied, Relay
 
 BUFFER_BYTES = 1 << 16

@@ -12,7 +12,8 @@ import ssl
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
-from ..api import Internal, KubeletxError, NotFound, PermissionDenied, Unavailable
+from kubeletx.api import Internal, KubeletxError, NotFound, PermissionDenied, Unavailable
+
 from .status import refusal_of
 
 MAX_HEAD_BYTES = 1 << 16

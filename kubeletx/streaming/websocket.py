@@ -16,7 +16,8 @@ import aiohttp
 import structlog
 from aiohttp import web
 
-from ..api import Channel, Internal, KubeletxError, NotFound, PermissionDenied, Session, Unavailable
+from kubeletx.api import Channel, Internal, KubeletxError, NotFound, PermissionDenied, Session, Unavailable
+
 from .channels import (
     CLOSE_CHANNEL,
     PROTOCOLS,

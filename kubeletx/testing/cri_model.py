@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-from ..cri.stubs import runtime_v1_pb2 as pb
+from kubeletx.cri.stubs import runtime_v1_pb2 as pb
 
 Code = grpc.StatusCode
 

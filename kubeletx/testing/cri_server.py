@@ -22,12 +22,13 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
-from ..cri.containerd import SERVER, SUBSCRIBE
-from ..cri.methods import METHODS, Method
-from ..cri.stubs import containerd_events_service_pb2 as events_pb
-from ..cri.stubs import containerd_introspection_pb2 as introspection_pb
-from ..cri.stubs import runtime_v1_pb2 as pb
-from ..cri.stubs.containerd_types_pb2 import Envelope
+from kubeletx.cri.containerd import SERVER, SUBSCRIBE
+from kubeletx.cri.methods import METHODS, Method
+from kubeletx.cri.stubs import containerd_events_service_pb2 as events_pb
+from kubeletx.cri.stubs import containerd_introspection_pb2 as introspection_pb
+from kubeletx.cri.stubs import runtime_v1_pb2 as pb
+from kubeletx.cri.stubs.containerd_types_pb2 import Envelope
+
 from .cri_model import CriModel, Refusal
 
 _sockets = itertools.count(1)

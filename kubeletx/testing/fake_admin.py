@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from ..api import AlreadyExists, Conflict, NotFound, Session, StreamRequest, StreamUrl
-from ..kube.core import Pod
-from ..kube.event import Event
-from ..kube.node import Node
-from ..server.views import (
+from kubeletx.api import AlreadyExists, Conflict, NotFound, Session, StreamRequest, StreamUrl
+from kubeletx.kube.core import Pod
+from kubeletx.kube.event import Event
+from kubeletx.kube.node import Node
+from kubeletx.server.views import (
     ApplyResult,
     ConfigValue,
     DeleteOptions,
@@ -39,6 +39,7 @@ from ..server.views import (
     UsageView,
     VersionView,
 )
+
 from .fake_machines import FakeMachines
 
 STARTED_AT = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)

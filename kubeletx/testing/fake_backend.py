@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..api import (
+from kubeletx.api import (
     Clock,
     EventKind,
     ImageSpec,

@@ -6,7 +6,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
-from ..api import Clock, Conflict, EventKind, KubeletxError, Unavailable, UnitId, UnitState
+from kubeletx.api import Clock, Conflict, EventKind, KubeletxError, Unavailable, UnitId, UnitState
+
 from .fake_backend import FakeBackend, FakeUnit
 from .faults import Script, Scripts
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from ..api import AlreadyExists, Nic, NicStatus, NotFound, SnapshotStatus, UnitId, UnitState
+from kubeletx.api import AlreadyExists, Nic, NicStatus, NotFound, SnapshotStatus, UnitId, UnitState
+
 from .fake_calls import FakeCalls
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..api import NotFound, Unsupported
-from ..server.views import MachineSize, MachineView, NicRequest, NicView, PodTarget, SnapshotView
+from kubeletx.api import NotFound, Unsupported
+from kubeletx.server.views import MachineSize, MachineView, NicRequest, NicView, PodTarget, SnapshotView
+
 from .fake_machine_calls import one_pixel_png
 
 _POWER = {

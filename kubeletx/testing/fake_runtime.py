@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from pathlib import Path
 from typing import TypeVar
 
-from ..api import (
+from kubeletx.api import (
     CAPABILITIES,
     Channel,
     Clock,
@@ -62,6 +62,7 @@ from ..api import (
     UnitStatus,
     UnitSummary,
 )
+
 from .clock import FakeClock
 from .fake_backend import FakeBackend, FakeUnit
 from .fake_machine_calls import FakeMachineCalls

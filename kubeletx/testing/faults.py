@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from ..api import Clock, KubeletxError
+from kubeletx.api import Clock, KubeletxError
 
 ANY = "*"
 """Stands for every method."""

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeVar
 
-from ..api import Clock, Endpoint, EventSink, ObjectRef, PodNetwork, RuntimeName
+from kubeletx.api import Clock, Endpoint, EventSink, ObjectRef, PodNetwork, RuntimeName
+
 from .clock import FakeClock
 
 P = ParamSpec("P")

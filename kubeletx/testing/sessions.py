@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from ..api import Channel
+from kubeletx.api import Channel
 
 
 class FakeSession:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..api import ImageSpec, PodUid, Process, SandboxSpec, UnitSpec, names
+from kubeletx.api import ImageSpec, PodUid, Process, SandboxSpec, UnitSpec, names
 
 
 def sandbox_spec(name: str = "pod", *, uid: str = "", attempt: int = 0, **fields: Any) -> SandboxSpec:

@@ -25,7 +25,7 @@ from survival import container, holds, until
 from vm_pods import address_of, ask, make_machines
 
 from kubeletx.kube.core import Pod
-from kubeletx.pods.environment.log_format import parse_line
+from kubeletx.pods.logs.format import parse_line
 from kubeletx.testing.lab import Lab, put_manifest
 from kubeletx.testing.lab.libvirt import PrivateLibvirtd
 from kubeletx.testing.lab.machines import PASSWORD, UP, load_machine_image

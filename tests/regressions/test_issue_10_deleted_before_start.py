@@ -19,7 +19,7 @@ from kubeletx.apiserver.status import StatusReporter
 from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
 from kubeletx.kube.client.resources import PODS
 from kubeletx.kube.core import Container, ContainerState, ContainerStateTerminated, Pod, PodStatus
-from kubeletx.pods.facts import Deletion, DesiredPod
+from kubeletx.pods.model.facts import Deletion, DesiredPod
 from kubeletx.runtimes.clock import SystemClock
 from kubeletx.testing.apiserver import ApiServerDouble
 

@@ -15,8 +15,8 @@ from kubeletx.kube.defaults import set_defaults
 from kubeletx.kube.expansion import MAX_STRING_BYTES, MAX_TOTAL_BYTES, TooLong, expand, expand_strictly
 from kubeletx.kube.validation import validate_pod
 from kubeletx.node.events import MAX_MESSAGE, EventRecorder
-from kubeletx.pods.backoff import RetryPolicy, next_failure
-from kubeletx.pods.environment import build_unit_spec, unit_environment
+from kubeletx.pods.model.backoff import RetryPolicy, next_failure
+from kubeletx.pods.specs import build_unit_spec, unit_environment
 from kubeletx.testing.clock import FakeClock
 from kubeletx.volumes import ObjectSet
 from kubeletx.volumes.env_file import MAX_FILES

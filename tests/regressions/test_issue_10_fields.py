@@ -30,8 +30,8 @@ from kubeletx.kube.static_refs import refused_references
 from kubeletx.pods.admission import AdmissionNode, NodeAdmission
 from kubeletx.pods.admission.held_back import held_back
 from kubeletx.pods.admission.taints import tolerates
-from kubeletx.pods.facts import DesiredPod
-from kubeletx.pods.sources import API, FILE
+from kubeletx.pods.model.facts import DesiredPod
+from kubeletx.pods.model.sources import API, FILE
 from kubeletx.runtimes.features import missing
 from kubeletx.volumes import VolumeError
 

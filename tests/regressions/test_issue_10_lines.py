@@ -13,7 +13,7 @@ from volume_doubles import FakeMounter, make_pod, make_preparer
 from kubeletx.api import InvalidPod, PodUid, names
 from kubeletx.kube.machine_form import machine_of
 from kubeletx.node.cgroup_usage import parse_net_dev
-from kubeletx.pods.environment.dns import parse_resolv_conf
+from kubeletx.pods.specs.dns import parse_resolv_conf
 from kubeletx.volumes import mountinfo
 from kubeletx.volumes.mounting import LinuxMounter
 

@@ -15,15 +15,16 @@ import pytest
 
 from kubeletx.api import Unavailable
 from kubeletx.kube.core import Pod
-from kubeletx.pods.environment import NodeContext
-from kubeletx.pods.environment.directories import PodDirectories
-from kubeletx.pods.environment.file_watch import FileWatcher
-from kubeletx.pods.environment.log_format import format_record
-from kubeletx.pods.environment.log_output import LogOptions
-from kubeletx.pods.environment.log_reader import LogReader, read_all
-from kubeletx.pods.environment.logs_rotation import LogRotator, OpenLog, RotationLimits
-from kubeletx.pods.environment.messages import read_message
-from kubeletx.pods.environment.raw_logs import RawLogFollower, raw_path
+from kubeletx.pods.logs.directories import PodDirectories
+from kubeletx.pods.logs.file_watch import FileWatcher
+from kubeletx.pods.logs.format import format_record
+from kubeletx.pods.logs.output import LogOptions
+from kubeletx.pods.logs.paths import raw_path
+from kubeletx.pods.logs.raw_files import RawLogFollower
+from kubeletx.pods.logs.reader import LogReader, read_all
+from kubeletx.pods.logs.rotation import LogRotator, OpenLog, RotationLimits
+from kubeletx.pods.logs.termination_messages import read_message
+from kubeletx.pods.model.node_context import NodeContext
 from kubeletx.testing.clock import FakeClock
 from kubeletx.volumes.beneath import remove_tree
 from kubeletx.volumes.disk_usage import measure

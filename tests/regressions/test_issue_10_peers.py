@@ -12,7 +12,7 @@ from itertools import islice
 import pytest
 
 from kubeletx.api import Session, Unavailable
-from kubeletx.pods.http_get import MAX_MESSAGE_CHARS, GetFailed, HttpGet, get
+from kubeletx.pods.probes.http_get import MAX_MESSAGE_CHARS, GetFailed, HttpGet, get
 from kubeletx.streaming.spdy import (
     Data,
     Decoder,

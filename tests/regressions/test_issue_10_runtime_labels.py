@@ -10,7 +10,7 @@ from agent_model import AgentModel, a_pod
 from kubeletx.api.names import RUNTIME_LABEL_PREFIX
 from kubeletx.kube.core import ObjectMeta, Pod, PodSpec
 from kubeletx.pods.admission import AdmissionNode, NodeAdmission
-from kubeletx.pods.facts import DesiredPod
+from kubeletx.pods.model.facts import DesiredPod
 
 TWO = f"{RUNTIME_LABEL_PREFIX}two"
 

@@ -23,9 +23,9 @@ from kubeletx.kube.core import (
     PodCondition,
     PodStatus,
 )
-from kubeletx.pods.facts import Deletion, Failure, UnitFacts
-from kubeletx.pods.images import UnitImages
-from kubeletx.pods.status import NodeIdentity, build_status
+from kubeletx.pods.model.facts import Deletion, Failure, UnitFacts
+from kubeletx.pods.status.build import NodeIdentity, build_status
+from kubeletx.pods.steps.ensure_image import UnitImages
 
 PULL = Failure(reason="ErrImagePull", message="not found", retry_at=110.0, delay_seconds=10.0)
 

@@ -11,7 +11,7 @@ from pod_model import PodModel, make_pod
 
 from kubeletx.api import PodUid, SandboxId, SandboxSpec, SandboxState
 from kubeletx.api.names import AGENT_ID, POD_SOURCE, POD_UID, RUNTIME_NAME
-from kubeletx.pods import actions as act
+from kubeletx.pods.model import actions as act
 
 
 @pytest.fixture

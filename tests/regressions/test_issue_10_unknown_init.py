@@ -8,7 +8,7 @@ from pod_model import PodModel, make_pod
 
 from kubeletx.api import UnitState
 from kubeletx.kube.core import Container
-from kubeletx.pods import actions as act
+from kubeletx.pods.model import actions as act
 
 INIT = (Container(name="init", image="i"),)
 

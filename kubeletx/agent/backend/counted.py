@@ -10,9 +10,9 @@ from kubeletx.apiserver.rotation import CertificateRotation
 from kubeletx.kube.client.counts import RequestCounts
 from kubeletx.node.cgroups import PodCgroupManager
 from kubeletx.pods.counters import Counters
+from kubeletx.pods.eviction.volume_use import VolumeBoard
 from kubeletx.pods.manager import PodManager
-from kubeletx.pods.unit_probes import UnitProbes
-from kubeletx.pods.volume_use import VolumeBoard
+from kubeletx.pods.probes.all_probes import UnitProbes
 from kubeletx.runtimes.images.providers import CredentialProviders
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.server.http_counts import HttpCounts

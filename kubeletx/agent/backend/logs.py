@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 
 from kubeletx.api import NotFound, UnitSummary
-from kubeletx.pods.environment import NodeContext, log_path
-from kubeletx.pods.environment.log_output import LogOptions as ReaderOptions
-from kubeletx.pods.environment.log_reader import LogReader
-from kubeletx.pods.progress import newest
-from kubeletx.pods.services import PodServices
+from kubeletx.pods.executor import PodServices
+from kubeletx.pods.logs.output import LogOptions as ReaderOptions
+from kubeletx.pods.logs.paths import log_path
+from kubeletx.pods.logs.reader import LogReader
+from kubeletx.pods.model.node_context import NodeContext
+from kubeletx.pods.plan.progress import newest
 from kubeletx.pods.worker import PodWorker
 from kubeletx.server.views import LogOptions
 

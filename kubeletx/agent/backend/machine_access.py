@@ -8,11 +8,11 @@ from typing import TypeVar
 
 from kubeletx.api import Conflict, ObjectRef, UnitState, UnitSummary, Unsupported
 from kubeletx.kube.machine_form import machine_of
-from kubeletx.pods.phase import FINAL
-from kubeletx.pods.power import MACHINE_WORDS
-from kubeletx.pods.progress import newest
-from kubeletx.pods.roles import regular_units
-from kubeletx.pods.services import PodServices
+from kubeletx.pods.executor import PodServices
+from kubeletx.pods.model.phase import FINAL
+from kubeletx.pods.model.roles import regular_units
+from kubeletx.pods.plan.machine_power import MACHINE_WORDS
+from kubeletx.pods.plan.progress import newest
 from kubeletx.pods.steps.orders import ensure_read
 from kubeletx.pods.worker import PodWorker
 from kubeletx.runtimes.handle import RuntimeHandle

@@ -33,11 +33,12 @@ from kubeletx.api import (
 from kubeletx.api.names import Event
 from kubeletx.kube.machine_form import machine_of, power_of
 from kubeletx.kube.quantity import to_bytes, to_millicores
-from kubeletx.pods import changes
-from kubeletx.pods.devices import asked_size, size_key, sizes_of, wanted_limits
-from kubeletx.pods.facts import Failure
-from kubeletx.pods.orders import Orders, Outcome, begun, ended, with_power
-from kubeletx.pods.power import (
+from kubeletx.pods.executor import PodServices
+from kubeletx.pods.model import changes
+from kubeletx.pods.model.facts import Failure
+from kubeletx.pods.model.machine_requests import Orders, Outcome, begun, ended, with_power
+from kubeletx.pods.plan.machine_hardware import asked_size, size_key, sizes_of, wanted_limits
+from kubeletx.pods.plan.machine_power import (
     Power,
     hold_message,
     is_overridden,
@@ -46,9 +47,8 @@ from kubeletx.pods.power import (
     wanted_power,
     was_switched_off,
 )
-from kubeletx.pods.progress import newest
-from kubeletx.pods.resize import INFEASIBLE
-from kubeletx.pods.services import PodServices
+from kubeletx.pods.plan.progress import newest
+from kubeletx.pods.plan.resize_container import INFEASIBLE
 from kubeletx.pods.steps.orders import amend
 from kubeletx.pods.worker import PodWorker
 from kubeletx.runtimes.handle import RuntimeHandle

@@ -12,8 +12,8 @@ from kubeletx.kube.client.counts import RequestCounts
 from kubeletx.node.info import KUBERNETES_VERSION, architecture, kubelet_version
 from kubeletx.pods.counters import Counters, static
 from kubeletx.pods.manager import PodManager
-from kubeletx.pods.progress import has_ended
-from kubeletx.pods.sources import API
+from kubeletx.pods.model.sources import API
+from kubeletx.pods.plan.progress import has_ended
 from kubeletx.server.http_counts import HttpCounts
 from kubeletx.server.views import CountView, HistogramView, LabelledHistogram
 from kubeletx.volumes.operations import SUCCESS, plugin_of

@@ -10,10 +10,10 @@ from kubeletx.api import SandboxState
 from kubeletx.api.counting import LabelledDurations
 from kubeletx.kube.client.counts import RequestCounts
 from kubeletx.pods.counters import static
+from kubeletx.pods.eviction.volume_use import VolumeBoard
 from kubeletx.pods.manager import PodManager
+from kubeletx.pods.probes.all_probes import UnitProbes
 from kubeletx.pods.probes.outcome import Result
-from kubeletx.pods.unit_probes import UnitProbes
-from kubeletx.pods.volume_use import VolumeBoard
 from kubeletx.runtimes.calls import BUCKETS, CallCount
 from kubeletx.server.views import (
     ClaimView,

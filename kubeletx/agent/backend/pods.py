@@ -22,13 +22,13 @@ from kubeletx.api import (
     Unsupported,
 )
 from kubeletx.kube.core import ObjectMeta, Pod, PodStatus
-from kubeletx.pods.facts import DesiredPod, PodFacts
+from kubeletx.pods.executor import PodServices
 from kubeletx.pods.manager import PodManager
-from kubeletx.pods.progress import newest
+from kubeletx.pods.model.facts import DesiredPod, PodFacts
+from kubeletx.pods.model.roles import ephemeral_units, init_units, regular_units
+from kubeletx.pods.model.sources import API, APPLIED
+from kubeletx.pods.plan.progress import newest
 from kubeletx.pods.recovery import UNKNOWN_SOURCE
-from kubeletx.pods.roles import ephemeral_units, init_units, regular_units
-from kubeletx.pods.services import PodServices
-from kubeletx.pods.sources import API, APPLIED
 from kubeletx.pods.worker import PodWorker
 from kubeletx.runtimes.handle import RuntimeHandle
 from kubeletx.server.views import ApplyResult, DeleteOptions, LogOptions, PodChange, PodTarget

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kubeletx.api import Unavailable
 from kubeletx.api.names import RUNTIME_NOT_READY
-from kubeletx.pods.services import PodServices
+from kubeletx.pods.executor import PodServices
 from kubeletx.pods.worker import PodWorker
 
 

@@ -18,8 +18,8 @@ from kubeletx.kube.core import Pod
 from kubeletx.kube.validation import validate_annotations
 from kubeletx.runtimes.features import missing, reason_of
 
-from ..facts import Rejection
-from ..sources import API
+from ..model.facts import Rejection
+from ..model.sources import API
 from .host_ports import check_host_ports
 from .node import AdmissionNode, Occupancy, Taken, occupancy_of, taken_by
 from .placement import check_placement, check_system

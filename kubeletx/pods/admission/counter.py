@@ -16,8 +16,8 @@ from kubeletx.api import PodUid, Traits
 from kubeletx.kube.core import Pod
 from kubeletx.kube.node import Taint
 
-from ..facts import DesiredPod, Rejection, Waiting
-from ..sources import API
+from ..model.facts import DesiredPod, Rejection, Waiting
+from ..model.sources import API
 from .chain import admit_beside
 from .door import Door, check_pressure, check_shutdown
 from .node import AdmissionNode, Occupancy, Taken, taken_by

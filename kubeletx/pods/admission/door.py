@@ -6,16 +6,15 @@ those that tolerate it. Source: kubelet, eviction_manager.go (Admit) and nodeshu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kubeletx.api.names import EVICTED, NODE_SHUTDOWN
 from kubeletx.kube.core import Toleration
 from kubeletx.kube.qos import BEST_EFFORT, qos_class
 from kubeletx.node.readiness import Pressure
 
-from ..eviction.texts import refused
-from ..facts import DesiredPod, Rejection
-from ..priority import is_critical
+from ..model.facts import DesiredPod, Rejection
+from ..model.priority import is_critical
 
 MEMORY_PRESSURE_TAINT = "node.kubernetes.io/memory-pressure"
 
@@ -37,6 +36,21 @@ def check_pressure(desired: DesiredPod, pressure: Pressure) -> Rejection | None:
     if pressure == Pressure(memory=True) and asks:
         return None
     return Rejection(reason=EVICTED, message=refused(pressure))
+
+
+def refused(pressure: Pressure) -> str:
+    """Why a new pod is not admitted."""
+    return f"The node had condition: [{' '.join(conditions(pressure))}]. "
+
+
+def conditions(pressure: Pressure) -> Sequence[str]:
+    """Names of the conditions that are true."""
+    named = (
+        ("MemoryPressure", pressure.memory),
+        ("DiskPressure", pressure.disk),
+        ("PIDPressure", pressure.pids),
+    )
+    return [name for name, is_true in named if is_true]
 
 
 def check_shutdown(door: Door) -> Rejection | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from kubeletx.api.names import Event
 from kubeletx.kube.core import Pod
 
-from ..facts import Waiting
+from ..model.facts import Waiting
 
 
 def held_back(pod: Pod) -> Waiting | None:

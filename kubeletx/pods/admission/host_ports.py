@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from kubeletx.kube.core import Pod
 
-from ..facts import Rejection
-from ..roles import init_units, is_sidecar
+from ..model.facts import Rejection
+from ..model.roles import init_units, is_sidecar
 
 ANY_ADDRESSES = ("", "0.0.0.0", "::")
 

@@ -10,9 +10,9 @@ from kubeletx.kube.node import Taint
 from kubeletx.kube.qos import BEST_EFFORT, qos_class
 from kubeletx.kube.requests import effective_requests
 
-from ..facts import Fact
-from ..priority import is_critical
-from ..sources import API
+from ..model.facts import Fact
+from ..model.priority import is_critical
+from ..model.sources import API
 from .host_ports import HostPort, host_ports_of
 
 CPU, MEMORY, EPHEMERAL_STORAGE, PODS = "cpu", "memory", "ephemeral-storage", "pods"

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kubeletx.api.names import RUNTIME_CORDONED, RUNTIME_LABEL_PREFIX, RUNTIME_NOT_READY
 from kubeletx.kube.core import Pod
 
-from ..facts import Rejection, Waiting
+from ..model.facts import Rejection, Waiting
 from .node import AdmissionNode
 
 OS_LABEL = "kubernetes.io/os"

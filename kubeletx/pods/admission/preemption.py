@@ -19,7 +19,7 @@ from typing import TypeAlias
 from kubeletx.api.names import UNEXPECTED_ADMISSION_ERROR
 from kubeletx.kube.qos import BEST_EFFORT, BURSTABLE, GUARANTEED
 
-from ..facts import Rejection
+from ..model.facts import Rejection
 from .node import CPU, MEMORY, PODS, Taken
 
 Missing: TypeAlias = Mapping[str, int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..facts import Rejection
+from ..model.facts import Rejection
 from .node import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, AdmissionNode, Occupancy, Taken
 
 _FIRST = (CPU, MEMORY, EPHEMERAL_STORAGE)

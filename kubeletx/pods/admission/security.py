@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from kubeletx.api import names
 from kubeletx.kube.core import Pod
 
-from ..facts import Rejection
+from ..model.facts import Rejection
 from .node import AdmissionNode
 
 UNCONFINED = "Unconfined"

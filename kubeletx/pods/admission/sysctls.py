@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from kubeletx.kube.core import Pod
 
-from ..facts import Rejection
+from ..model.facts import Rejection
+from ..model.sysctls import dotted
 from .node import AdmissionNode
 
 SAFE = frozenset(
@@ -53,12 +54,6 @@ def is_allowed(name: str, patterns: tuple[str, ...]) -> bool:
         if pattern == name or (pattern.endswith("*") and name.startswith(pattern[:-1])):
             return True
     return False
-
-
-def dotted(name: str) -> str:
-    """The name with dots between its parts: ``net/ipv4/conf/eth0.1/x`` is ``net.ipv4.conf.eth0/1.x``."""
-    separator = next((char for char in name if char in "./"), ".")
-    return name if separator == "." else name.translate(str.maketrans("./", "/."))
 
 
 def _forbidden(text: str) -> Rejection:

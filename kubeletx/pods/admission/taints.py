@@ -11,7 +11,7 @@ from typing import Final
 from kubeletx.kube.core import Toleration
 from kubeletx.kube.node import Taint
 
-from ..facts import Rejection
+from ..model.facts import Rejection
 
 TAINT_TOLERATION: Final = "TaintToleration"
 _NO_EXECUTE: Final = "NoExecute"

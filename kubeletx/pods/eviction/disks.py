@@ -19,10 +19,10 @@ from kubeletx.volumes import layout
 from kubeletx.volumes.disk_usage import DiskUse, measure
 from kubeletx.volumes.held import hold_directory
 
-from ..environment.node import NodeContext
-from ..facts import Fact
-from ..volume_use import VolumeUse
+from ..model.facts import Fact
+from ..model.node_context import NodeContext
 from . import limits
+from .volume_use import VolumeUse
 
 LOOK_SECONDS: Final = 10.0
 PERIOD_SECONDS: Final = 60.0

@@ -41,9 +41,10 @@ from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.runtimes.usage import UsageBoard
 from kubeletx.volumes.disk_usage import DiskUse
 
-from ..environment.labels import grace_seconds
+from ..admission.door import conditions
 from ..manager import PodManager
-from ..progress import has_ended
+from ..plan.progress import has_ended
+from ..specs.labels import grace_seconds
 from ..worker import PodWorker
 from . import limits, texts
 from .disks import DiskBoard
@@ -136,7 +137,7 @@ class Evictor:
         self._state = look.state
         if look.pressure != self._pressure:
             self._pressure = look.pressure
-            log.warning("Changed node pressure", conditions=",".join(texts.conditions(look.pressure)))
+            log.warning("Changed node pressure", conditions=",".join(conditions(look.pressure)))
             self._on_pressure(look.pressure)
         over = await self._end_over_limits() if self._policy.local_limits else []
         if over:

@@ -13,7 +13,7 @@ from kubeletx.kube import quantity
 from kubeletx.kube.core import Pod
 from kubeletx.kube.requests import effective_limits
 
-from ..roles import init_units, regular_units
+from ..model.roles import init_units, regular_units
 from . import texts
 from .rank import EPHEMERAL_STORAGE
 from .use import Part, PodUse

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kubeletx.kube import quantity
-from kubeletx.node.readiness import Pressure
 from kubeletx.node.thresholds import Met
 
-from ..roles import init_units, regular_units
+from ..model.roles import init_units, regular_units
 from .rank import EPHEMERAL_STORAGE, resource_of
 from .use import ContainerUse, PodUse
 
@@ -31,21 +28,6 @@ def low_on(met: Met, use: PodUse) -> str:
                 f"{quantity.canonical(request)}, has larger consumption of {resource}. "
             )
     return text
-
-
-def refused(pressure: Pressure) -> str:
-    """Why a new pod is not admitted."""
-    return f"The node had condition: [{' '.join(conditions(pressure))}]. "
-
-
-def conditions(pressure: Pressure) -> Sequence[str]:
-    """Names of the conditions that are true."""
-    named = (
-        ("MemoryPressure", pressure.memory),
-        ("DiskPressure", pressure.disk),
-        ("PIDPressure", pressure.pids),
-    )
-    return [name for name, is_true in named if is_true]
 
 
 def empty_dir_over(volume: str, limit: str) -> str:

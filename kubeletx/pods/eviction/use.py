@@ -9,8 +9,8 @@ from kubeletx.api import PodUid
 from kubeletx.kube.core import Pod
 from kubeletx.volumes.disk_usage import DiskUse, add_up
 
-from ..facts import Fact
-from ..priority import is_critical, priority_of
+from ..model.facts import Fact
+from ..model.priority import is_critical, priority_of
 
 
 class Part(enum.Enum):

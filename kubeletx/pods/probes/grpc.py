@@ -6,7 +6,7 @@ import asyncio
 
 from kubeletx.kube.core import GRPCAction
 
-from ..http_get import USER_AGENT, authority
+from .http_get import USER_AGENT, authority
 from .outcome import Answer, Result
 
 CHECK = "/grpc.health.v1.Health/Check"

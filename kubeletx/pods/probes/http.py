@@ -7,8 +7,8 @@ import asyncio
 from kubeletx.api import InvalidPod
 from kubeletx.kube.core import Container, HTTPGetAction
 
-from ..http_get import GetFailed, HttpGet, get
-from ..ports import resolve_port
+from ..model.ports import resolve_port
+from .http_get import GetFailed, HttpGet, get
 from .outcome import Answer, Result
 
 _TIMED_OUT = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"

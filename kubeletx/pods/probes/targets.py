@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from kubeletx.api import UnitId, UnitState, UnitSummary
 from kubeletx.kube.core import Container, Probe
 
-from ..boots import boot_of, is_of_boot
-from ..facts import DesiredPod, HookState, PodFacts, ProbeFacts
-from ..progress import newest
-from ..roles import init_units, is_sidecar, regular_units
-from ..status_frame import at_ns, is_of_unit, previous_of
+from ..model.boots import boot_of, is_of_boot
+from ..model.facts import DesiredPod, HookState, PodFacts, ProbeFacts
+from ..model.frame import at_ns, is_of_unit, previous_of
+from ..model.roles import init_units, is_sidecar, regular_units
+from ..plan.progress import newest
 from .outcome import ProbeKind
 
 

@@ -7,8 +7,8 @@ import asyncio
 from kubeletx.api import InvalidPod
 from kubeletx.kube.core import Container, TCPSocketAction
 
-from ..http_get import authority, dial_text
-from ..ports import resolve_port
+from ..model.ports import resolve_port
+from .http_get import authority, dial_text
 from .outcome import Answer, Result
 
 

@@ -28,7 +28,7 @@ from kubeletx.api.counting import LabelledDurations
 from kubeletx.api.names import Event
 from kubeletx.kube.core import Probe
 
-from ..facts import ProbeFacts
+from ..model.facts import ProbeFacts
 from .ask import ask as ask_probe
 from .exec import ExecDoor
 from .outcome import Answer, ProbeKind, Result, Tally, Timing, first_tally, is_on_hold, tally

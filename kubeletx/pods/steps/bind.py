@@ -9,13 +9,13 @@ from kubeletx.api.names import BINDING_NOT_WRITTEN, Event
 from kubeletx.runtimes.bindings import Binding
 from kubeletx.runtimes.selection import Chosen, Rejected, Waits
 
-from .. import changes
 from ..admission.held_back import held_back
 from ..admission.placement import NODE_AFFINITY
 from ..admission.taints import TAINT_TOLERATION
-from ..changes import Change
-from ..facts import Waiting
-from ..sources import API
+from ..model import changes
+from ..model.changes import Change
+from ..model.facts import Waiting
+from ..model.sources import API
 from .context import StepContext
 from .reject import reject
 

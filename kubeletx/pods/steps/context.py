@@ -13,12 +13,12 @@ from kubeletx.kube.core import Pod
 from kubeletx.kube.image_names import without_credentials
 from kubeletx.runtimes.handle import RuntimeHandle
 
-from ..changes import Change, together, unsettled
-from ..facts import DesiredPod, Now, PodFacts
-from ..roles import all_units, field_of
+from ..model.changes import Change, together, unsettled
+from ..model.facts import DesiredPod, Now, PodFacts
+from ..model.roles import all_units, field_of
 
 if TYPE_CHECKING:
-    from ..services import PodServices
+    from ..executor import PodServices
     from ..worker import PodWorker
 
 

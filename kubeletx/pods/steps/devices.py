@@ -8,12 +8,12 @@ from msgspec.structs import replace
 from kubeletx.api import InvalidPod, KubeletxError, SupportsNics, SupportsResize, Unsupported
 from kubeletx.api.names import RUNTIME_UNSUPPORTED, Event
 
-from .. import changes
-from ..actions import AttachNic, DetachNic, ListNics, ResizeUnit
-from ..changes import Change
-from ..devices import sized_pod
-from ..environment.machine import build_nic
-from ..resize import INFEASIBLE
+from ..model import changes
+from ..model.actions import AttachNic, DetachNic, ListNics, ResizeUnit
+from ..model.changes import Change
+from ..plan.machine_hardware import sized_pod
+from ..plan.resize_container import INFEASIBLE
+from ..specs.machine import build_nic
 from .context import StepContext, after_error, level_of
 from .orders import amend
 from .resize import count, failed

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .. import actions as act
-from .. import changes
-from ..changes import Change
+from ..model import actions as act
+from ..model import changes
+from ..model.changes import Change
 from .bind import bind, unbind
 from .context import StepContext
 from .devices import attach_nic, detach_nic, list_nics, resize_unit

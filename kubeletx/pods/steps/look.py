@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from kubeletx.api import KubeletxError
 
-from .. import changes
-from ..changes import Change
-from ..progress import is_blind
+from ..model import changes
+from ..model.changes import Change
+from ..plan.progress import is_blind
 from .context import StepContext
 
 

@@ -11,14 +11,14 @@ from msgspec.structs import replace
 from kubeletx.api import KubeletxError
 from kubeletx.api.names import Event
 
-from .. import changes
-from ..changes import Change
-from ..devices import sized_pod
-from ..orders import Orders, after_restart, decode, encode
+from ..model import changes
+from ..model.changes import Change
+from ..model.machine_requests import Orders, after_restart, decode, encode
+from ..plan.machine_hardware import sized_pod
 from .context import StepContext
 
 if TYPE_CHECKING:
-    from ..services import PodServices
+    from ..executor import PodServices
     from ..worker import PodWorker
 
 log = structlog.get_logger(__name__)

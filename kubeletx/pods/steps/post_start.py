@@ -5,11 +5,11 @@ from __future__ import annotations
 from kubeletx.api.names import Event
 from kubeletx.kube.core import Container
 
-from .. import changes
-from ..actions import RunPostStart
-from ..changes import Change
-from ..facts import HookState
-from ..roles import find_unit
+from ..model import changes
+from ..model.actions import RunPostStart
+from ..model.changes import Change
+from ..model.facts import HookState
+from ..model.roles import find_unit
 from .context import StepContext
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from kubeletx.api import KubeletxError
 from kubeletx.kube.core import Container
 
-from .. import changes
-from ..actions import ReadMessage
-from ..changes import Change
-from ..roles import find_unit
+from ..model import changes
+from ..model.actions import ReadMessage
+from ..model.changes import Change
+from ..model.roles import find_unit
 from .context import StepContext
 
 

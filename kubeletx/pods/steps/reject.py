@@ -8,10 +8,10 @@ from kubeletx.api import InvalidPod, KubeletxError
 from kubeletx.api.names import RUNTIME_UNSUPPORTED
 from kubeletx.node.events import shortened
 
-from .. import changes
-from ..changes import Change
-from ..facts import PodFacts
-from ..phase import PENDING
+from ..model import changes
+from ..model.changes import Change
+from ..model.facts import PodFacts
+from ..model.phase import PENDING
 from .context import StepContext
 
 log = structlog.get_logger(__name__)

@@ -19,15 +19,15 @@ from kubeletx.api.names import POD_UID, Event
 from kubeletx.kube.core import Pod, ResourceRequirements
 from kubeletx.kube.quantity import to_bytes
 
-from .. import changes
-from ..actions import ResizeContainer, ResizePod
-from ..changes import Change
-from ..facts import Failure
-from ..orders import Granted, Orders
-from ..progress import newest
-from ..resize import DEFERRED, INFEASIBLE, granted, largest_pod
-from ..resize_pod import heirs, pod_granted, with_pod_granted
-from ..sizes import lowers_memory
+from ..model import changes
+from ..model.actions import ResizeContainer, ResizePod
+from ..model.changes import Change
+from ..model.facts import Failure
+from ..model.machine_requests import Granted, Orders
+from ..model.sizes import lowers_memory
+from ..plan.progress import newest
+from ..plan.resize_container import DEFERRED, INFEASIBLE, granted, largest_pod
+from ..plan.resize_pod import heirs, pod_granted, with_pod_granted
 from .context import StepContext, after_error, is_silence, level_of
 from .orders import amend
 

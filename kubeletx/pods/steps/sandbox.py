@@ -9,10 +9,10 @@ from kubeletx.api import Internal, KubeletxError, NotFound, SandboxId, SandboxSp
 from kubeletx.api.names import Event
 from kubeletx.runtimes.handle import RuntimeHandle
 
-from .. import changes
-from ..actions import StopSandbox
-from ..changes import Change
-from ..facts import Now, PodFacts
+from ..model import changes
+from ..model.actions import StopSandbox
+from ..model.changes import Change
+from ..model.facts import Now, PodFacts
 from .context import StepContext, after_error, is_silence, level_of
 
 log = structlog.get_logger(__name__)

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from kubeletx.api import KubeletxError, NotFound, SupportsMachine, Unsupported
 from kubeletx.api.names import Event
 
-from .. import changes
-from ..actions import SetPower
-from ..changes import Change
-from ..power import PowerStep
+from ..model import changes
+from ..model.actions import SetPower
+from ..model.changes import Change
+from ..plan.machine_power import PowerStep
 from .context import StepContext, after_error, is_silence, level_of
 from .orders import amend
 

@@ -7,11 +7,11 @@ import structlog
 from kubeletx.api import InvalidPod, KubeletxError, UnitId
 from kubeletx.api.names import Event
 
-from .. import changes
-from ..actions import StartUnit
-from ..changes import Change
 from ..counters import container_type
-from ..roles import find_unit
+from ..model import changes
+from ..model.actions import StartUnit
+from ..model.changes import Change
+from ..model.roles import find_unit
 from .context import StepContext, after_error, is_silence, level_of
 from .reject import refusal
 

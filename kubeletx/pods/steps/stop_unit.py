@@ -8,11 +8,11 @@ from kubeletx.api import KubeletxError, NotFound
 from kubeletx.api.names import Event
 from kubeletx.kube.core import Container
 
-from .. import changes
-from ..actions import RemoveUnit, StopUnit
-from ..changes import Change
-from ..hooks import stop_seconds
-from ..roles import find_unit
+from ..model import changes
+from ..model.actions import RemoveUnit, StopUnit
+from ..model.changes import Change
+from ..model.roles import find_unit
+from ..probes.lifecycle_hooks import stop_seconds
 from .context import StepContext, is_silence, level_of
 
 log = structlog.get_logger(__name__)

@@ -7,8 +7,8 @@ import structlog
 from kubeletx.api import KubeletxError
 from kubeletx.api.names import Event
 
-from .. import changes
-from ..changes import Change
+from ..model import changes
+from ..model.changes import Change
 from .context import StepContext
 
 log = structlog.get_logger(__name__)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import struct
 import zlib
 
-from ...api import KubeletxError
+from kubeletx.api import KubeletxError
+
 from .dictionary import DICTIONARY
 from .frames import (
     Data,

@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from ...api import Unavailable
+from kubeletx.api import Unavailable
+
 from ..unsent import wait_sent
 from .codec import Decoder, Encoder, SpdyError
 from .frames import (

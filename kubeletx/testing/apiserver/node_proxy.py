@@ -17,8 +17,9 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from ...api import Unavailable
-from ...streaming.takeover import TakenOver, pass_through
+from kubeletx.api import Unavailable
+from kubeletx.streaming.takeover import TakenOver, pass_through
+
 from ..https_session import https_session
 from .ca import Pair
 from .errors import Json, StatusError, bad_request, not_found

@@ -12,12 +12,13 @@ from typing import Any, Final
 
 import msgspec
 
-from ...api import InvalidPod
-from ...kube.core import Pod
-from ...kube.defaults import set_defaults
-from ...kube.qos import qos_class
-from ...kube.quantity import parse
-from ...kube.validation import validate_pod
+from kubeletx.api import InvalidPod
+from kubeletx.kube.core import Pod
+from kubeletx.kube.defaults import set_defaults
+from kubeletx.kube.qos import qos_class
+from kubeletx.kube.quantity import parse
+from kubeletx.kube.validation import validate_pod
+
 from .errors import Json, bad_request, forbidden, invalid
 from .objects import suffix
 from .pod_references import pod_references

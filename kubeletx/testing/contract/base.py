@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from ...api import (
+from kubeletx.api import (
     KubeletxError,
     Nic,
     Process,
@@ -27,6 +27,7 @@ from ...api import (
     UnitState,
     UnitStatus,
 )
+
 from ..specs import sandbox_spec as make_sandbox_spec
 from ..specs import unit_spec as make_unit_spec
 

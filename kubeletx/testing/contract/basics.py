@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from ...api import (
+from kubeletx.api import (
     CAPABILITIES,
     FEATURES,
     LogMode,
@@ -16,6 +16,7 @@ from ...api import (
     UnitSpec,
     UnitState,
 )
+
 from .base import ContractBase, Pod
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ...api import (
+from kubeletx.api import (
     EventKind,
     Resources,
     Runtime,
@@ -16,6 +16,7 @@ from ...api import (
     UnitState,
     UnitStats,
 )
+
 from .base import PATIENCE_SECONDS, ContractBase, Pod, eventually, supported
 
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ...api import ImageSpec, KubeletxError, PullProgress, Runtime, SandboxSpec, SupportsImages, UnitSpec
+from kubeletx.api import (
+    ImageSpec,
+    KubeletxError,
+    PullProgress,
+    Runtime,
+    SandboxSpec,
+    SupportsImages,
+    UnitSpec,
+)
+
 from .base import ContractBase, supported
 
 

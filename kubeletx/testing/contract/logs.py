@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from ...api import LogMode, Runtime, SupportsLogReopen, SupportsLogStream, UnitSpec, UnitState
+from kubeletx.api import LogMode, Runtime, SupportsLogReopen, SupportsLogStream, UnitSpec, UnitState
+
 from .base import ContractBase, Pod, eventually, needs_processes, supported
 
 CRI_LINE = re.compile(

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ...api import (
+from kubeletx.api import (
     AlreadyExists,
     Machine,
     Nic,
@@ -24,6 +24,7 @@ from ...api import (
     UnitSpec,
     UnitState,
 )
+
 from .base import ContractBase, Pod, eventually, supported
 
 

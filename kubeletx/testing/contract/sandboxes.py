@@ -5,7 +5,17 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ...api import NamespaceMode, NotFound, Runtime, SandboxId, SandboxSpec, SandboxState, UnitSpec, UnitState
+from kubeletx.api import (
+    NamespaceMode,
+    NotFound,
+    Runtime,
+    SandboxId,
+    SandboxSpec,
+    SandboxState,
+    UnitSpec,
+    UnitState,
+)
+
 from .base import ContractBase, Pod, needs_feature, sweep
 
 NO_SANDBOX = SandboxId("no-such-sandbox")

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from ...api import (
+from kubeletx.api import (
     Channel,
     NotFound,
     Runtime,
@@ -23,6 +23,7 @@ from ...api import (
     UnitSpec,
     UnitState,
 )
+
 from .base import ContractBase, Pod, needs_feature, needs_processes, supported
 
 
@@ -161,7 +162,7 @@ async def connect(answer: StreamUrl | Session, request: StreamRequest | None, po
     """The session itself, or one opened over the URL that the runtime answered with."""
     if not isinstance(answer, StreamUrl):
         return answer
-    from ...streaming import open_port_forward, open_session
+    from kubeletx.streaming import open_port_forward, open_session
 
     if request is None:
         return await open_port_forward(answer.url, port)

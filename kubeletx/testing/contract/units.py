@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ...api import EnvVar, LogMode, Mount, NotFound, Runtime, SandboxId, UnitId, UnitSpec, UnitState
+from kubeletx.api import EnvVar, LogMode, Mount, NotFound, Runtime, SandboxId, UnitId, UnitSpec, UnitState
+
 from .base import ContractBase, Pod, eventually, needs_feature, needs_processes, running, with_image
 
 NO_UNIT = UnitId("no-such-unit")

@@ -12,9 +12,9 @@ import pytest
 
 from kubeletx.agent.clean_up import RETRY_SECONDS, SETTLE_SECONDS, CleanUp
 from kubeletx.api import PodUid, Unavailable
-from kubeletx.pods.environment import NodeContext
-from kubeletx.pods.environment.directories import PodDirectories
+from kubeletx.pods.logs.directories import PodDirectories
 from kubeletx.pods.manager import PodManager
+from kubeletx.pods.model.node_context import NodeContext
 from kubeletx.pods.records import PodRecords
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.testing import FakeClock

@@ -18,7 +18,7 @@ from kubeletx.api import InvalidConfig, ObjectRef, Resources
 from kubeletx.kube.core import Container, ResourceRequirements
 from kubeletx.node.cgroup_fs import CgroupTrees
 from kubeletx.node.cgroups import PodCgroupManager
-from kubeletx.pods.environment import NodeContext
+from kubeletx.pods.model.node_context import NodeContext
 from kubeletx.testing import FakeEventSink
 
 NODE = ObjectRef(kind="Node", name="node")

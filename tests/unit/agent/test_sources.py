@@ -17,7 +17,7 @@ from kubeletx.agent.source_health import FORGET_SECONDS, SourceHealth
 from kubeletx.api import InvalidPod, ObjectRef
 from kubeletx.kube.load import load_pods
 from kubeletx.node.events import EventRecorder
-from kubeletx.pods.sources import FILE
+from kubeletx.pods.model.sources import FILE
 from kubeletx.server.views import DeleteOptions, PodTarget
 from kubeletx.static.file import FileSource
 from kubeletx.testing import FakeClock

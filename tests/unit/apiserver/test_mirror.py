@@ -18,7 +18,7 @@ from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
 from kubeletx.kube.client.resources import PODS
 from kubeletx.kube.core import Container, ObjectMeta, Pod, PodSpec, PodStatus
 from kubeletx.kube.node import Node
-from kubeletx.pods.facts import DesiredPod, PodFacts
+from kubeletx.pods.model.facts import DesiredPod, PodFacts
 from kubeletx.runtimes.clock import SystemClock
 from kubeletx.testing.apiserver import ApiServerDouble
 

@@ -20,7 +20,7 @@ from kubeletx.kube.core import (
     VirtualMachine,
 )
 from kubeletx.kube.machine_form import as_containers, machine_of, nics_of, vpc_of
-from kubeletx.pods.facts import Deletion, DesiredPod
+from kubeletx.pods.model.facts import Deletion, DesiredPod
 
 KEY = ("default", "web-n")
 GOING = Deletion(requested_at=0.0, grace_seconds=30)

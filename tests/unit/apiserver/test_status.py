@@ -27,7 +27,7 @@ from kubeletx.kube.core import (
     PodStatus,
     VirtualMachineStatus,
 )
-from kubeletx.pods.facts import Deletion, DesiredPod, PodFacts
+from kubeletx.pods.model.facts import Deletion, DesiredPod, PodFacts
 from kubeletx.runtimes.clock import SystemClock
 from kubeletx.testing import FakeClock
 from kubeletx.testing.apiserver import ApiServerDouble, Rule

@@ -16,7 +16,7 @@ from kubeletx.api import names
 from kubeletx.api.errors import TABLE, FieldError
 from kubeletx.cli.group import show
 from kubeletx.node.readiness import RUNTIME_CONDITION_PREFIX
-from kubeletx.pods.conditions import OURS
+from kubeletx.pods.status.conditions import OURS
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.server.metric_table import METRICS
 from kubeletx.server.views import (

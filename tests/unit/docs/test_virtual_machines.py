@@ -20,7 +20,7 @@ from kubeletx.kube.load import load_pods
 from kubeletx.kube.machine_form import machine_of
 from kubeletx.kube.static_refs import refused_references
 from kubeletx.kube.validation import validate_pod
-from kubeletx.pods.environment.machine import build_machine
+from kubeletx.pods.specs.machine import build_machine
 
 PAGE = (DOCS / "virtual-machines.md").read_text()
 BLOCKS = named_blocks(PAGE)

@@ -12,19 +12,19 @@ from kubeletx.api import Endpoint, Host, IdMapping, PodUid, RuntimeName
 from kubeletx.kube.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.kube.defaults import set_defaults
 from kubeletx.pods.admission import AdmissionNode, NodeAdmission
-from kubeletx.pods.board import StatusBoard
-from kubeletx.pods.collaborators import Collaborators
-from kubeletx.pods.environment import NodeContext
-from kubeletx.pods.environment.directories import PodDirectories
-from kubeletx.pods.images import UnitImages
+from kubeletx.pods.dependencies import Collaborators
+from kubeletx.pods.executor import PodServices
+from kubeletx.pods.logs.directories import PodDirectories
+from kubeletx.pods.logs.pod_files import PodFiles
 from kubeletx.pods.manager import PodManager
-from kubeletx.pods.pod_files import PodFiles
+from kubeletx.pods.model.node_context import NodeContext
+from kubeletx.pods.probes.all_probes import UnitProbes
+from kubeletx.pods.probes.hook_runner import UnitHooks
 from kubeletx.pods.records import PodRecords
 from kubeletx.pods.records import metadata as POD_TABLES
-from kubeletx.pods.services import PodServices
-from kubeletx.pods.status import NodeIdentity
-from kubeletx.pods.unit_hooks import UnitHooks
-from kubeletx.pods.unit_probes import UnitProbes
+from kubeletx.pods.status.board import StatusBoard
+from kubeletx.pods.status.build import NodeIdentity
+from kubeletx.pods.steps.ensure_image import UnitImages
 from kubeletx.pods.worker import PodWorker
 from kubeletx.runtimes.bindings import METADATA as RUNTIME_TABLES
 from kubeletx.runtimes.bindings import Bindings

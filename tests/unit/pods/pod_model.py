@@ -22,11 +22,12 @@ from kubeletx.api import (
 from kubeletx.api.names import CONTAINER_HASH, RESTART_GENERATION
 from kubeletx.kube.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.kube.hashes import container_hash
-from kubeletx.pods import actions as act
-from kubeletx.pods import changes
-from kubeletx.pods.facts import Deletion, DesiredPod, Now, PodFacts
-from kubeletx.pods.plan import Plan, plan_pod
-from kubeletx.pods.roles import find_unit
+from kubeletx.pods.model import actions as act
+from kubeletx.pods.model import changes
+from kubeletx.pods.model.facts import Deletion, DesiredPod, Now, PodFacts
+from kubeletx.pods.model.roles import find_unit
+from kubeletx.pods.plan.draft import Plan
+from kubeletx.pods.plan.pod import plan_pod
 from kubeletx.pods.worker import _note_exits
 from kubeletx.runtimes.snapshots import PodSnapshot
 

@@ -25,8 +25,8 @@ from kubeletx.kube.core import (
     PodSpec,
     PodStatus,
 )
-from kubeletx.pods.facts import DesiredPod, Now, PodFacts
-from kubeletx.pods.status import NodeIdentity, build_status
+from kubeletx.pods.model.facts import DesiredPod, Now, PodFacts
+from kubeletx.pods.status.build import NodeIdentity, build_status
 from kubeletx.runtimes.snapshots import PodSnapshot
 
 START = datetime(2030, 1, 1, tzinfo=UTC)

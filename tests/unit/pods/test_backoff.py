@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletx.pods.backoff import (
+from kubeletx.pods.model.backoff import (
     IMAGE,
     SANDBOX,
     duration_text,
@@ -15,7 +15,7 @@ from kubeletx.pods.backoff import (
     next_failure,
     restart_at,
 )
-from kubeletx.pods.facts import Backoff, Failure
+from kubeletx.pods.model.facts import Backoff, Failure
 
 
 def test_the_first_restart_is_immediate() -> None:

@@ -17,7 +17,7 @@ from kubeletx.kube.core import (
     PodStatus,
     Probe,
 )
-from kubeletx.pods.facts import Deletion, Failure, Outage, ProbeFacts, Rejection, UnitFacts, Waiting
+from kubeletx.pods.model.facts import Deletion, Failure, Outage, ProbeFacts, Rejection, UnitFacts, Waiting
 
 PROBE = Probe(exec=ExecAction(command=("true",)))
 OUTAGE = Outage(since=START + timedelta(seconds=50), reason="RuntimeUnavailable", message="no answer")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletx.api import PodUid, SandboxId, SandboxState, SandboxSummary, UnitId, UnitState, UnitSummary
-from kubeletx.pods.gc import dead_objects
+from kubeletx.pods.plan.garbage import dead_objects
 
 UID = PodUid("u1")
 

@@ -22,7 +22,7 @@ from kubeletx.kube.core import (
     SleepAction,
     TCPSocketAction,
 )
-from kubeletx.pods.hooks import HookOutcome, HookTarget, run_hook, stop_seconds
+from kubeletx.pods.probes.lifecycle_hooks import HookOutcome, HookTarget, run_hook, stop_seconds
 from kubeletx.testing.clock import FakeClock
 
 EXEC = LifecycleHandler(exec=ExecAction(command=("bye",)))

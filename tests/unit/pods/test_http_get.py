@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from servers import answer, free_port, self_signed, web
 
-from kubeletx.pods.http_get import BODY_LIMIT_BYTES, GetFailed, HttpGet, get
+from kubeletx.pods.probes.http_get import BODY_LIMIT_BYTES, GetFailed, HttpGet, get
 
 
 async def test_a_request_says_who_asks_and_closes_the_connection() -> None:

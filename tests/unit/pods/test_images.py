@@ -32,9 +32,9 @@ from kubeletx.kube.core import (
     VolumeMount,
 )
 from kubeletx.pods.counters import Counters
-from kubeletx.pods.facts import DesiredPod, Now
-from kubeletx.pods.images import UnitImages
+from kubeletx.pods.model.facts import DesiredPod, Now
 from kubeletx.pods.steps.context import StepContext
+from kubeletx.pods.steps.ensure_image import UnitImages
 from kubeletx.runtimes.images.errors import PullFailed
 from kubeletx.runtimes.images.puller import Puller
 from kubeletx.runtimes.images.stores import ImageStores

@@ -8,10 +8,10 @@ from status_model import condition, container
 
 from kubeletx.api import UnitId
 from kubeletx.kube.core import Container, ExecAction, PodStatus, Probe
-from kubeletx.pods import actions as act
-from kubeletx.pods import changes
-from kubeletx.pods.facts import ProbeFacts
-from kubeletx.pods.status import NodeIdentity, build_status
+from kubeletx.pods.model import actions as act
+from kubeletx.pods.model import changes
+from kubeletx.pods.model.facts import ProbeFacts
+from kubeletx.pods.status.build import NodeIdentity, build_status
 
 NODE = NodeIdentity(name="n")
 PROBE = Probe(exec=ExecAction(command=("true",)))

@@ -17,7 +17,7 @@ from kubeletx.kube.core import (
     PodCondition,
     ResourceRequirements,
 )
-from kubeletx.pods.devices import sized
+from kubeletx.pods.plan.machine_hardware import sized
 
 UID = PodUid("uid-vm")
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import Endpoint, Host, UnitId, UnitState, names
 from kubeletx.kube.core import Container, ExecAction, Pod, Probe
-from kubeletx.pods.orders import with_power
+from kubeletx.pods.model.machine_requests import with_power
 from kubeletx.pods.steps.orders import amend
 from kubeletx.pods.worker import PodWorker
 from kubeletx.testing import FakeRuntime

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from kubeletx.api import PodUid, SandboxId, SandboxStatus, TimedOut, Unavailable
 from kubeletx.kube.core import ImageVolumeSource, Pod, PodStatus, Volume
-from kubeletx.pods.actions import PrepareVolumes
-from kubeletx.pods.facts import DesiredPod, PodFacts
-from kubeletx.pods.plan import Plan
+from kubeletx.pods.model.actions import PrepareVolumes
+from kubeletx.pods.model.facts import DesiredPod, PodFacts
+from kubeletx.pods.plan.draft import Plan
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubeletx.kube.core import Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes
-from kubeletx.pods.order import should_restart
+from kubeletx.pods.model.restart_policy import should_restart
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from status_model import exited, facts, pod, status_of, unit
 
 from kubeletx.api import UnitState, UnitStatus
 from kubeletx.kube.core import Container, PodStatus
-from kubeletx.pods.facts import Backoff, Deletion, UnitFacts
+from kubeletx.pods.model.facts import Backoff, Deletion, UnitFacts
 
 SIDECAR = Container(name="side", restart_policy="Always")
 INIT = Container(name="i")

@@ -13,10 +13,11 @@ from msgspec.structs import replace
 from pod_model import PodModel, make_pod
 
 from kubeletx.kube.core import Container
-from kubeletx.pods import actions as act
-from kubeletx.pods import changes
-from kubeletx.pods.plan import Goal, deadline_end, plan_pod
-from kubeletx.pods.progress import has_ended
+from kubeletx.pods.model import actions as act
+from kubeletx.pods.model import changes
+from kubeletx.pods.plan.draft import Goal
+from kubeletx.pods.plan.pod import deadline_end, plan_pod
+from kubeletx.pods.plan.progress import has_ended
 
 
 def started(model: PodModel) -> list[str]:
@@ -121,7 +122,7 @@ def test_a_changed_image_restarts_that_unit_alone() -> None:
 
 
 def test_nothing_is_done_while_the_runtime_does_not_answer() -> None:
-    from kubeletx.pods.facts import Outage
+    from kubeletx.pods.model.facts import Outage
 
     model = PodModel(make_pod())
     model.settle()

@@ -7,9 +7,9 @@ from status_model import at, facts, pod, unit
 
 from kubeletx.api import ImageStatus, UnitId, UnitStatus
 from kubeletx.kube.core import Container, ExecAction, Lifecycle, LifecycleHandler
-from kubeletx.pods import actions as act
-from kubeletx.pods.facts import Failure, HookState, UnitFacts, VolumeFacts
-from kubeletx.pods.plan import plan_pod
+from kubeletx.pods.model import actions as act
+from kubeletx.pods.model.facts import Failure, HookState, UnitFacts, VolumeFacts
+from kubeletx.pods.plan.pod import plan_pod
 
 IMAGE = ImageStatus(id="i", ref="i")
 HOOK = Lifecycle(post_start=LifecycleHandler(exec=ExecAction(command=("true",))))

@@ -13,8 +13,8 @@ from kubeletx.api import PodUid
 from kubeletx.kube.core import Container, Pod, PodStatus, ResourceRequirements
 from kubeletx.pods.admission import NodeAdmission
 from kubeletx.pods.manager import PodManager
-from kubeletx.pods.priority import CRITICAL_PRIORITY
-from kubeletx.pods.sources import API, APPLIED, FILE
+from kubeletx.pods.model.priority import CRITICAL_PRIORITY
+from kubeletx.pods.model.sources import API, APPLIED, FILE
 from kubeletx.testing import Script
 
 ONE_CPU = {"cpu": 1000}

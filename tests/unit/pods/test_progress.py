@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from status_model import at, container, exited, facts, pod, status_of, unit
 
 from kubeletx.kube.core import Container
-from kubeletx.pods import changes
-from kubeletx.pods.exits import restarts_of
-from kubeletx.pods.facts import DesiredPod, PodFacts, UnitFacts
-from kubeletx.pods.progress import due_units, has_ended, wants_any_unit
+from kubeletx.pods.model import changes
+from kubeletx.pods.model.exits import restarts_of
+from kubeletx.pods.model.facts import DesiredPod, PodFacts, UnitFacts
+from kubeletx.pods.plan.progress import due_units, has_ended, wants_any_unit
 
 
 def due(desired: DesiredPod, known: PodFacts) -> list[str]:

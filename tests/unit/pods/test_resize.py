@@ -19,8 +19,8 @@ from kubeletx.kube.core import (
     PodCondition,
     ResourceRequirements,
 )
-from kubeletx.pods.orders import Granted, Orders, decode, encode
-from kubeletx.pods.sizes import is_same, resources_text
+from kubeletx.pods.model.machine_requests import Granted, Orders, decode, encode
+from kubeletx.pods.model.sizes import is_same, resources_text
 
 UID = PodUid("uid-web")
 

@@ -14,11 +14,11 @@ from pod_model import PodModel, make_pod
 
 from kubeletx.api import names
 from kubeletx.kube.core import Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes
-from kubeletx.pods import actions as act
-from kubeletx.pods.facts import DesiredPod
-from kubeletx.pods.progress import has_ended
-from kubeletx.pods.restart_all import due_generation, outdated_units
-from kubeletx.pods.status import NodeIdentity, build_status
+from kubeletx.pods.model import actions as act
+from kubeletx.pods.model.facts import DesiredPod
+from kubeletx.pods.plan.progress import has_ended
+from kubeletx.pods.plan.restart_all import due_generation, outdated_units
+from kubeletx.pods.status.build import NodeIdentity, build_status
 
 RULE = ContainerRestartRule(
     action="RestartAllContainers", exit_codes=ContainerRestartRuleOnExitCodes(operator="In", values=(88,))

@@ -18,7 +18,7 @@ from kubeletx.api import PodUid, SandboxState
 from kubeletx.kube.core import Pod
 from kubeletx.pods import worker
 from kubeletx.pods.manager import SOURCE_SECONDS
-from kubeletx.pods.status_frame import at_ns
+from kubeletx.pods.model.frame import at_ns
 
 UID = PodUid("uid-web")
 

@@ -19,7 +19,7 @@ from kubeletx.kube.core import (
     ResourceRequirements,
     VirtualMachine,
 )
-from kubeletx.pods.facts import (
+from kubeletx.pods.model.facts import (
     Backoff,
     Deletion,
     DesiredPod,
@@ -31,7 +31,7 @@ from kubeletx.pods.facts import (
     UnitFacts,
     Waiting,
 )
-from kubeletx.pods.status import NodeIdentity, build_status
+from kubeletx.pods.status.build import NodeIdentity, build_status
 
 PROBE = Probe(exec=ExecAction(command=("true",)))
 DUAL = NodeIdentity(name="n", host_ips=("fd00::1", "192.0.2.1"), backends={FAKE: "fakerun"})

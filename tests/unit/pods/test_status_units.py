@@ -10,8 +10,8 @@ from status_model import START, at, container, exited, facts, pod, status_of, un
 
 from kubeletx.api import UnitId, UnitState
 from kubeletx.kube.core import Container, EphemeralContainer, ExecAction, Probe, VolumeMount
-from kubeletx.pods.facts import Backoff, Failure, HookState, Outage, ProbeFacts, UnitFacts, Waiting
-from kubeletx.pods.status import status_changes_at
+from kubeletx.pods.model.facts import Backoff, Failure, HookState, Outage, ProbeFacts, UnitFacts, Waiting
+from kubeletx.pods.status.build import status_changes_at
 
 PROBE = Probe(exec=ExecAction(command=("true",)))
 CREATED = UnitState.CREATED

@@ -20,8 +20,8 @@ from kubeletx.kube.core import (
     Volume,
 )
 from kubeletx.node.host_usage import FsUsage
-from kubeletx.pods import volume_use
-from kubeletx.pods.volume_use import VolumeBoard
+from kubeletx.pods.eviction import volume_use
+from kubeletx.pods.eviction.volume_use import VolumeBoard
 from kubeletx.testing import FakeClock
 from kubeletx.volumes.prepared import PreparedVolume, PreparedVolumes
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import Conflict, EventKind, PodUid, RuntimeEvent, TimedOut, Unavailable
 from kubeletx.kube.core import ExecAction, Lifecycle, LifecycleHandler, Pod, Probe
-from kubeletx.pods.facts import Deletion
+from kubeletx.pods.model.facts import Deletion
 from kubeletx.runtimes.bindings import Binding
 
 UID = PodUid("uid-web")

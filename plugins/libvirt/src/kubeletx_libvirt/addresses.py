@@ -13,12 +13,11 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from kubeletx.api import InvalidPod, Machine, Nic, PodUid, UnitId
-
-from .config import Settings
-from .domain.metadata import Identity
-from .looks import Looks
-from .network import GuestLink, LinkKind, resolve_nics
-from .records import Records
+from kubeletx_libvirt.config import Settings
+from kubeletx_libvirt.domain.metadata import Identity
+from kubeletx_libvirt.looks import Looks
+from kubeletx_libvirt.network import GuestLink, LinkKind, resolve_nics
+from kubeletx_libvirt.records import Records
 
 Address: TypeAlias = tuple[str, str]
 """The bridge or network, and the address without its prefix length."""

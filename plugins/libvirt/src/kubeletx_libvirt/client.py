@@ -23,9 +23,8 @@ from urllib.parse import parse_qs, urlsplit
 import libvirt
 
 from kubeletx.api import Host, InvalidConfig, Unavailable
-
-from .errors import translate
-from .sight import find_daemon, socket_of
+from kubeletx_libvirt.errors import translate
+from kubeletx_libvirt.sight import find_daemon, socket_of
 
 P = ParamSpec("P")
 R = TypeVar("R")

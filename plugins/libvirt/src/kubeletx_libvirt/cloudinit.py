@@ -31,9 +31,8 @@ import yaml
 
 from kubeletx.api import HostEntry, InvalidPod, Machine, PodUid, names
 from kubeletx.api.specs import Spec
-
-from .access import give
-from .network import GuestLink, LinkKind
+from kubeletx_libvirt.access import give
+from kubeletx_libvirt.network import GuestLink, LinkKind
 
 LABEL: Final = "CIDATA"
 PADDING_BYTES: Final = 150 * 2048

@@ -10,9 +10,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from kubeletx.kube.validation import words
-
-from .images.settings import Bytes, ImageSettings
-from .network.settings import NetworkTarget, PortEntry
+from kubeletx_libvirt.images.settings import Bytes, ImageSettings
+from kubeletx_libvirt.network.settings import NetworkTarget, PortEntry
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -20,9 +20,8 @@ from typing import Any
 import libvirt
 
 from kubeletx.api import Channel, Conflict, Host, KubeletxError, StreamRequest, UnitId, UnitState
-
-from .client import Connection
-from .looks import Looks
+from kubeletx_libvirt.client import Connection
+from kubeletx_libvirt.looks import Looks
 
 TAKEN_OVER = b"\r\n(kubeletx: another attach took over this console)\r\n"
 _CHUNK = 64 * 1024

@@ -16,10 +16,9 @@ from pathlib import Path
 import msgspec
 
 from kubeletx.api import Internal, Machine, PodUid, SourceKind, UnitSpec
-
-from .access import give
-from .domain.xml import Disk
-from .images.qcow2 import backing_file, write_overlay
+from kubeletx_libvirt.access import give
+from kubeletx_libvirt.domain.xml import Disk
+from kubeletx_libvirt.images.qcow2 import backing_file, write_overlay
 
 
 class Base(msgspec.Struct, frozen=True, kw_only=True):

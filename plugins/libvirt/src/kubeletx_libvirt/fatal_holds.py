@@ -12,10 +12,9 @@ from collections.abc import Mapping
 import structlog
 
 from kubeletx.api import KubeletxError, UnitId
-
-from .domain.states import fatal_hold
-from .looks import Found
-from .units import Units
+from kubeletx_libvirt.domain.states import fatal_hold
+from kubeletx_libvirt.looks import Found
+from kubeletx_libvirt.units import Units
 
 log = structlog.get_logger(__name__)
 

@@ -12,8 +12,7 @@ import os
 from collections.abc import AsyncIterator
 
 from kubeletx.api import Channel, Conflict, KubeletxError, NotFound, SandboxId, Unavailable
-
-from .records import Records
+from kubeletx_libvirt.records import Records
 
 CONNECT_SECONDS = 20.0
 _CHUNK = 64 * 1024

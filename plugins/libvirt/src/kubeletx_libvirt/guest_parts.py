@@ -24,14 +24,13 @@ from kubeletx.api import (
     UnitId,
     UnitSpec,
 )
-
-from .addresses import Addresses, Holder
-from .cloudinit import build_seed, check_settings, instance_id, write_seed
-from .config import Settings
-from .domain.xml import Disk
-from .network import GuestLink, PodLinks, interface_xml, resolve_nics
-from .records import Records, UnitRecord
-from .shares import (
+from kubeletx_libvirt.addresses import Addresses, Holder
+from kubeletx_libvirt.cloudinit import build_seed, check_settings, instance_id, write_seed
+from kubeletx_libvirt.config import Settings
+from kubeletx_libvirt.domain.xml import Disk
+from kubeletx_libvirt.network import GuestLink, PodLinks, interface_xml, resolve_nics
+from kubeletx_libvirt.records import Records, UnitRecord
+from kubeletx_libvirt.shares import (
     Share,
     ShareKind,
     closed_share,
@@ -44,7 +43,7 @@ from .shares import (
     release_shares,
     share_xml,
 )
-from .sight import check_sight
+from kubeletx_libvirt.sight import check_sight
 
 SEED_SERIAL = "seed"
 

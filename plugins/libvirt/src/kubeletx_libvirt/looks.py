@@ -16,10 +16,9 @@ import msgspec
 
 from kubeletx.api import Host, KubeletxError, NotFound, UnitId, UnitState, UnitStatus, UnitSummary
 from kubeletx.api.names import START_CUT_OFF
-
-from .client import Connection, DomainEvent
-from .domain.metadata import NAMESPACE, Identity, read_metadata
-from .domain.states import (
+from kubeletx_libvirt.client import Connection, DomainEvent
+from kubeletx_libvirt.domain.metadata import NAMESPACE, Identity, read_metadata
+from kubeletx_libvirt.domain.states import (
     CRASHED,
     DISK_ERROR,
     PANICKED,
@@ -29,8 +28,8 @@ from .domain.states import (
     held_reason,
     unit_state,
 )
-from .errors import code_of
-from .records import Records, Run
+from kubeletx_libvirt.errors import code_of
+from kubeletx_libvirt.records import Records, Run
 
 
 class Found(NamedTuple):

@@ -17,18 +17,17 @@ import msgspec
 
 from kubeletx.api import InvalidPod, Machine, Nic, NicState, NicStatus, Unavailable, UnitId, Unsupported
 from kubeletx.api.names import RUNTIME_UNSUPPORTED
-
-from .addresses import Addresses, Holder
-from .client import Connection, DomainEvent
-from .config import Settings
-from .domain.devices import interface_aliases
-from .errors import code_of
-from .looks import Found, Looks, Stops
-from .network import GuestLink, LinkKind, PodLinks, interface_xml, resolve_nics
-from .network.interface_xml import interface_alias
-from .power import read_definition
-from .records import Records
-from .units import Units
+from kubeletx_libvirt.addresses import Addresses, Holder
+from kubeletx_libvirt.client import Connection, DomainEvent
+from kubeletx_libvirt.config import Settings
+from kubeletx_libvirt.domain.devices import interface_aliases
+from kubeletx_libvirt.errors import code_of
+from kubeletx_libvirt.looks import Found, Looks, Stops
+from kubeletx_libvirt.network import GuestLink, LinkKind, PodLinks, interface_xml, resolve_nics
+from kubeletx_libvirt.network.interface_xml import interface_alias
+from kubeletx_libvirt.power import read_definition
+from kubeletx_libvirt.records import Records
+from kubeletx_libvirt.units import Units
 
 DETACH_SECONDS = 12.0
 ASK_AGAIN_SECONDS = 5.5

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from kubeletx.api import VM, Endpoint, Host, RegisterRuntime, Runtime, hookimpl
-
-from .config import Settings
-from .location import refuse_remote, refuse_without_root
+from kubeletx_libvirt.config import Settings
+from kubeletx_libvirt.location import refuse_remote, refuse_without_root
 
 KIND = "libvirt"
 SCHEMES = ("qemu", "qemu+unix", "qemu+tcp", "qemu+tls", "qemu+ssh", "test")
@@ -32,6 +31,6 @@ def make_runtime(endpoint: Endpoint, settings: Settings | None, host: Host) -> R
     embedded driver without a directory."""
     refuse_remote(endpoint)
     refuse_without_root(endpoint)
-    from .runtime import LibvirtRuntime
+    from kubeletx_libvirt.runtime import LibvirtRuntime
 
     return LibvirtRuntime(endpoint, settings or Settings(), host)

@@ -24,12 +24,11 @@ import msgspec
 import structlog
 
 from kubeletx.api import Conflict, Host, KubeletxError, UnitId, UnitState, Unsupported
-
-from .client import Connection
-from .domain.devices import forbids_saved_memory
-from .looks import Found, Looks, Stops, now_ns
-from .records import Records
-from .units import ASK_AGAIN_SECONDS, Units, pause_domain, resume_domain
+from kubeletx_libvirt.client import Connection
+from kubeletx_libvirt.domain.devices import forbids_saved_memory
+from kubeletx_libvirt.looks import Found, Looks, Stops, now_ns
+from kubeletx_libvirt.records import Records
+from kubeletx_libvirt.units import ASK_AGAIN_SECONDS, Units, pause_domain, resume_domain
 
 log = structlog.get_logger(__name__)
 

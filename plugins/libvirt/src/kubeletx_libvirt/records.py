@@ -22,8 +22,7 @@ import msgspec
 import structlog
 
 from kubeletx.api import Host, Nic, Resources, SandboxId, SandboxSpec, UnitId, UnitSpec
-
-from .images.problems import is_full
+from kubeletx_libvirt.images.problems import is_full
 
 T = TypeVar("T", bound=msgspec.Struct)
 

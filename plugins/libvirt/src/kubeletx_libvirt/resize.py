@@ -21,15 +21,14 @@ import msgspec
 import structlog
 
 from kubeletx.api import InvalidPod, Machine, Resources, UnitId, UnitState, Unsupported
-
-from .client import Connection, DomainEvent
-from .config import Settings
-from .domain.sizing import MIB, Size, size_of
-from .errors import code_of
-from .looks import Looks
-from .power import read_definition
-from .records import Records, UnitRecord
-from .units import Units
+from kubeletx_libvirt.client import Connection, DomainEvent
+from kubeletx_libvirt.config import Settings
+from kubeletx_libvirt.domain.sizing import MIB, Size, size_of
+from kubeletx_libvirt.errors import code_of
+from kubeletx_libvirt.looks import Looks
+from kubeletx_libvirt.power import read_definition
+from kubeletx_libvirt.records import Records, UnitRecord
+from kubeletx_libvirt.units import Units
 
 log = structlog.get_logger(__name__)
 

@@ -40,30 +40,29 @@ from kubeletx.api import (
     UnitStatus,
     UnitSummary,
 )
-
-from .accelerator import check_kvm
-from .access import emulator_gid, let_group_in
-from .addresses import Addresses
-from .client import Connection, DomainEvent
-from .config import Settings
-from .console import Consoles
-from .disks import Base, base_paths, pod_directory, remove_disks
-from .domain.metadata import domain_uuid, sandbox_of
-from .fatal_holds import FatalHolds
-from .forwarding import Forwards
-from .guest import Boots, GuestAgent, GuestCommands
-from .guest_parts import Guests, Libvirtd
-from .images.service import LibvirtImages
-from .looks import Found, Looks, Stops, now_ns
-from .network import PodLinks
-from .nics import Nics
-from .power import Power
-from .records import Records, SandboxRecord
-from .resize import Resizes
-from .screenshot import Pictures
-from .snapshots import Snapshots
-from .stats import Stats
-from .units import Units
+from kubeletx_libvirt.accelerator import check_kvm
+from kubeletx_libvirt.access import emulator_gid, let_group_in
+from kubeletx_libvirt.addresses import Addresses
+from kubeletx_libvirt.client import Connection, DomainEvent
+from kubeletx_libvirt.config import Settings
+from kubeletx_libvirt.console import Consoles
+from kubeletx_libvirt.disks import Base, base_paths, pod_directory, remove_disks
+from kubeletx_libvirt.domain.metadata import domain_uuid, sandbox_of
+from kubeletx_libvirt.fatal_holds import FatalHolds
+from kubeletx_libvirt.forwarding import Forwards
+from kubeletx_libvirt.guest import Boots, GuestAgent, GuestCommands
+from kubeletx_libvirt.guest_parts import Guests, Libvirtd
+from kubeletx_libvirt.images.service import LibvirtImages
+from kubeletx_libvirt.looks import Found, Looks, Stops, now_ns
+from kubeletx_libvirt.network import PodLinks
+from kubeletx_libvirt.nics import Nics
+from kubeletx_libvirt.power import Power
+from kubeletx_libvirt.records import Records, SandboxRecord
+from kubeletx_libvirt.resize import Resizes
+from kubeletx_libvirt.screenshot import Pictures
+from kubeletx_libvirt.snapshots import Snapshots
+from kubeletx_libvirt.stats import Stats
+from kubeletx_libvirt.units import Units
 
 T = TypeVar("T")
 

@@ -12,9 +12,8 @@ import zlib
 import libvirt
 
 from kubeletx.api import Conflict, Internal, UnitId, UnitState
-
-from .client import Connection
-from .looks import Looks
+from kubeletx_libvirt.client import Connection
+from kubeletx_libvirt.looks import Looks
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _MOST_BYTES = 256 << 20

@@ -26,9 +26,8 @@ from xml.etree import ElementTree as ET
 
 from kubeletx.api import Mount, SourceKind, Unavailable
 from kubeletx.api.specs import Spec
-
-from .binds import bind, mounts_below, remove_place, unbind
-from .cloudinit import GuestMount
+from kubeletx_libvirt.binds import bind, mounts_below, remove_place, unbind
+from kubeletx_libvirt.cloudinit import GuestMount
 
 VIRTIOFSD: Final = ("/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd")
 """Where Debian keeps it: since bookworm's successor in a package of its own, before in qemu-system-common."""

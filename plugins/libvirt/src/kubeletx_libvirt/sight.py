@@ -23,8 +23,7 @@ from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 from kubeletx.api import Conflict, Unavailable
-
-from .shares import Share
+from kubeletx_libvirt.shares import Share
 
 PROC: Final = Path("/proc")
 RUN: Final = Path("/run/libvirt")

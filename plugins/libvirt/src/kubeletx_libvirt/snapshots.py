@@ -27,15 +27,14 @@ from kubeletx.api import (
     UnitState,
     Unsupported,
 )
-
-from .client import Connection
-from .domain.devices import DiskSeen, disks_seen, forbids_saved_memory
-from .domain.snapshot_sizes import read_snapshot_sizes
-from .errors import code_of
-from .looks import Looks, now_ns
-from .power import read_definition
-from .records import Records, Run
-from .units import Units, destroy_domain
+from kubeletx_libvirt.client import Connection
+from kubeletx_libvirt.domain.devices import DiskSeen, disks_seen, forbids_saved_memory
+from kubeletx_libvirt.domain.snapshot_sizes import read_snapshot_sizes
+from kubeletx_libvirt.errors import code_of
+from kubeletx_libvirt.looks import Looks, now_ns
+from kubeletx_libvirt.power import read_definition
+from kubeletx_libvirt.records import Records, Run
+from kubeletx_libvirt.units import Units, destroy_domain
 
 _DISKS_ONLY = "disks only"
 

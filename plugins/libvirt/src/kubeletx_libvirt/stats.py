@@ -20,13 +20,12 @@ import libvirt
 import msgspec
 
 from kubeletx.api import Host, InterfaceStats, KubeletxError, UnitId, UnitStats
-
-from .client import Connection
-from .disks import pod_directory
-from .domain.metadata import Identity
-from .emulators import Emulators
-from .looks import Looks, now_ns
-from .network.names import guest_device
+from kubeletx_libvirt.client import Connection
+from kubeletx_libvirt.disks import pod_directory
+from kubeletx_libvirt.domain.metadata import Identity
+from kubeletx_libvirt.emulators import Emulators
+from kubeletx_libvirt.looks import Looks, now_ns
+from kubeletx_libvirt.network.names import guest_device
 
 GUEST_SECONDS = 10.0
 """As often as guests tell (`domain.xml`)."""

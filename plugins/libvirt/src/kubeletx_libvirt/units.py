@@ -31,19 +31,18 @@ from kubeletx.api import (
     UnitState,
     names,
 )
-
-from .client import Connection
-from .config import GIB, Settings
-from .disks import Base, disk_serial, make_overlay, overlay_path, pod_directory, volume_disks
-from .domain.metadata import Identity, domain_name, domain_uuid, identity_of, metadata_element
-from .domain.sizing import Size, check_maximums, size_of
-from .domain.states import fatal_hold, is_half_made
-from .domain.xml import Disk, Plan, domain_xml
-from .errors import code_of
-from .guest_parts import Guests
-from .images.problems import free_bytes
-from .looks import Found, Looks, Stops, now_ns
-from .records import Records, Run, UnitRecord
+from kubeletx_libvirt.client import Connection
+from kubeletx_libvirt.config import GIB, Settings
+from kubeletx_libvirt.disks import Base, disk_serial, make_overlay, overlay_path, pod_directory, volume_disks
+from kubeletx_libvirt.domain.metadata import Identity, domain_name, domain_uuid, identity_of, metadata_element
+from kubeletx_libvirt.domain.sizing import Size, check_maximums, size_of
+from kubeletx_libvirt.domain.states import fatal_hold, is_half_made
+from kubeletx_libvirt.domain.xml import Disk, Plan, domain_xml
+from kubeletx_libvirt.errors import code_of
+from kubeletx_libvirt.guest_parts import Guests
+from kubeletx_libvirt.images.problems import free_bytes
+from kubeletx_libvirt.looks import Found, Looks, Stops, now_ns
+from kubeletx_libvirt.records import Records, Run, UnitRecord
 
 ASK_AGAIN_SECONDS = (1.0, 2.0, 4.0)
 """A guest that still boots does not hear the power button: it is pressed again after these, then every last one."""

@@ -29,9 +29,9 @@ from kubeletx.kube.core import (
 )
 from kubeletx.kube.volumes import EmptyDirVolumeSource
 from kubeletx.pods.admission import AdmissionNode, NodeAdmission, admit, taken_by
-from kubeletx.pods.admission.sysctls import dotted
-from kubeletx.pods.facts import DesiredPod
-from kubeletx.pods.sources import API, FILE
+from kubeletx.pods.model.facts import DesiredPod
+from kubeletx.pods.model.sources import API, FILE
+from kubeletx.pods.model.sysctls import dotted
 
 GIB = 1 << 30
 NODE = AdmissionNode(

@@ -8,7 +8,7 @@ from kubeletx.api import PodUid
 from kubeletx.kube.core import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements, Toleration
 from kubeletx.node.readiness import Pressure
 from kubeletx.pods.admission.door import Door, check_pressure, check_shutdown, tolerates_memory_pressure
-from kubeletx.pods.facts import DesiredPod, Rejection
+from kubeletx.pods.model.facts import DesiredPod, Rejection
 
 MEMORY, DISK, PIDS = Pressure(memory=True), Pressure(disk=True), Pressure(pids=True)
 

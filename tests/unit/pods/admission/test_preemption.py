@@ -9,8 +9,8 @@ from kubeletx.api import PodUid
 from kubeletx.kube.qos import BEST_EFFORT, BURSTABLE, GUARANTEED
 from kubeletx.pods.admission.node import Taken
 from kubeletx.pods.admission.preemption import choose_victims, may_preempt, no_victims, without
-from kubeletx.pods.facts import Rejection
-from kubeletx.pods.priority import CRITICAL_PRIORITY
+from kubeletx.pods.model.facts import Rejection
+from kubeletx.pods.model.priority import CRITICAL_PRIORITY
 
 CLASSES = (BEST_EFFORT, BURSTABLE, GUARANTEED)
 

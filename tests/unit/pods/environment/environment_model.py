@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kubeletx.kube.core import Container, Pod
-from kubeletx.pods.environment import NodeContext
+from kubeletx.pods.model.node_context import NodeContext
 
 T = TypeVar("T")
 

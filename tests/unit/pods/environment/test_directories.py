@@ -9,7 +9,7 @@ import pytest
 from environment_model import make_node, make_pod
 
 from kubeletx.api import InvalidPod, PodUid, UnitId
-from kubeletx.pods.environment.directories import PodDirectories
+from kubeletx.pods.logs.directories import PodDirectories
 
 
 @pytest.fixture

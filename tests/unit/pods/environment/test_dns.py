@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletx.api import Dns, Unavailable
-from kubeletx.pods.environment.dns import build_dns, parse_resolv_conf
+from kubeletx.pods.specs.dns import build_dns, parse_resolv_conf
 
 HOST = Dns(
     servers=("192.0.2.53", "192.0.2.54"), searches=("corp.example", "lan"), options=("ndots:2", "edns0")

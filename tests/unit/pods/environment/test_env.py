@@ -6,8 +6,8 @@ import pytest
 from environment_model import make_node, with_container
 
 from kubeletx.api import InvalidPod, ObjectData
-from kubeletx.pods.environment import unit_environment
-from kubeletx.pods.environment.env import is_variable_name
+from kubeletx.pods.specs import unit_environment
+from kubeletx.pods.specs.environment import is_variable_name
 from kubeletx.volumes import ObjectSet
 
 OBJECTS = ObjectSet(

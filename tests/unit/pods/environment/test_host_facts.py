@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.pods.environment.host_facts import HostFacts, page_size_name, read_host_facts
+from kubeletx.pods.specs.host_facts import HostFacts, page_size_name, read_host_facts
 
 
 def make(root: Path, path: str, text: str = "") -> None:

@@ -4,8 +4,8 @@ import pytest
 from environment_model import make_node, make_pod
 
 from kubeletx.api import InvalidPod
-from kubeletx.pods.environment.hostname import host_name, sandbox_hostname
-from kubeletx.pods.environment.hosts import hosts_text
+from kubeletx.pods.specs.hostname import host_name, sandbox_hostname
+from kubeletx.pods.specs.hosts import hosts_text
 
 NODE = make_node(cluster_domain="cluster.local")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletx.pods.environment.log_format import (
+from kubeletx.pods.logs.format import (
     MAX_LINE_BYTES,
     LineSplitter,
     format_record,
@@ -14,7 +14,7 @@ from kubeletx.pods.environment.log_format import (
     parse_line,
     parse_time,
 )
-from kubeletx.pods.environment.log_tail import tail_offset
+from kubeletx.pods.logs.tail import tail_offset
 
 NS = 1_800_000_000_123_456_789
 

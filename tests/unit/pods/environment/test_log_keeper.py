@@ -24,9 +24,9 @@ from kubeletx.api import (
     UnitState,
     UnitSummary,
 )
-from kubeletx.pods.environment.file_watch import FileWatcher
-from kubeletx.pods.environment.log_keeper import LogKeeper
-from kubeletx.pods.environment.logs_rotation import RotationLimits
+from kubeletx.pods.logs.file_watch import FileWatcher
+from kubeletx.pods.logs.keeper import LogKeeper
+from kubeletx.pods.logs.rotation import RotationLimits
 from kubeletx.runtimes.handle import RuntimeHandle
 from kubeletx.runtimes.snapshots import PodSnapshot
 from kubeletx.testing.clock import FakeClock

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletx.pods.environment.log_output import LogOptions, LogOutput
+from kubeletx.pods.logs.output import LogOptions, LogOutput
 
 HEAD = b"2026-01-02T03:04:05.123456789Z "
 NOON = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)

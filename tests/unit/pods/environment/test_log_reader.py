@@ -9,10 +9,10 @@ import pytest
 from environment_model import append, inline
 
 from kubeletx.api import NotFound
-from kubeletx.pods.environment.file_watch import FileWatcher
-from kubeletx.pods.environment.log_format import format_record
-from kubeletx.pods.environment.log_output import LogOptions, LogOutput
-from kubeletx.pods.environment.log_reader import LogReader, _Follower, read_all
+from kubeletx.pods.logs.file_watch import FileWatcher
+from kubeletx.pods.logs.format import format_record
+from kubeletx.pods.logs.output import LogOptions, LogOutput
+from kubeletx.pods.logs.reader import LogReader, _Follower, read_all
 
 START = 1_800_000_000 * 10**9
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletx.api import Unavailable
-from kubeletx.pods.environment.logs_rotation import (
+from kubeletx.pods.logs.rotation import (
     LogRotator,
     OpenLog,
     RotationLimits,

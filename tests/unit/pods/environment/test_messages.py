@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.pods.environment.log_format import format_record
-from kubeletx.pods.environment.messages import read_message
+from kubeletx.pods.logs.format import format_record
+from kubeletx.pods.logs.termination_messages import read_message
 
 
 def write_log(path: Path, *texts: str) -> Path:

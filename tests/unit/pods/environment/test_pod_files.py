@@ -11,9 +11,9 @@ from environment_model import make_node
 
 from kubeletx.api import PodUid, UnitId
 from kubeletx.kube.core import ObjectMeta, Pod, PodSpec
-from kubeletx.pods.environment import NodeContext
-from kubeletx.pods.environment.directories import PodDirectories
-from kubeletx.pods.pod_files import PodFiles
+from kubeletx.pods.logs.directories import PodDirectories
+from kubeletx.pods.logs.pod_files import PodFiles
+from kubeletx.pods.model.node_context import NodeContext
 from kubeletx.volumes.preparer import VolumePreparer
 
 P = ParamSpec("P")

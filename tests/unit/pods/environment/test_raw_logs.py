@@ -12,10 +12,11 @@ from environment_model import append, inline
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeletx.pods.environment.file_watch import FileWatcher
-from kubeletx.pods.environment.log_format import parse_line
-from kubeletx.pods.environment.logs_rotation import RotationLimits
-from kubeletx.pods.environment.raw_logs import RawLogFollower, keep_stream, raw_path
+from kubeletx.pods.logs.file_watch import FileWatcher
+from kubeletx.pods.logs.format import parse_line
+from kubeletx.pods.logs.paths import raw_path
+from kubeletx.pods.logs.raw_files import RawLogFollower, keep_stream
+from kubeletx.pods.logs.rotation import RotationLimits
 from kubeletx.testing.clock import FakeClock
 
 

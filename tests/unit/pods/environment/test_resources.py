@@ -7,7 +7,7 @@ from environment_model import make_node, make_pod, with_container
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletx.pods.environment.resources import (
+from kubeletx.pods.specs.resources import (
     cpu_quota_us,
     cpu_shares,
     oom_score_adj,

@@ -14,7 +14,7 @@ from kubeletx.api import (
     SecurityProfile,
     UnitId,
 )
-from kubeletx.pods.environment.security import (
+from kubeletx.pods.specs.security import (
     MASKED_PATHS,
     READONLY_PATHS,
     pod_namespaces,

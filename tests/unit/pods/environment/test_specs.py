@@ -23,7 +23,7 @@ from kubeletx.api import (
 )
 from kubeletx.kube.hashes import container_hash
 from kubeletx.kube.machine_form import machine_of
-from kubeletx.pods.environment import build_sandbox_spec, build_unit_spec, sandbox_warnings
+from kubeletx.pods.specs import build_sandbox_spec, build_unit_spec, sandbox_warnings
 
 RUNTIME = RuntimeName("ctr-a")
 IMAGE = ImageStatus(id="sha256:1", ref="sha256:1", user=5)

@@ -6,8 +6,8 @@ import pytest
 from environment_model import make_node, make_pod, with_container
 
 from kubeletx.api import IdMapping, Mount, RuntimeName, Unavailable
-from kubeletx.pods.environment import build_unit_spec
-from kubeletx.pods.environment.user_namespaces import IdRange, UserNamespaces
+from kubeletx.pods.specs import build_unit_spec
+from kubeletx.pods.specs.user_namespaces import IdRange, UserNamespaces
 
 
 def pod(uid: str):

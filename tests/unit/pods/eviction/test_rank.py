@@ -11,7 +11,7 @@ from kubeletx.node.thresholds import MEMORY, NODE, PIDS, Met, Observation, Thres
 from kubeletx.pods.eviction.rank import rank, usage
 from kubeletx.pods.eviction.texts import low_on
 from kubeletx.pods.eviction.use import ContainerUse, PodUse
-from kubeletx.pods.priority import CRITICAL_PRIORITY
+from kubeletx.pods.model.priority import CRITICAL_PRIORITY
 from kubeletx.volumes.disk_usage import DiskUse
 
 MI = 1 << 20

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import ObjectRef, UnitId
 from kubeletx.kube.core import Container, ExecAction, Probe
-from kubeletx.pods.facts import ProbeFacts
+from kubeletx.pods.model.facts import ProbeFacts
 from kubeletx.pods.probes import Answer, ProbeSet, ProbeTarget, Result
 from kubeletx.testing.clock import FakeClock
 from kubeletx.testing.host import FakeEventSink

@@ -34,10 +34,9 @@ from kubeletx.api import (
     UnitState,
     Unsupported,
 )
-
-from ..client import Connection
-from ..errors import code_of, translate
-from ..looks import Looks, now_ns
+from kubeletx_libvirt.client import Connection
+from kubeletx_libvirt.errors import code_of, translate
+from kubeletx_libvirt.looks import Looks, now_ns
 
 INPUT_BYTES = 96 << 10
 """The most that one message brings to the guest. libvirt 9 garbles messages that its socket's buffer does not take at

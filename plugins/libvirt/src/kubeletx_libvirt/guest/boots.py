@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from kubeletx.api import KubeletxError, UnitId
+from kubeletx_libvirt.records import Records
 
-from ..records import Records
 from .agent import GuestAgent
 from .files import Guest
 

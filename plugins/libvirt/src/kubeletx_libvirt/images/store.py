@@ -21,7 +21,8 @@ import shutil
 import uuid
 from pathlib import Path
 
-from ..access import give
+from kubeletx_libvirt.access import give
+
 from . import index as index_file
 from .importing import Disk, Limits, examine
 from .index import Index, StoredDisk

@@ -1,0 +1,170 @@
+"""`HostShutdown`: when the host goes down, pods end in the order of their priority, and the host waits for them.
+
+    PrepareForShutdown ─► node NotReady, new pods refused ─► each group: end, wait ─► statuses told ─► lock released
+            false ──────► ready again; the lock is taken again
+
+A pod ends as Failed with reason Terminated. One of a cluster stays so; one of this node's own runs again when the
+agent comes back (`recovery`). Ending the agent alone ends no pod. Source: kubelet, pkg/kubelet/nodeshutdown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+import structlog
+
+from kubeletx.api import Clock, EventSink, KubeletxError, ObjectRef, PodUid
+from kubeletx.api.names import TERMINATED, Event
+from kubeletx.node.shutdown import ShutdownGroup, in_order, total_seconds
+
+from ..manager import PodManager
+from ..model.priority import priority_of
+from ..specs.labels import grace_seconds
+
+log = structlog.get_logger(__name__)
+
+MESSAGE: Final = "Pod was terminated in response to imminent node shutdown."
+RETRY_SECONDS: Final = 30.0
+LOOK_SECONDS: Final = 0.2
+TELL_SECONDS: Final = 5.0
+"""How long the host waits for statuses that are still to be told."""
+
+
+class ShutdownLock(Protocol):
+    """Who holds a shutdown of the host back (`node.logind.Logind`)."""
+
+    async def open(self, delay_seconds: int) -> bool:
+        """Hold the lock for so long; whether the host is going down already. Raises Unavailable."""
+        ...
+
+    async def hold(self) -> None:
+        """Take the lock again."""
+        ...
+
+    def release(self) -> None:
+        """Let the host go on."""
+        ...
+
+    async def next(self) -> bool:
+        """True when a shutdown begins, False when it was called off."""
+        ...
+
+    def close(self) -> None:
+        """Release and disconnect."""
+        ...
+
+
+class HostShutdown:
+    """`run` is its one task; without groups it does nothing."""
+
+    def __init__(
+        self,
+        lock: ShutdownLock,
+        groups: Sequence[ShutdownGroup],
+        *,
+        manager: PodManager,
+        clock: Clock,
+        events: EventSink,
+        node: ObjectRef,
+        on_change: Callable[[bool], object],
+        has_told: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`on_change`: hears whether the host is going down. `has_told`: whether statuses are where they belong."""
+        self._lock = lock
+        self._groups = tuple(groups)
+        self._manager = manager
+        self._clock = clock
+        self._events = events
+        self._node = node
+        self._on_change = on_change
+        self._has_told = has_told
+        self._problem = ""
+        self._is_closed = False
+        """The node refuses pods for a shutdown, perhaps one that was called off while the bus was away."""
+
+    async def run(self) -> None:
+        """Watch until cancelled; a bus or logind that is away is tried again."""
+        if not total_seconds(self._groups):
+            return
+        while True:
+            try:
+                is_going = await self._lock.open(total_seconds(self._groups))
+                self._problem = ""
+                log.info("Watching for a shutdown of the host", grace_seconds=total_seconds(self._groups))
+                await self._follow(is_going)
+            except KubeletxError as error:
+                if str(error) != self._problem:
+                    log.warning("Cannot watch for a shutdown of the host", err=str(error))
+                self._problem = str(error)
+            finally:
+                self._lock.close()
+            await self._clock.sleep(RETRY_SECONDS)
+
+    async def _follow(self, is_going: bool) -> None:
+        ending: asyncio.Task[None] | None = None
+        try:
+            while True:
+                if is_going and ending is None:
+                    self._is_closed = True
+                    ending = asyncio.create_task(self._go_down(), name="host-shutdown")
+                elif not is_going and self._is_closed:
+                    if ending is not None:
+                        await _cancel(ending)
+                    ending = None
+                    await self._come_back()
+                is_going = await self._lock.next()
+        except KubeletxError:
+            if ending is not None:  # the bus went first: pods end all the same
+                await ending
+            raise
+        finally:
+            if ending is not None:
+                await _cancel(ending)
+
+    async def _go_down(self) -> None:
+        log.warning("The host is shutting down; ending pods")
+        self._on_change(True)
+        self._events.record(
+            self._node,
+            type="Normal",
+            reason=Event.SHUTDOWN,
+            message="Shutdown manager detected shutdown event",
+        )
+        workers = self._manager.workers
+        priorities = {uid: priority_of(worker.desired.pod) for uid, worker in workers.items()}
+        for group, uids in in_order(self._groups, priorities):
+            await self._end(uids, group.shutdown_grace_period_seconds)
+        await self._wait(self._has_told, TELL_SECONDS)
+        log.warning("Pods have ended; the host may go on")
+        self._lock.release()
+
+    async def _end(self, uids: Sequence[PodUid], seconds: int) -> None:
+        """End them together, and wait until they have stopped or their time is over."""
+        for uid in uids:
+            worker = self._manager.workers.get(uid)
+            if worker is not None:
+                grace = max(1, min(seconds, grace_seconds(worker.desired.pod)))
+                if not self._manager.end(uid, grace_seconds=grace, reason=TERMINATED, message=MESSAGE):
+                    self._manager.hasten(uid, grace_seconds=grace)
+        await self._wait(lambda: all(self._manager.has_stopped(uid) for uid in uids), seconds)
+        late = [self._manager.workers[uid].desired.ref for uid in uids if not self._manager.has_stopped(uid)]
+        if late:
+            log.warning("Pods have not ended in time", pods=", ".join(late), seconds=seconds)
+
+    async def _wait(self, is_so: Callable[[], bool], seconds: float) -> None:
+        end = self._clock.monotonic() + seconds
+        while not is_so() and self._clock.monotonic() < end:
+            await self._clock.sleep(LOOK_SECONDS)
+
+    async def _come_back(self) -> None:
+        log.warning("The shutdown of the host was called off")
+        self._is_closed = False
+        self._on_change(False)
+        await self._lock.hold()
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

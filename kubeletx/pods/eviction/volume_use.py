@@ -1,0 +1,131 @@
+"""What volumes take that lie elsewhere than below the pod's own directory: claims, nfs, volumes of drivers.
+
+    running pods ─► their prepared volumes ─► one statvfs each, on threads of this board's own ─► figures
+
+Each is asked once in a period. A file server that is gone keeps the thread of its one question; it is not asked again
+before that has come back, and what it said last is dropped. Like the kubelet's, these figures are those of the
+whole file system. Volumes below the pod's directory are measured by `eviction.disks`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from kubeletx.api import Blocking, Clock, KubeletxError, PodUid, SourceKind
+from kubeletx.kube.core import Pod, Volume
+from kubeletx.node.host_usage import FsUsage, read_fs
+from kubeletx.volumes.disk_usage import DiskUse
+from kubeletx.volumes.kinds import kind_of
+from kubeletx.volumes.prepared import PreparedVolumes
+from kubeletx.volumes.references import claim_of
+
+from ..model.facts import Fact
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS: Final = 10.0
+CLAIMS: Final = frozenset({"persistent_volume_claim", "ephemeral"})
+_OTHERS_BUSINESS: Final = frozenset(
+    {"empty_dir", "config_map", "secret", "downward_api", "projected", "host_path", "image"}
+)
+"""Measured with the pod's directory, or nobody's: a hostPath is the node's own, an image the store's."""
+
+
+class VolumeUse(Fact, frozen=True, kw_only=True):
+    """`at`: since the epoch. `fs`: of the file system it lies on. `use`: its own part of that; None: all of it.
+
+    `claim`: the claim it comes from, in the pod's namespace; empty: from none.
+    """
+
+    at: float
+    fs: FsUsage
+    use: DiskUse | None = None
+    claim: str = ""
+
+
+class VolumeBoard:
+    """What was last said of each volume. `run` is its one task."""
+
+    def __init__(
+        self,
+        *,
+        pods: Callable[[], Iterable[Pod]],
+        prepared: Callable[[PodUid], PreparedVolumes | None],
+        blocking: Blocking,
+        clock: Clock,
+        period_seconds: float,
+    ) -> None:
+        """`pods`: those that are worth asking about now. `prepared`: their volumes as they are on the node."""
+        self._pods = pods
+        self._prepared = prepared
+        self._blocking = blocking
+        self._clock = clock
+        self._period_seconds = period_seconds
+        self._figures: dict[PodUid, dict[str, VolumeUse]] = {}
+        self._asked_at: dict[tuple[PodUid, str], float] = {}
+        self._asking: set[tuple[PodUid, str]] = set()
+
+    @property
+    def figures(self) -> Mapping[PodUid, Mapping[str, VolumeUse]]:
+        """By pod and volume; one that was not measured yet, or does not answer, is missing."""
+        return self._figures
+
+    async def run(self) -> None:
+        """Ask what is due, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                for uid, volume, path, claim in self._due():
+                    group.create_task(self._ask(uid, volume, path, claim), name=f"volume {uid}/{volume}")
+                await self._clock.sleep(LOOK_SECONDS)
+
+    def _due(self) -> Iterator[tuple[PodUid, str, Path, str]]:
+        now = self._clock.monotonic()
+        pods = {pod.uid: pod for pod in self._pods()}
+        self._figures = {uid: known for uid, known in self._figures.items() if uid in pods}
+        self._asked_at = {key: at for key, at in self._asked_at.items() if key[0] in pods}
+        for pod in pods.values():
+            for volume in pod.spec.volumes:
+                key = (pod.uid, volume.name)
+                path = self._path(pod, volume)
+                if path is None or now - self._asked_at.get(key, float("-inf")) < self._period_seconds:
+                    continue
+                if key in self._asking:
+                    self._figures.get(pod.uid, {}).pop(volume.name, None)
+                    continue
+                self._asked_at[key] = now
+                self._asking.add(key)
+                yield pod.uid, volume.name, path, _claim(pod, volume)
+
+    def _path(self, pod: Pod, volume: Volume) -> Path | None:
+        """Where to ask; None: nowhere."""
+        if kind_of(volume) in _OTHERS_BUSINESS:
+            return None
+        prepared = self._prepared(pod.uid)
+        ready = prepared.volumes.get(volume.name) if prepared is not None else None
+        if ready is None or ready.kind is not SourceKind.DIRECTORY or not ready.source:
+            return None
+        return Path(ready.source)
+
+    async def _ask(self, uid: PodUid, volume: str, path: Path, claim: str) -> None:
+        try:
+            fs = await self._blocking(read_fs, path)
+        except KubeletxError as error:
+            log.debug("Could not measure a volume", pod_uid=uid, volume=volume, err=str(error))
+            self._asked_at.pop((uid, volume), None)  # all threads are taken: the next look asks again
+            return
+        finally:
+            self._asking.discard((uid, volume))
+        known = self._figures.setdefault(uid, {})
+        if fs is None:
+            known.pop(volume, None)
+        else:
+            known[volume] = VolumeUse(at=self._clock.now().timestamp(), fs=fs, claim=claim)
+
+
+def _claim(pod: Pod, volume: Volume) -> str:
+    return claim_of(pod, volume) if kind_of(volume) in CLAIMS else ""

@@ -1,0 +1,314 @@
+"""`PodServices`: everything the workers use, in one place: implements the workers' `Surroundings`.
+
+    worker ──act──► steps/*.py ──► RuntimeHandle, volumes, images, hooks, cgroups
+           ──observe──► registry (state, snapshot)      ──publish──► StatusBoard, PodRecords
+
+Composition only; decisions are in the plan, I/O is in the steps and the rooms below.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from kubeletx.api import (
+    VM,
+    ObjectRef,
+    PodUid,
+    SupportsMachine,
+    SupportsNics,
+    SupportsResize,
+    UnitId,
+)
+from kubeletx.api.names import Event
+from kubeletx.kube.core import Container, LifecycleHandler, Pod, PodStatus
+from kubeletx.runtimes.handle import RuntimeHandle
+from kubeletx.runtimes.selection import Choice
+from kubeletx.runtimes.snapshots import PodSnapshot
+
+from .counters import Counters
+from .dependencies import Collaborators
+from .model.actions import Action
+from .model.changes import Change
+from .model.facts import DesiredPod, Now, Outage, PodFacts
+from .model.phase import FINAL
+from .model.roles import field_of
+from .plan.draft import Goal, Notice, Plan
+from .plan.resize_container import granted_pod
+from .preemption import Preemption
+from .recovery import Found
+from .specs.labels import grace_seconds
+from .status.build import build_status, status_changes_at, stored_rejection
+from .status.crash_notices import begin_to_wait
+from .steps import carry_out
+from .steps.context import StepContext
+from .steps.spec_builder import SpecBuilder
+from .worker import PodWorker
+
+
+class PodServices:
+    """See the module's docstring."""
+
+    def __init__(self, parts: Collaborators) -> None:
+        self._parts = parts
+        self.specs = SpecBuilder(parts)
+        self.registry = parts.registry
+        self.volumes = parts.volumes
+        self.admission = parts.admission
+        self.images = parts.images
+        self.directories = parts.directories
+        self.records = parts.records
+        self.board = parts.board
+        self.events = parts.events
+        self.clock = parts.clock
+        self.counters = Counters()
+        self.preemption = Preemption(parts.admission, parts.events, self.counters)
+        self._identity = parts.identity
+        self._order_locks: dict[PodUid, asyncio.Lock] = {}
+        self._turned: dict[PodUid, DesiredPod] = {}
+        """What each worker's last round was about."""
+
+    @property
+    def node_name(self) -> str:
+        """The node's name."""
+        return self._parts.node.node_name
+
+    # --- Surroundings -------------------------------------------------------------------------------
+
+    def now(self) -> Now:
+        """The present moment."""
+        return Now(wall=self.clock.now(), mono=self.clock.monotonic(), draw=random.random())
+
+    def call_at(self, when: float, callback: Callable[[], object]) -> Callable[[], None]:
+        """A timer on the monotonic clock."""
+        return self.clock.call_at(when, callback)
+
+    def observe(self, facts: PodFacts, desired: DesiredPod) -> PodFacts:
+        """Facts with the runtime's state and snapshot; an outage keeps what was seen last."""
+        facts = self._with_deadline(facts, desired)
+        if facts.runtime is None:
+            return facts
+        handle = self.registry.find(facts.runtime)
+        if handle is None:
+            if facts.outage is not None and facts.outage.reason == "RuntimeNotFound":
+                return facts
+            text = f"runtime {facts.runtime} is not configured on this node"
+            lost = Outage(since=self.clock.now(), reason="RuntimeNotFound", message=text)
+            return replace(facts, outage=lost, runtime_ready=False, network_ready=False)
+        state, traits = handle.state, handle.traits
+        outage: Outage | None = None
+        if not state.reachable:
+            outage = Outage(since=state.since, reason=state.reason, message=state.message)
+        facts = _with_machine(facts, handle, desired)
+        return replace(
+            facts,
+            outage=outage,
+            runtime_ready=state.ready,
+            network_ready=state.network_ready,
+            network_problem="" if state.network_ready else state.message,
+            expects_address=traits is None or "pod-network" not in traits.refuses,
+            image_before_sandbox=traits is not None and traits.image_before_sandbox,
+            snapshot=self._snapshot(handle, desired.uid) or facts.snapshot,
+        )
+
+    async def act(self, action: Action, worker: PodWorker) -> Change:
+        """Carry out one action."""
+        return await carry_out(StepContext(services=self, worker=worker), action)
+
+    def publish(self, desired: DesiredPod, facts: PodFacts, plan: Plan) -> PodStatus:
+        """Build the status; tell the board and the records if it is news."""
+        status = build_status(desired, facts, self.now(), self._identity)
+        before = self.board.statuses.get(desired.uid)
+        if self.board.put(desired, facts, status):
+            self.records.note_status(desired.uid, status)
+            self.counters.phase_changed(desired.uid, status.phase or "", self.clock.monotonic())
+            self.counters.ended(before, status)
+            self.counters.starts.published(desired.uid, status, self.clock.now())
+            for name in begin_to_wait(before, status):
+                self._tell_back_off(desired.pod, name)
+            if status.phase in FINAL:
+                self.preemption.left(desired.uid)
+        return status
+
+    def status_changes_at(self, desired: DesiredPod, facts: PodFacts) -> float | None:
+        """When the status changes by time alone."""
+        return status_changes_at(desired, facts, self.now())
+
+    def sync_probes(self, worker: PodWorker, goal: Goal) -> None:
+        """Start and stop probes."""
+        self._parts.probes.sync(worker, goal)
+
+    def turned(self, worker: PodWorker, seconds: float) -> None:
+        """Count the round."""
+        self.counters.worker_turned(worker.uid, seconds, self.clock.monotonic(), self._operation(worker))
+
+    # --- for steps ----------------------------------------------------------------------------------
+
+    def choose(self, pod: Pod) -> Choice:
+        """The pod's runtime, chosen late."""
+        return self.registry.choose(pod)
+
+    def order_lock(self, uid: PodUid) -> asyncio.Lock:
+        """Who changes what was asked of the pod's machine."""
+        return self._order_locks.setdefault(uid, asyncio.Lock())
+
+    def unit_started(self) -> None:
+        """A unit was started: its log may be ours to keep."""
+        self._parts.on_unit_started()
+
+    async def run_hook(
+        self,
+        worker: PodWorker,
+        handler: LifecycleHandler,
+        container: Container,
+        unit_id: UnitId,
+        *,
+        seconds: float | None,
+    ) -> str:
+        """Run a lifecycle hook; the text of its failure or an empty string."""
+        step = StepContext(services=self, worker=worker)
+        return await self._parts.hooks.run(step, handler, container, unit_id, seconds)
+
+    # --- for the manager ----------------------------------------------------------------------------
+
+    def fresh_facts(self, desired: DesiredPod) -> PodFacts:
+        """Facts of a pod that was never here."""
+        return PodFacts(
+            grace_seconds=grace_seconds(desired.pod), crash_cap_seconds=self._parts.crash_cap_seconds
+        )
+
+    def recovered_facts(self, found: Found) -> PodFacts:
+        """Facts of a pod that an earlier process bound."""
+        started = found.status.start_time if found.status is not None else None
+        if started is None and found.binding is not None:
+            started = found.binding.bound_at
+        handle = self.registry.find(found.runtime)
+        facts = replace(
+            self.fresh_facts(found.desired),
+            runtime=found.runtime,
+            admitted=True,
+            bind_wanted=False,
+            recovered=True,
+            started_at=started,
+            previous_status=found.status,
+            rejection=stored_rejection(found.status),
+        )
+        if handle is not None and not _is_covered(handle.snapshot(found.desired.uid), found.status):
+            facts = replace(facts, look_wanted_at=self.clock.monotonic())
+        return facts
+
+    def claimed(self, facts: PodFacts, desired: DesiredPod) -> None:
+        """A pod that was found again, or whose spec changed, takes what it has now; more has to be granted first."""
+        runtime = facts.runtime
+        status = self.board.statuses.get(desired.uid)
+        if runtime is not None and (status is None or status.phase not in FINAL):
+            self.admission.release(desired.uid)
+            pod = granted_pod(desired.pod, facts)
+            self.admission.restore(pod, self.registry.find(runtime), desired.source)
+
+    def runtime_changed(self, name: str) -> None:
+        """Learn the name that the runtime's container ids begin with."""
+        handle = self.registry.find(name)
+        version = handle.last_version if handle is not None else None
+        if handle is None or version is None or self._identity.backends.get(handle.name) == version.name:
+            return
+        backends = {**self._identity.backends, handle.name: version.name}
+        self._identity = replace(self._identity, backends=backends)
+
+    def notify(self, desired: DesiredPod, notice: Notice) -> None:
+        """Tell the pod's users why nothing happens."""
+        pod = desired.pod
+        ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(pod.uid))
+        self.events.record(ref, type=notice.type, reason=notice.reason, message=notice.message)
+
+    def forget(self, worker: PodWorker) -> None:
+        """The pod is gone."""
+        self.specs.forget(worker.uid)
+        self._order_locks.pop(worker.uid, None)
+        self._turned.pop(worker.uid, None)
+        self.counters.gone(worker.uid)
+        self._parts.probes.drop(worker)
+        self.records.forget(worker.uid)
+        self.board.drop(worker.desired, worker.facts)
+        handle = self.registry.find(worker.facts.runtime) if worker.facts.runtime is not None else None
+        if handle is not None:
+            handle.forget(worker.uid)
+
+    # --- private ------------------------------------------------------------------------------------
+
+    def _operation(self, worker: PodWorker) -> str:
+        """What the worker's round was for, in the kubelet's words."""
+        desired, before = worker.desired, self._turned.get(worker.uid)
+        self._turned[worker.uid] = desired
+        if desired.deletion is not None:
+            return "kill"
+        if before is None:
+            return "create"
+        return "sync" if before is desired else "update"
+
+    def _tell_back_off(self, pod: Pod, name: str) -> None:
+        ref = ObjectRef(
+            kind="Pod",
+            name=pod.name,
+            namespace=pod.namespace,
+            uid=str(pod.uid),
+            field=field_of(pod, name),
+        )
+        text = f"Back-off restarting failed container {name} in pod {pod.name}_{pod.namespace}({pod.uid})"
+        self.events.record(ref, type="Warning", reason=Event.BACK_OFF, message=text)
+
+    def _snapshot(self, handle: RuntimeHandle, uid: PodUid) -> PodSnapshot | None:
+        """What the handle knows; an empty snapshot when a complete list proved that nothing is there."""
+        looked_at = handle.looked_at(uid)
+        snapshot = handle.snapshot(uid)
+        if snapshot is not None:
+            return snapshot if snapshot.looked_at >= looked_at else replace(snapshot, looked_at=looked_at)
+        return PodSnapshot(uid=uid, looked_at=looked_at) if looked_at > 0 else None
+
+    def _with_deadline(self, facts: PodFacts, desired: DesiredPod) -> PodFacts:
+        """activeDeadlineSeconds on the monotonic clock, anchored once: clock jumps do not end pods."""
+        seconds = desired.pod.spec.active_deadline_seconds
+        if seconds is None or facts.started_at is None:
+            return facts if facts.deadline_at is None else replace(facts, deadline_at=None)
+        if facts.deadline_at is not None and facts.deadline_seconds == seconds:
+            return facts
+        ran = max(self.clock.now() - facts.started_at, timedelta())
+        left = seconds - ran.total_seconds()
+        return replace(facts, deadline_at=self.clock.monotonic() + left, deadline_seconds=seconds)
+
+
+def _with_machine(facts: PodFacts, handle: RuntimeHandle, desired: DesiredPod) -> PodFacts:
+    """Whether the pod is a machine, and what its runtime can do with one."""
+    if handle.workload_type != VM and desired.pod.spec.virtual_machine is None:
+        return facts if not facts.is_machine else replace(facts, is_machine=False)
+    return replace(
+        facts,
+        is_machine=True,
+        can_power=handle.capability(SupportsMachine) is not None,
+        can_nics=handle.capability(SupportsNics) is not None,
+        can_resize=handle.capability(SupportsResize) is not None,
+    )
+
+
+def _is_covered(snapshot: PodSnapshot | None, status: PodStatus | None) -> bool:
+    """Whether the stored status tells everything about the listed units, so that no look is needed."""
+    if snapshot is None:
+        return True
+    if status is None:
+        return False
+    known: dict[str, bool] = {}
+    for one in (*status.init_container_statuses, *status.container_statuses):
+        ended = one.state.terminated
+        if ended is not None and ended.container_id:
+            known[ended.container_id.partition("://")[2]] = False
+        elif one.container_id and one.state.running is not None:
+            known[one.container_id.partition("://")[2]] = True
+    newest: dict[str, bool] = {}
+    for unit in snapshot.units:
+        if unit.name not in newest:
+            newest[unit.name] = known.get(unit.id) == unit.state.is_alive
+    return all(newest.values()) and (bool(status.pod_ips) or snapshot.is_empty)

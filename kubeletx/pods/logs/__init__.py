@@ -1,0 +1,1 @@
+"""Log files, termination messages and directories of pods on this node."""

@@ -1,0 +1,219 @@
+"""`LogKeeper`: looks after the logs of all units on all runtimes, as each runtime declares (DECISIONS 18).
+
+    file       the runtime writes; here: rotation by rename and reopen, every 10 s
+    raw-file   one follower for each unit, also for one that ended while the agent was away
+    stream     one writer for each living unit
+
+What there is comes from the runtimes' snapshots, so nothing is remembered and a restart finds it all again.
+Each runtime rotates by itself: one that hangs holds up no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from kubeletx.api import (
+    Blocking,
+    Clock,
+    KubeletxError,
+    LogMode,
+    RuntimeName,
+    SupportsLogReopen,
+    SupportsLogStream,
+    UnitId,
+    UnitState,
+    UnitSummary,
+)
+from kubeletx.kube.validation import words
+from kubeletx.runtimes.handle import RuntimeHandle
+from kubeletx.runtimes.snapshots import PodSnapshot
+
+from ..model.node_context import NodeContext
+from .file_watch import FileWatcher
+from .paths import log_path
+from .raw_files import RawLogFollower, keep_stream
+from .rotation import LogRotator, OpenLog, RotationLimits
+
+log = structlog.get_logger(__name__)
+
+KEEPING_SECONDS = 1.0
+"""While the host keeps logs itself: how often new units are looked for, besides `wake`."""
+
+
+class LogKeeper:
+    """Owns one task for each log that the host writes, and one rotation for each runtime."""
+
+    def __init__(
+        self,
+        *,
+        handles: Callable[[], tuple[RuntimeHandle, ...]],
+        context: NodeContext,
+        blocking: Blocking,
+        clock: Clock,
+        watcher: FileWatcher,
+        limits: RotationLimits | None = None,
+    ) -> None:
+        """`handles`: all runtimes, now (`RuntimeRegistry.handles`)."""
+        self._handles = handles
+        self._context = context
+        self._blocking = blocking
+        self._clock = clock
+        self._watcher = watcher
+        self._limits = limits or RotationLimits()
+        self._rotator = LogRotator(blocking=blocking, clock=clock, limits=self._limits)
+        self._wake = asyncio.Event()
+        self._writers: dict[UnitId, asyncio.Task[None]] = {}
+        self._finished: set[UnitId] = set()
+        self._rotations: dict[RuntimeName, asyncio.Task[None]] = {}
+
+    def wake(self) -> None:
+        """A unit was started: begin to keep its log now rather than at the next look."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Look after all logs until cancelled."""
+        rotate_at = self._clock.monotonic() + self._limits.interval_seconds
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._wake.clear()
+                keeps = self._start_writers(group)
+                if self._clock.monotonic() >= rotate_at:
+                    self._rotate(group)
+                    rotate_at = self._clock.monotonic() + self._limits.interval_seconds
+                look_at = self._clock.monotonic() + KEEPING_SECONDS if keeps else rotate_at
+                cancel = self._clock.call_at(min(look_at, rotate_at), self._wake.set)
+                try:
+                    await self._wake.wait()
+                finally:
+                    cancel()
+
+    def _rotate(self, group: asyncio.TaskGroup) -> None:
+        for handle in self._handles():
+            running = self._rotations.get(handle.name)
+            if _mode(handle) is not LogMode.FILE or (running is not None and not running.done()):
+                continue
+            logs = list(self._open_logs(handle))
+            if logs:
+                self._rotations[handle.name] = group.create_task(
+                    self._rotator.rotate_all(logs), name=f"runtime-{handle.name}-log-rotation"
+                )
+
+    def _open_logs(self, handle: RuntimeHandle) -> Iterator[OpenLog]:
+        runtime = handle.capability(SupportsLogReopen)
+        if runtime is None:
+            return
+        for snapshot, unit in _units(handle):
+            if unit.state.is_alive:
+                yield OpenLog(
+                    path=self._log_file(snapshot, unit),
+                    reopen=partial(_reopen, handle, runtime, unit.id),
+                    pod=_ref(snapshot),
+                    container=unit.name,
+                )
+
+    def _start_writers(self, group: asyncio.TaskGroup) -> bool:
+        """Start what is missing; whether any runtime leaves its logs to the host."""
+        present: set[UnitId] = set()
+        keeps = False
+        for handle in self._handles():
+            mode = _mode(handle)
+            if mode is None or mode is LogMode.FILE:
+                continue
+            keeps = True
+            for snapshot, unit in _units(handle):
+                present.add(unit.id)
+                if unit.state.is_alive:
+                    self._finished.discard(unit.id)  # a machine that was switched off and on again
+                if unit.id in self._writers or unit.id in self._finished:
+                    continue
+                if mode is LogMode.RAW_FILE or unit.state.is_alive:
+                    self._writers[unit.id] = group.create_task(
+                        self._write(handle, snapshot, unit, mode), name=f"log-{unit.name}-{unit.id[:12]}"
+                    )
+        self._finished &= present
+        return keeps
+
+    async def _write(
+        self, handle: RuntimeHandle, snapshot: PodSnapshot, unit: UnitSummary, mode: LogMode
+    ) -> None:
+        log_file = self._log_file(snapshot, unit)
+
+        def is_running() -> bool:
+            now = handle.snapshot(snapshot.uid)
+            return now is not None and any(one.id == unit.id and not _has_ended(one) for one in now.units)
+
+        try:
+            if mode is LogMode.RAW_FILE:
+                await RawLogFollower(
+                    log_file,
+                    blocking=self._blocking,
+                    clock=self._clock,
+                    watcher=self._watcher,
+                    limits=self._limits,
+                ).run(is_running)
+            else:
+                await self._write_stream(handle, unit, log_file)
+        except (KubeletxError, OSError) as err:
+            if isinstance(err, FileNotFoundError) and not log_file.parent.exists():
+                return  # the log has gone with its pod
+            log.warning("Failed to keep log", pod=_ref(snapshot), container=unit.name, err=str(err))
+            await self._clock.sleep(self._limits.interval_seconds)
+        except Exception:  # a plugin's stream may raise anything; the logs of other runtimes go on
+            log.exception("Failed to keep log with a bug", pod=_ref(snapshot), container=unit.name)
+            await self._clock.sleep(self._limits.interval_seconds)
+        finally:
+            self._writers.pop(unit.id, None)
+        if not is_running():
+            self._finished.add(unit.id)
+
+    async def _write_stream(self, handle: RuntimeHandle, unit: UnitSummary, log_file: Path) -> None:
+        runtime = handle.capability(SupportsLogStream)
+        if runtime is None:
+            return
+        await keep_stream(
+            runtime.log_stream(unit.id),
+            log_file,
+            blocking=self._blocking,
+            clock=self._clock,
+            limits=self._limits,
+        )
+
+    def _log_file(self, snapshot: PodSnapshot, unit: UnitSummary) -> Path:
+        sandbox = snapshot.sandboxes[0]
+        directory = f"{sandbox.namespace}_{sandbox.name}_{snapshot.uid}"
+        return self._context.pod_logs_dir / directory / log_path(unit.name, unit.attempt)
+
+
+async def _reopen(handle: RuntimeHandle, runtime: SupportsLogReopen, unit_id: UnitId) -> None:
+    await handle.ask("reopen_log", lambda: runtime.reopen_log(unit_id))
+
+
+def _mode(handle: RuntimeHandle) -> LogMode | None:
+    return handle.traits.log_mode if handle.traits is not None else None
+
+
+def _units(handle: RuntimeHandle) -> Iterator[tuple[PodSnapshot, UnitSummary]]:
+    """Units whose log has a path: a runtime may report any names, and they become parts of it."""
+    for snapshot in list(handle.pods().values()):
+        if not snapshot.sandboxes:
+            continue
+        pod = snapshot.sandboxes[0]
+        if words.dns_label(pod.namespace) or words.dns_subdomain(pod.name) or words.uid(snapshot.uid):
+            continue
+        for unit in snapshot.units:
+            if not words.dns_label(unit.name):
+                yield snapshot, unit
+
+
+def _has_ended(unit: UnitSummary) -> bool:
+    return unit.state is UnitState.EXITED
+
+
+def _ref(snapshot: PodSnapshot) -> str:
+    sandbox = snapshot.sandboxes[0]
+    return f"{sandbox.namespace}/{sandbox.name}"

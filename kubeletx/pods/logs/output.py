@@ -1,0 +1,120 @@
+"""What is shown of the lines of a container log: `LogOptions` applied. Pure.
+
+Most logs are lines of which each is whole (tag F). A block of those is taken apart by one regular expression;
+line by line in Python, 200 MB with times took 8 s instead of 0.9. Any other block goes line by line.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from .format import Record, format_time, parse_line, parse_time
+
+_TEXT: Final = re.compile(rb"(?m)^[-0-9T:.]{20,29}(?:Z|[+-]\d\d:\d\d) std(?:out|err) F (.*\n)")
+"""The text of a whole line. A search that begins where the last match ended tries no other place."""
+_TIME: Final = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?)(Z|[+-]\d\d:\d\d)")
+_FIELDS: Final = re.compile(rb"(?m)^%b (stdout|stderr) F (.*\n)" % _TIME.pattern)
+"""Time, zone, stream and text of a whole line."""
+_FULL_TIME_BYTES: Final = len("2026-11-20T12:00:00.123456789")
+
+
+class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What to show. Source: core/v1 PodLogOptions."""
+
+    follow: bool = False
+    timestamps: bool = False
+    tail_lines: int | None = None
+    """None: all of them."""
+    since: datetime | None = None
+    """Aware time; lines before it are left out."""
+    limit_bytes: int | None = None
+    """None: no limit. The last line may be cut."""
+    stream: str = "all"
+    """all, stdout or stderr."""
+
+
+class LogOutput:
+    """Applies the options to the lines of one log, in their order."""
+
+    def __init__(self, options: LogOptions) -> None:
+        self._timestamps = options.timestamps
+        self._stream = None if options.stream == "all" else options.stream.encode()
+        self._since_ns = 0 if options.since is None else max(0, _to_ns(options.since))
+        self._left = options.limit_bytes
+        self._line_start: dict[bytes, bool] = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether the byte limit is reached."""
+        return self._left is not None and self._left <= 0
+
+    def format(self, data: bytes) -> bytes:
+        """What is shown of these lines; only the last one may lack its newline."""
+        text = self._quickly(data)
+        if text is None:
+            text = b"".join([self._piece(line) for line in data.split(b"\n") if line])
+        if self._left is not None:
+            text = text[: max(0, self._left)]
+            self._left -= len(text)
+        return text
+
+    def _quickly(self, data: bytes) -> bytes | None:
+        """All lines at once. None: one of them is not whole, so each must be looked at."""
+        if not data.endswith(b"\n"):
+            return None
+        if not self._timestamps and self._stream is None and not self._since_ns:
+            texts = _TEXT.findall(data)
+            return b"".join(texts) if len(texts) == data.count(b"\n") else None
+        if not all(self._line_start.values()):
+            return None
+        lines = _FIELDS.findall(data)
+        if len(lines) != data.count(b"\n"):
+            return None
+        if self._stream is not None:
+            lines = [line for line in lines if line[2] == self._stream]
+        if self._since_ns:
+            since = {zone: _bound(self._since_ns, zone) for zone in {line[1] for line in lines}}
+            lines = [line for line in lines if line[0] >= since[line[1]]]
+        if not self._timestamps:
+            return b"".join([text for _, _, _, text in lines])
+        return b"".join([b"%b%b %b" % (_nine_digits(at), zone, text) for at, zone, _, text in lines])
+
+    def _piece(self, line: bytes) -> bytes:
+        record = parse_line(line)
+        if record is None or (self._stream is not None and record.stream != self._stream):
+            return b""
+        if self._since_ns and record.at_ns < self._since_ns:
+            return b""
+        starts = self._line_start.get(record.stream, True)
+        self._line_start[record.stream] = not record.partial
+        prefix = _prefix(record) if self._timestamps and starts else b""
+        return prefix + record.text + (b"" if record.partial else b"\n")
+
+
+def _to_ns(moment: datetime) -> int:
+    since_epoch = moment - datetime.fromtimestamp(0, UTC)
+    return (since_epoch.days * 86_400 + since_epoch.seconds) * 10**9 + since_epoch.microseconds * 1000
+
+
+def _bound(at_ns: int, zone: bytes) -> bytes:
+    """This moment as a clock of `zone` shows it, without zeros at its end: text that sorts before all later times."""
+    ahead_ns = -parse_time(b"1970-01-01T00:00:00" + zone)
+    return format_time(at_ns + ahead_ns).rstrip(b"Z").rstrip(b"0").rstrip(b".")
+
+
+def _nine_digits(at: bytes) -> bytes:
+    """A time without its zone; runtimes leave out zeros at the end of its fraction."""
+    if len(at) == _FULL_TIME_BYTES:
+        return at
+    whole, _, fraction = at.partition(b".")
+    return b"%b.%b" % (whole, fraction.ljust(9, b"0"))
+
+
+def _prefix(record: Record) -> bytes:
+    """The time in its own zone, as the kubelet shows it; what is no time stays as it is."""
+    found = _TIME.fullmatch(record.time)
+    return b"%b%b " % (_nine_digits(found[1]), found[2]) if found else record.time + b" "

@@ -1,0 +1,24 @@
+"""Paths of container logs, relative to the sandbox's log directory. Pure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from kubeletx.api import LogMode
+
+RAW_SUFFIX: Final = ".raw"
+
+
+def log_path(container: str, attempt: int, log_mode: LogMode = LogMode.FILE) -> str:
+    """Where the runtime writes one attempt's log, relative to the sandbox's log directory.
+
+    The log itself is ``<container>/<attempt>.log``; a raw file stands beside it (see `raw_logs`).
+    """
+    suffix = RAW_SUFFIX if log_mode is LogMode.RAW_FILE else ".log"
+    return f"{container}/{attempt}{suffix}"
+
+
+def raw_path(log_file: Path) -> Path:
+    """Where the runtime writes when the host keeps `log_file`: ``0.log`` becomes ``0.raw``."""
+    return log_file.with_suffix(RAW_SUFFIX)

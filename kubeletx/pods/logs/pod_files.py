@@ -1,0 +1,127 @@
+"""A pod's directories and termination messages, on threads of our own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from kubeletx.api import Blocking, KubeletxError, Unavailable, UnitId
+from kubeletx.kube.core import Container, Pod
+from kubeletx.store.files import write_file
+from kubeletx.volumes import layout
+from kubeletx.volumes.held import hold_directory
+from kubeletx.volumes.preparer import VolumePreparer
+
+from ..model.node_context import NodeContext
+from .directories import PodDirectories
+from .paths import log_path
+from .termination_messages import read_message
+
+log = structlog.get_logger(__name__)
+
+ORDERS_FILE: Final = "orders.json"
+"""In the pod's own directory: what operators asked of its machine."""
+_MAX_ORDERS_BYTES: Final = 1 << 20
+
+
+class PodFiles:
+    """Implements `services.Directories` and reads termination messages."""
+
+    def __init__(
+        self, context: NodeContext, directories: PodDirectories, volumes: VolumePreparer, blocking: Blocking
+    ) -> None:
+        self._context = context
+        self._directories = directories
+        self._volumes = volumes
+        self._blocking = blocking
+
+    async def create(self, pod: Pod) -> dict[str, int]:
+        """The log directory and the pod's own one; what the logs there tell of earlier runs (L3)."""
+
+        def create() -> dict[str, int]:
+            self._directories.make(pod)
+            return self._directories.earlier_runs(pod)
+
+        return await self._blocking(create)
+
+    async def remove(self, pod: Pod) -> None:
+        """Both, with everything below; refuses while something is mounted there.
+
+        The pod's own directory goes last: after a crash it is what tells that the logs are ours to remove.
+        """
+        await self._blocking(self._directories.remove_logs, pod.uid)
+        await self._volumes.remove_directory(pod.uid)
+
+    async def remove_log(self, pod: Pod, container: str, attempt: int) -> None:
+        """Remove one attempt's log with its rotated parts."""
+        await self._blocking(self._directories.remove_attempt, pod, container, attempt)
+
+    async def begin_once(self, pod: Pod, what: str) -> bool:
+        """Write down that `what` begins; False when it began before. A full disk stops nothing."""
+
+        def begin() -> bool:
+            marker = self._context.pod_directory(pod.uid) / layout.check_name(f"begun-{what}", "name")
+            try:
+                marker.touch(exist_ok=False)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                log.warning("Could not write what begins", pod_uid=pod.uid, path=str(marker), err=str(error))
+            return True
+
+        return await self._blocking(begin)
+
+    async def read_orders(self, pod: Pod) -> bytes | None:
+        """What was asked of the pod's machine."""
+
+        def read() -> bytes | None:
+            try:
+                path = self._orders(pod)
+                with hold_directory(path.parent, depth=1) as directory:
+                    return directory.read(path.name, _MAX_ORDERS_BYTES)
+            except FileNotFoundError:
+                return None
+            except OSError as error:
+                raise Unavailable(f"cannot read {self._orders(pod)}: {error.strerror}") from error
+
+        return await self._blocking(read)
+
+    async def write_orders(self, pod: Pod, data: bytes) -> None:
+        """Replace it, atomically and for good."""
+
+        def write() -> None:
+            if not self._orders(pod).parent.is_dir():
+                raise Unavailable(f"pod {pod.ref} has no directory on the node (any more)")
+            try:
+                write_file(self._orders(pod), data)
+            except OSError as error:
+                raise Unavailable(f"cannot write {self._orders(pod)}: {error.strerror}") from error
+
+        await self._blocking(write)
+
+    def _orders(self, pod: Pod) -> Path:
+        return self._context.pod_directory(pod.uid) / ORDERS_FILE
+
+    async def link_log(self, pod: Pod, container: str, attempt: int, unit_id: UnitId) -> None:
+        """Link the log to where collectors look; a link that cannot be made stops nothing (L3)."""
+        if not self._directories.makes_links:
+            return
+        try:
+            await self._blocking(
+                self._directories.link_log, pod, container, unit_id, log_path(container, attempt)
+            )
+        except KubeletxError as error:
+            log.warning("Cannot link container log", pod=pod.ref, container=container, err=str(error))
+
+    async def read_message(self, pod: Pod, container: Container, attempt: int, *, failed: bool) -> str:
+        """What one ended attempt left (ST9)."""
+        file = layout.termination_message_path(self._context.root_dir, pod.uid, container.name, attempt)
+        log_file = self._context.log_directory(pod) / log_path(container.name, attempt)
+        policy = container.termination_message_policy
+
+        def read() -> str:
+            return read_message(file, policy=policy, failed=failed, log_file=log_file)
+
+        return await self._blocking(read)

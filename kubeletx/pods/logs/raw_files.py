@@ -1,0 +1,360 @@
+"""Log files that the host writes itself (DECISIONS 18): for runtimes with raw files or with streams.
+
+A raw file goes on growing while the agent is away. Its follower adds format and times, rotates, and notes
+after every batch how far it came, and how long the log was then, in ``<n>.raw.offset``; after a crash the
+log is cut back to what was noted and the raw bytes after it are read again: no line is lost or doubled.
+Space of the raw file that was read is given back to the file system. File work runs on threads, in directories that
+a pod with a hostPath may write to: no link is followed and no file that is not a regular one is opened.
+
+Somebody else may rotate the raw file (libvirt's virtlogd does: ``<n>.raw`` becomes ``<n>.raw.0``, that ``.1`` and
+so on). The note therefore says which file it is about, and a hard link ``<n>.raw.held.<inode>`` keeps that file, and
+its number, until it was read to its end; then comes the next younger one. Only files are lost that were removed
+before any of them was begun.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from kubeletx.api import Blocking, Clock
+from kubeletx.volumes.beneath import make_private
+from kubeletx.volumes.held import HeldDirectory, hold_directory
+
+from .file_watch import FileWatcher
+from .format import LineSplitter
+from .paths import raw_path
+from .rotation import RotationLimits, rotated_name, tidy
+
+_HELD: Final = ".held."
+_CHUNK: Final = 256 * 1024
+_FREE_STEP: Final = 1024 * 1024
+_STATE_SECONDS: Final = 5.0
+_LOG_MODE: Final = 0o640
+_DIRECTORY_MODE: Final = 0o755
+_NOTE_BYTES: Final = 4096
+_NUMBER_DIGITS: Final = 9
+_ROTATION_LOOKS: Final = 10
+_PUNCH_HOLE_KEEP_SIZE: Final = 0x3
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of the raw file stands in the log, and how long the log was then. `inode` 0: of ``<n>.raw``."""
+
+    offset: _Count = 0
+    log_size: _Count = 0
+    inode: _Count = 0
+
+
+class LogFile:
+    """A log in CRI format with rotation. Blocking; one writer."""
+
+    def __init__(self, path: Path, clock: Clock, limits: RotationLimits) -> None:
+        self._path, self._clock, self._limits = path, clock, limits
+        self._fd = -1
+        self.size = 0
+
+    def open(self, directory: HeldDirectory, size: int | None = None) -> None:
+        """Open for appending, in a directory that exists. `size`: cut to this first, if it is longer."""
+        self._fd = directory.open_or_create(self._path.name, os.O_WRONLY | os.O_APPEND, _LOG_MODE)
+        self.size = os.fstat(self._fd).st_size
+        if size is not None and self.size > size:
+            os.ftruncate(self._fd, size)
+            self.size = size
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it should be rotated."""
+        return self.size > self._limits.max_size_bytes
+
+    def write(self, data: bytes) -> None:
+        """Append everything."""
+        view = memoryview(data)
+        while view:
+            written = os.write(self._fd, view)
+            self.size += written
+            view = view[written:]
+
+    def rotate(self, directory: HeldDirectory) -> None:
+        """Begin a new file, unless the last one was begun in the same second."""
+        rotated = rotated_name(self._path.name, self._clock.now())
+        if directory.stat(rotated) is not None:
+            return
+        tidy(directory, self._path.name, self._limits)
+        self.close()
+        directory.rename(self._path.name, rotated)
+        self.open(directory)
+
+    def close(self) -> None:
+        """Free the descriptor; idempotent."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class RawLogFollower:
+    """Turns one unit's raw file into its log, until the unit has ended."""
+
+    def __init__(
+        self,
+        log_file: Path,
+        *,
+        blocking: Blocking,
+        clock: Clock,
+        watcher: FileWatcher,
+        limits: RotationLimits | None = None,
+    ) -> None:
+        """`log_file`: the log to write; the raw file stands beside it, see `raw_path`."""
+        self._raw = raw_path(log_file)
+        self._note_name = f"{self._raw.name}.offset"
+        self._blocking = blocking
+        self._clock = clock
+        self._watcher = watcher
+        self._log = LogFile(log_file, clock, limits or RotationLimits())
+        self._lines = LineSplitter()
+        self._fd = -1
+        self._inode = self._noted = 0
+        self._position = 0
+        self._freed = 0
+        self._work = threading.Lock()
+        self._is_over = False
+
+    async def run(self, is_running: Callable[[], bool]) -> None:
+        """Follow until the unit has ended and all was read; cancelling is allowed at any time."""
+        with self._watcher.watch(self._raw.parent) as changed:
+            try:
+                while True:
+                    changed.clear()
+                    running = is_running()
+                    if await self._blocking(self._alone, self._step):
+                        continue
+                    if not running:
+                        await self._blocking(self._alone, self._finish)
+                        return
+                    await self._watcher.wait(changed, _STATE_SECONDS)
+            finally:
+                self._is_over = True
+                self._close_unless_busy()
+
+    def _alone(self, work: Callable[[HeldDirectory], bool]) -> bool:
+        """Do it, unless all is over. A caller that was cancelled leaves the descriptors open for it: their numbers
+        must not be reused while it writes."""
+        try:
+            with self._work:
+                if self._is_over:
+                    return False
+                with hold_directory(self._raw.parent) as directory:
+                    return work(directory)
+        except FileNotFoundError:
+            if self._fd >= 0:
+                raise
+            return False  # there is no directory yet
+        finally:
+            if self._is_over:
+                self._close_unless_busy()
+
+    def _close_unless_busy(self) -> None:
+        if self._work.acquire(blocking=False):
+            try:
+                self._close()
+            finally:
+                self._work.release()
+
+    def _step(self, directory: HeldDirectory) -> bool:
+        """Move one chunk; False when there was nothing."""
+        if self._fd < 0 and not self._open(directory):
+            return False
+        younger = self._younger(directory)  # before reading: a file that was renamed grows no more
+        data = os.pread(self._fd, _CHUNK, self._position)
+        if not data:
+            return younger is not None and self._follow(directory, younger)
+        self._position += len(data)
+        self._log.write(self._lines.feed(data, self._now_ns()))
+        self._save(directory)
+        if self._log.is_full:
+            self._log.rotate(directory)
+            self._save(directory)
+        self._free_space()
+        return True
+
+    def _finish(self, directory: HeldDirectory) -> bool:
+        if self._fd >= 0:
+            self._log.write(self._lines.finish(self._now_ns()))
+            self._save(directory)
+        return False
+
+    def _open(self, directory: HeldDirectory) -> bool:
+        progress = self._load(directory)
+        files = self._files(directory)
+        name, offset = self._find(directory, progress.inode, files), progress.offset
+        if name is None and progress.inode == 0 and offset:  # a note of an agent that knew of no rotation
+            name = self._raw.name
+        elif name is None and files:  # nothing was read yet
+            name, offset = files[0][0], 0
+        if name is None or not self._open_raw(directory, name, offset):
+            return False
+        self._log.open(directory, progress.log_size)
+        return True
+
+    def _open_raw(self, directory: HeldDirectory, name: str, offset: int) -> bool:
+        try:
+            fd = directory.open(name, os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = fd
+        self._inode = os.fstat(fd).st_ino
+        with suppress(OSError):  # it is held already, or the file system has no hard links
+            directory.link(name, self._held(self._inode))
+        self._position = offset
+        self._freed = offset - offset % _FREE_STEP
+        return True
+
+    def _younger(self, directory: HeldDirectory) -> str | None:
+        """The file to read after this one; None while this is the one that grows."""
+        found = directory.stat(self._raw.name)  # None: in the middle of a rotation
+        if found is not None and found.st_ino == self._inode:
+            return None
+        files = self._files(directory)
+        at = next((index for index, (_, inode) in enumerate(files) if inode == self._inode), -1)
+        return files[at + 1][0] if at + 1 < len(files) else None
+
+    def _follow(self, directory: HeldDirectory, younger: str) -> bool:
+        """Go on with the next file; a line may begin in one and end in the other."""
+        if not self._open_raw(directory, younger, 0):
+            return False
+        self._save(directory)
+        return True
+
+    def _held(self, inode: int) -> str:
+        return f"{self._raw.name}{_HELD}{inode}"
+
+    def _find(self, directory: HeldDirectory, inode: int, files: list[tuple[str, int]]) -> str | None:
+        """The file of this number, by the name that it has now."""
+        held = self._held(inode)
+        is_held = bool(inode) and directory.stat(held) is not None
+        return next((name for name, one in files if one == inode), held if is_held else None)
+
+    def _let_go(self, directory: HeldDirectory) -> None:
+        """The note is about the present file: those before it are not needed any more."""
+        for name in directory.files(f"{self._raw.name}{_HELD}"):
+            if name != self._held(self._inode):
+                directory.unlink(name)
+
+    def _files(self, directory: HeldDirectory) -> list[tuple[str, int]]:
+        """The raw file and those it was renamed to, with their inodes, oldest first."""
+        found = _look_for(directory, self._raw.name)
+        for _ in range(_ROTATION_LOOKS):
+            if (again := _look_for(directory, self._raw.name)) == found:
+                break
+            found = again  # a rotation is under way
+        return found
+
+    def _load(self, directory: HeldDirectory) -> Progress:
+        try:
+            with os.fdopen(directory.open(self._note_name), "rb") as note:
+                return msgspec.json.decode(note.read(_NOTE_BYTES), type=Progress)
+        except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+            return Progress()
+
+    def _save(self, directory: HeldDirectory) -> None:
+        offset = self._position - len(self._lines.pending)
+        if offset < 0:
+            return  # a line that began in the file before this one: the note still tells of its beginning
+        progress = Progress(offset=offset, log_size=self._log.size, inode=self._inode)
+        fresh = f"{self._note_name}.new"
+        with os.fdopen(directory.replace(fresh, _LOG_MODE), "wb") as note:
+            note.write(msgspec.json.encode(progress))
+        directory.rename(fresh, self._note_name)
+        if self._noted != self._inode:
+            self._let_go(directory)
+            self._noted = self._inode
+
+    def _free_space(self) -> None:
+        """Give back what was read, a step at a time; a file system that cannot keeps it."""
+        done = self._position - len(self._lines.pending)
+        done -= done % _FREE_STEP
+        if done > self._freed:
+            _punch_hole(self._fd, self._freed, done - self._freed)
+            self._freed = done
+
+    def _close(self) -> None:
+        self._log.close()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _now_ns(self) -> int:
+        return now_ns(self._clock)
+
+
+def _look_for(directory: HeldDirectory, raw: str) -> list[tuple[str, int]]:
+    found: list[tuple[int, str, int]] = []
+    for name in directory.files(raw):
+        stem, _, number = name.rpartition(".")
+        if name == raw or (stem == raw and number.isdecimal() and len(number) <= _NUMBER_DIGITS):
+            there = directory.stat(name)
+            if there is not None:
+                found.append((-1 if name == raw else int(number), name, there.st_ino))
+    return [(name, inode) for _, name, inode in sorted(found, reverse=True)]
+
+
+async def keep_stream(
+    stream: AsyncIterator[tuple[str, bytes]],
+    log_file: Path,
+    *,
+    blocking: Blocking,
+    clock: Clock,
+    limits: RotationLimits | None = None,
+) -> None:
+    """Write a runtime's log stream to `log_file` until it ends."""
+    file = LogFile(log_file, clock, limits or RotationLimits())
+    lines = {name: LineSplitter(name.encode()) for name in ("stdout", "stderr")}
+
+    def open_file() -> None:
+        make_private(log_file.parents[2], _DIRECTORY_MODE)
+        with hold_directory(log_file.parent, make=_DIRECTORY_MODE) as directory:
+            file.open(directory)
+
+    def append(data: bytes) -> None:
+        file.write(data)
+        if file.is_full:
+            with hold_directory(log_file.parent) as directory:
+                file.rotate(directory)
+
+    await blocking(open_file)
+    try:
+        async for name, data in stream:
+            await blocking(append, lines[name].feed(data, now_ns(clock)))
+        for splitter in lines.values():
+            await blocking(append, splitter.finish(now_ns(clock)))
+    finally:
+        with suppress(OSError):
+            file.close()
+
+
+def now_ns(clock: Clock) -> int:
+    """Wall-clock time in nanoseconds since the epoch."""
+    moment = clock.now()
+    return int(moment.timestamp()) * 10**9 + moment.microsecond * 1000
+
+
+def _punch_hole(fd: int, offset: int, length: int) -> None:
+    _libc().fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_int64(offset), ctypes.c_int64(length))
+
+
+@lru_cache(maxsize=1)
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)

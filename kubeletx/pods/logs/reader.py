@@ -1,0 +1,213 @@
+"""Reading container logs: what ``kubectl logs`` and ``kubeletx logs`` show.
+
+Lines are taken from the file that the unit writes; parts of a long line are joined again. Following goes on
+over rotation and ends when the unit has ended and everything was read. File work runs on the caller's
+threads, one chunk at a time.
+
+A pod with a hostPath can write to the directory: only regular files are read, no link is followed, and a line
+without end costs no more memory than `MAX_LINE_BYTES`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, BinaryIO, Final, TypeVar
+
+from kubeletx.api import Blocking, NotFound, Unavailable
+from kubeletx.volumes.held import hold_directory
+
+from .file_watch import FileWatcher
+from .format import parse_line
+from .output import LogOptions, LogOutput
+from .tail import HEADER_BYTES, TailSearch
+
+T = TypeVar("T")
+
+_CHUNK: Final = 256 * 1024
+MAX_LINE_BYTES: Final = 1024 * 1024
+"""A longer line is handed on in parts."""
+_NO_RECORD: Final = b"-"
+"""In place of the first part of a long line that is no record, so that its rest is not taken for one."""
+_STATE_SECONDS: Final = 1.0
+"""While following: how often to ask whether the unit still runs, if its file does not change."""
+
+
+class LogReader:
+    """Reads log files. One object serves any number of readers."""
+
+    def __init__(self, *, blocking: Blocking, watcher: FileWatcher | None = None) -> None:
+        """`watcher`: shared with others, or one of its own."""
+        self._blocking = blocking
+        self._watcher = watcher or FileWatcher()
+
+    async def read(
+        self, path: Path, options: LogOptions, *, is_running: Callable[[], bool] = lambda: False
+    ) -> AsyncIterator[bytes]:
+        """Pieces of text, in order. `is_running`: whether the unit may still write; for following only.
+
+        Raises NotFound when there is no log and the unit does not run, Unavailable when it cannot be read.
+        """
+        shown = LogOutput(options)
+        if shown.full:
+            return
+        directory = path.parent
+        if not options.follow:
+            async for piece in self._read_file(path, shown, options):
+                yield piece
+            return
+        with self._watcher.watch(directory) as changed:
+            follower = _Follower(path)
+            try:
+                while not shown.full:
+                    changed.clear()
+                    running = is_running()
+                    text = await self._call(_show_more, follower, shown, options)
+                    if text is not None:
+                        if text:
+                            yield text
+                    elif not running and await self._call(follower.is_at_end):
+                        if not follower.found:
+                            raise _not_found(path)
+                        if text := shown.format(follower.rest()):
+                            yield text
+                        return
+                    else:
+                        await self._watcher.wait(changed, _STATE_SECONDS)
+            finally:
+                follower.close()
+
+    async def _read_file(self, path: Path, shown: LogOutput, options: LogOptions) -> AsyncIterator[bytes]:
+        follower = _Follower(path)
+        try:
+            while not shown.full:
+                text = await self._call(_show_more, follower, shown, options)
+                if text is None:
+                    break
+                if text:
+                    yield text
+            if not follower.found:
+                raise _not_found(path)
+            if text := shown.format(follower.rest()):
+                yield text
+        finally:
+            follower.close()
+
+    async def _call(self, function: Callable[..., T], *args: Any) -> T:
+        try:
+            return await self._blocking(function, *args)
+        except OSError as err:
+            raise Unavailable(f"cannot read log: {err.strerror} ({err.filename})") from err
+
+
+def _show_more(follower: _Follower, shown: LogOutput, options: LogOptions) -> bytes | None:
+    """What is shown of the lines that came since the last call, perhaps nothing; None: there are none yet."""
+    data = follower.read_more(options)
+    return None if data is None else shown.format(data)
+
+
+class _Follower:
+    """Reads one path, and what takes its place when the log is rotated."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: BinaryIO | None = None
+        self._tail: TailSearch | None = None
+        self._rest = b""
+        self.found = False
+
+    def read_more(self, options: LogOptions) -> bytes | None:
+        """Whole lines that came since the last call, perhaps none; None: there is nothing to read yet."""
+        if self._file is None and not self._open(options):
+            return None
+        assert self._file is not None
+        if self._tail is not None:
+            return self._search_tail(self._file, self._tail)
+        data = self._file.read(_CHUNK)
+        if not data and self._was_replaced():
+            data = self._file.read(_CHUNK)  # what was written before the writer let go of the old file
+        if not data and self._was_replaced():
+            self.close()
+            if self._rest:  # the writer left the old file in the middle of a line
+                self._rest += b"\n"
+            # The new file is read from its start, whatever the tail was.
+            return self.read_more(LogOptions()) if self._open(LogOptions()) else None
+        if not data:
+            return None
+        data = self._rest + data
+        end = data.rfind(b"\n") + 1
+        self._rest = data[end:]
+        return data[:end] + self._cut_long_line()
+
+    def is_at_end(self) -> bool:
+        """Whether nothing more is to be read; another file in its place means there is."""
+        return self._file is None or not self._was_replaced()
+
+    def rest(self) -> bytes:
+        """A last line that has no newline (the writer died, or is in the middle of it)."""
+        rest, self._rest = self._rest, b""
+        return rest
+
+    def close(self) -> None:
+        """Free the descriptor."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _cut_long_line(self) -> bytes:
+        """The first part of an unfinished line that is too long; its rest gets the same time and stream."""
+        if len(self._rest) <= MAX_LINE_BYTES:
+            return b""
+        record = parse_line(self._rest)
+        header_bytes = len(self._rest) - len(record.text) if record is not None else 0
+        if record is None or header_bytes > HEADER_BYTES:
+            self._rest = _NO_RECORD
+            return b""
+        self._rest = self._rest[:header_bytes]
+        return b"%b %b P %b\n" % (record.time, record.stream, record.text)
+
+    def _search_tail(self, file: BinaryIO, tail: TailSearch) -> bytes:
+        offset = tail.step()
+        if offset is not None:
+            file.seek(offset)
+            self._tail = None
+        return b""
+
+    def _open(self, options: LogOptions) -> bool:
+        try:
+            with hold_directory(self._path.parent) as directory:
+                descriptor = directory.open(self._path.name)
+        except FileNotFoundError:
+            return False
+        self._file = os.fdopen(descriptor, "rb", buffering=0)
+        if options.tail_lines is not None and not self.found:
+            self._tail = TailSearch(self._file, options.tail_lines)
+        self.found = True
+        return True
+
+    def _was_replaced(self) -> bool:
+        assert self._file is not None
+        ours = os.fstat(self._file.fileno())
+        try:
+            with hold_directory(self._path.parent) as directory:
+                there = directory.stat(self._path.name)
+        except FileNotFoundError:
+            return False
+        if there is None:
+            return False
+        if not os.path.samestat(ours, there):
+            return True
+        if there.st_size < self._file.tell():  # cut short in place
+            self._file.seek(0)
+            self._rest = b""
+        return False
+
+
+def _not_found(path: Path) -> NotFound:
+    return NotFound(f"there is no log at {path}")
+
+
+async def read_all(reader: LogReader, path: Path, options: LogOptions) -> bytes:
+    """The whole text at once, for small logs."""
+    return b"".join([piece async for piece in reader.read(path, options)])

@@ -1,0 +1,78 @@
+"""Where the last lines of a log begin, found from its end. Blocking, in steps of bounded work.
+
+Only the block at hand is in memory, whatever the length of a line: a line's parts are told apart by its first bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import BinaryIO, Final
+
+from .format import parse_line
+
+_BLOCK: Final = 64 * 1024
+_BLOCKS_PER_STEP: Final = 64
+HEADER_BYTES: Final = 128
+"""Bytes of a line that hold its time, stream and tag."""
+
+
+class TailSearch:
+    """Finds the offset from which `lines` whole lines follow; parts of one line count once."""
+
+    def __init__(self, file: BinaryIO, lines: int) -> None:
+        self._file, self._left = file, lines
+        self._position = self._line_end = file.seek(0, os.SEEK_END)
+        self._following = b""
+        self._is_last_line = True
+
+    def step(self) -> int | None:
+        """The offset, 0 when the file has fewer lines; None: call again."""
+        if self._left <= 0:
+            return self._position
+        for _ in range(_BLOCKS_PER_STEP):
+            if self._position <= 0:
+                return 0
+            found = self._search_block()
+            if found is not None:
+                return found
+        return None
+
+    def _search_block(self) -> int | None:
+        """Look at the block before the position; the offset, if it begins here."""
+        start = max(0, self._position - _BLOCK)
+        self._file.seek(start)
+        block = self._file.read(self._position - start)
+        data = block + self._following
+        at = len(block)
+        while True:
+            newline = block.rfind(b"\n", 0, at)
+            if newline < 0 and start > 0:
+                break
+            offset = start + newline + 1
+            if offset < self._line_end and self._begins_one_more(
+                data[newline + 1 : newline + 1 + HEADER_BYTES]
+            ):
+                return self._line_end
+            self._line_end = offset
+            if newline < 0:
+                break
+            at = newline
+        self._following = data[:HEADER_BYTES]
+        self._position = start
+        return None
+
+    def _begins_one_more(self, header: bytes) -> bool:
+        """Count the line with this header; whether it is the end of a line too much."""
+        record = parse_line(header.partition(b"\n")[0])
+        if (record is None or not record.partial) and not self._is_last_line:
+            self._left -= 1
+        self._is_last_line = False
+        return self._left <= 0
+
+
+def tail_offset(file: BinaryIO, lines: int) -> int:
+    """The whole search at once, for a file that is small or cut."""
+    search = TailSearch(file, lines)
+    while (offset := search.step()) is None:
+        pass
+    return offset

@@ -1,0 +1,78 @@
+"""Termination messages (kubelet ST9): what a container says about its own end.
+
+The container writes to a file of ours that is mounted into it; its last 4096 bytes count. With policy
+FallbackToLogsOnError an empty file of a failed container is replaced by the end of its log: at most 80
+lines and 2048 bytes. What a whole pod may say is limited where its status is built. Reading blocks.
+
+The container decides how large both files are: only their ends are read.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from kubeletx.volumes.held import hold_directory
+
+from .format import parse_line
+
+MAX_MESSAGE_BYTES: Final = 4096
+MAX_LOG_BYTES: Final = 2048
+MAX_LOG_LINES: Final = 80
+_LOG_WINDOW_BYTES: Final = 256 * 1024
+"""Of the log's end: enough for 2048 bytes of text that come one a line."""
+_MESSAGE_DEPTH: Final = 3
+"""``<uid>/containers/<name>``: directories below which nothing but the agent writes, unless a hostPath leads there."""
+_LOG_DEPTH: Final = 2
+FALLBACK_TO_LOGS: Final = "FallbackToLogsOnError"
+
+
+def read_message(file: Path, *, policy: str | None, failed: bool, log_file: Path | None) -> str:
+    """The message of one ended attempt; empty if it left none.
+
+    `file`: see `kubeletx.volumes.layout.termination_message_path`. `failed`: its exit code was not 0.
+    `log_file`: its log, if there is one. What cannot be read is said in the message itself.
+    """
+    try:
+        message = _read_end(file, MAX_MESSAGE_BYTES, depth=_MESSAGE_DEPTH)
+    except FileNotFoundError:
+        message = b""
+    except OSError as err:
+        return f"Error on reading termination message from file: {err.strerror}"
+    if message or policy != FALLBACK_TO_LOGS or not failed or log_file is None:
+        return message.decode("utf-8", "replace")
+    try:
+        return _end_of_log(log_file)
+    except FileNotFoundError:
+        return ""
+    except OSError as err:
+        return f"Error on reading termination message from logs: {err.strerror}"
+
+
+def _read_end(file: Path, size: int, *, depth: int) -> bytes:
+    """The last bytes of a file that a container writes to; anything but a regular file is refused."""
+    with (
+        hold_directory(file.parent, depth=depth) as directory,
+        os.fdopen(directory.open(file.name), "rb") as opened,
+    ):
+        opened.seek(max(0, os.fstat(opened.fileno()).st_size - size))
+        return opened.read(size)
+
+
+def _end_of_log(file: Path) -> str:
+    data = _read_end(file, _LOG_WINDOW_BYTES + 1, depth=_LOG_DEPTH)
+    cut, newline = b"", b""
+    if len(data) > _LOG_WINDOW_BYTES:  # the text of a line whose beginning was not read
+        cut, newline, data = data.partition(b"\n")
+    records = [record for line in data.split(b"\n") if (record := parse_line(line)) is not None]
+    text = b"".join(record.text if record.partial else record.text + b"\n" for record in records)
+    text = (cut[-MAX_LOG_BYTES:] + newline + text)[-MAX_LOG_BYTES:]
+    return _last_lines(text, MAX_LOG_LINES).decode("utf-8", "replace")
+
+
+def _last_lines(text: bytes, count: int) -> bytes:
+    start = len(text) - text.endswith(b"\n")
+    for _ in range(count):
+        start = text.rfind(b"\n", 0, max(0, start))
+    return text[start + 1 :]

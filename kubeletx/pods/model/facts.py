@@ -1,0 +1,261 @@
+"""Facts of one pod: the last look plus what the worker's own actions reported.
+
+`plan_pod(desired, facts, now)` and `build_status(desired, facts, now)` read nothing else. Facts are frozen;
+`apply` functions in this package return changed copies. Monotonic times are floats in seconds.
+"""
+
+from __future__ import annotations
+
+import enum
+from datetime import datetime
+
+import msgspec
+
+from kubeletx.api import ImageStatus, NicStatus, PodUid, RuntimeName, UnitId
+from kubeletx.kube.core import Pod, PodStatus
+from kubeletx.runtimes.snapshots import PodSnapshot
+
+from .machine_requests import Orders
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all facts."""
+
+
+class Now(Fact, frozen=True, kw_only=True):
+    """One moment on both clocks. `wall` is aware UTC and may jump; `mono` only grows.
+
+    `draw`: a random number from 0 to 1, for the jitter of what begins to wait at this moment.
+    """
+
+    wall: datetime
+    mono: float
+    draw: float = 0.5
+
+
+class Deletion(Fact, frozen=True, kw_only=True):
+    """The pod is to go. `grace_seconds` may only shrink (T4). `reason`/`message`: for the status, if the
+    end was not asked for by the source (Evicted, DeadlineExceeded, ...). `over_own_limit`: the pod used more than its
+    own limit allows, so its end is no disruption."""
+
+    requested_at: float
+    grace_seconds: int
+    force: bool = False
+    reason: str = ""
+    message: str = ""
+    over_own_limit: bool = False
+
+
+class DesiredPod(Fact, frozen=True, kw_only=True):
+    """What a source wants. `problem`: the source's manifest is invalid now, the pod goes on as it was.
+
+    `held_until`: found at the start and not claimed by its source yet, so nothing is started, restarted or changed for
+    it before this moment (monotonic); None: claimed.
+    """
+
+    uid: PodUid
+    pod: Pod
+    source: str
+    spec_hash: str
+    deletion: Deletion | None = None
+    problem: str = ""
+    held_until: float | None = None
+
+    @property
+    def ref(self) -> str:
+        """namespace/name, as logs show it."""
+        return f"{self.pod.metadata.namespace}/{self.pod.metadata.name}"
+
+    @property
+    def is_going(self) -> bool:
+        """Whether its deletion was asked for; an end with a reason (deadline, eviction) is another thing."""
+        return self.deletion is not None and not self.deletion.reason
+
+
+class Failure(Fact, frozen=True, kw_only=True):
+    """An action failed. `reason` is the Waiting reason that users see; it is tried again at `retry_at`
+    (monotonic; None: not before something else changes). `delay_seconds`: the back-off step reached."""
+
+    reason: str
+    message: str
+    retry_at: float | None
+    delay_seconds: float = 0.0
+    count: int = 1
+
+
+class Waiting(Fact, frozen=True, kw_only=True):
+    """No runtime yet (DECISIONS 5): RuntimeNotFound, RuntimeCordoned, RuntimeNotReady."""
+
+    reason: str
+    message: str
+
+
+class Rejection(Fact, frozen=True, kw_only=True):
+    """Admission refused the pod; final (A2)."""
+
+    reason: str
+    message: str
+
+
+class HookState(enum.Enum):
+    """Where a unit's postStart hook stands. A unit is started once its hook is DONE or UNKNOWN."""
+
+    NONE = "none"
+    PENDING = "pending"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    """Begun before a crash of the agent; never rerun."""
+
+
+class Backoff(Fact, frozen=True, kw_only=True):
+    """Crash-loop entry of one container and hash (B1): the delay to keep after an exit."""
+
+    delay_seconds: float
+    updated_at: float
+
+
+class ProbeFacts(Fact, frozen=True, kw_only=True):
+    """Latest outcome of each probe of one unit. None: no probe, or no outcome yet.
+
+    First values (P2): readiness False, liveness True, startup None.
+    """
+
+    unit_id: UnitId
+    boot: str = ""
+    """The unit's boot that was probed (`boots.boot_of`): outcomes of an earlier boot do not count."""
+    readiness: bool | None = None
+    liveness: bool | None = None
+    startup: bool | None = None
+    message: str = ""
+
+
+class UnitFacts(Fact, frozen=True, kw_only=True):
+    """What the worker knows of one container name beyond the runtime's lists."""
+
+    failure: Failure | None = None
+    """Why the last create or start did not succeed."""
+    image: ImageStatus | None = None
+    """The image in the bound store, once it is there."""
+    image_failure: Failure | None = None
+    backoff: Backoff | None = None
+    exited_at: float | None = None
+    """When the newest unit was first seen ended, on the monotonic clock."""
+    hook: HookState = HookState.NONE
+    hook_unit: UnitId | None = None
+    probes: ProbeFacts | None = None
+    power_failure: Failure | None = None
+    """Why the machine could not be brought to the power that is wanted."""
+    resize_failure: Failure | None = None
+    nic_failure: Failure | None = None
+    """Why the machine's interfaces could not be listed."""
+    nic_failures: dict[str, Failure] = {}
+    """By interface: why it could not be plugged in or taken out; `retry_at` None: its runtime never can."""
+    nics: tuple[NicStatus, ...] | None = None
+    """The machine's interfaces when they were last listed; None: never."""
+    nics_unit: UnitId | None = None
+    nics_at: float | None = None
+    nics_stale: bool = False
+    """One came or went since."""
+    killed: str = ""
+    """Why we stopped the newest unit to have it restarted: the reason of its `StopUnit`, or empty."""
+    termination_messages: dict[UnitId, str] = {}
+    """What ended units left in their termination message file, or the end of their log (ST9)."""
+    restarts_before: int = 0
+    """Restart count known from the log directory when the runtime has forgotten older units."""
+
+
+class VolumeFacts(Fact, frozen=True, kw_only=True):
+    """`ready`: all volumes are prepared on the node. `stale_at`: something that they show has changed since (monotonic);
+    what runs goes on with what is there until that is written too."""
+
+    ready: bool = False
+    stale_at: float | None = None
+    failure: Failure | None = None
+    released: bool = False
+
+
+class Outage(Fact, frozen=True, kw_only=True):
+    """The bound runtime does not answer; everything else stays as last seen (DECISIONS 24)."""
+
+    since: datetime
+    reason: str
+    message: str
+
+
+class Pace(Fact, frozen=True, kw_only=True):
+    """An action that ended without a failure `count` times in a row, last at `at` (monotonic)."""
+
+    count: int
+    at: float
+
+
+class PodFacts(Fact, frozen=True, kw_only=True):
+    """All that is known of one pod.
+
+    `unsettled_until`: a create timed out; no next attempt, and the pod is not clean, until a look that began
+    after this time (rule 8). `recovered`: found at start rather than created by this process.
+    `previous_status`: the last status, from this process or from the store.
+    """
+
+    runtime: RuntimeName | None = None
+    runtime_ready: bool = False
+    network_ready: bool = False
+    network_problem: str = ""
+    """Why the runtime's network is not ready, in the runtime's words."""
+    bind_wanted: bool = True
+    """Choosing a runtime may be tried (again): nothing was tried yet, or a runtime changed since."""
+    expects_address: bool = True
+    """The runtime gives a pod-network pod an address."""
+    image_before_sandbox: bool = False
+    is_machine: bool = False
+    """Its runtime runs machines, so the pod is one, however it was written."""
+    can_power: bool = False
+    """The runtime has machine verbs."""
+    can_nics: bool = False
+    can_resize: bool = False
+    orders: Orders | None = None
+    """What operators asked of the machine; None: not read yet, or the pod is no machine."""
+    grace_seconds: int = 30
+    """The pod's own grace period."""
+    crash_cap_seconds: float = 300.0
+    outage: Outage | None = None
+    snapshot: PodSnapshot | None = None
+    volumes: VolumeFacts = VolumeFacts()
+    units: dict[str, UnitFacts] = {}
+    sandbox_failure: Failure | None = None
+    resize_failure: Failure | None = None
+    """Why the pod as a whole has not the resources that it wants."""
+    stop_failure: Failure | None = None
+    paces: dict[str, Pace] = {}
+    """Actions that were done lately, so that one without effect is not repeated at once for ever."""
+    waiting: Waiting | None = None
+    rejection: Rejection | None = None
+    admitted: bool = False
+    in_flight: frozenset[str] = frozenset()
+    """Keys of the actions under way."""
+    stopping: dict[str, float] = {}
+    """Container names with a stop in flight, and when its grace ends (monotonic)."""
+    changed_at: float | None = None
+    """When the last changing call ended; only a look that began later proves anything about it."""
+    unsettled_until: float | None = None
+    look_wanted_at: float | None = None
+    started_at: datetime | None = None
+    """status.startTime: when the node accepted the pod."""
+    deadline_at: float | None = None
+    """activeDeadlineSeconds on the monotonic clock."""
+    deadline_seconds: int | None = None
+    """The activeDeadlineSeconds that `deadline_at` was worked out from."""
+    finished_init: bool = False
+    directories_gone: bool = False
+    unbound: bool = False
+    recovered: bool = False
+    previous_status: PodStatus | None = None
+
+    def unit(self, name: str) -> UnitFacts:
+        """Facts of one container name; empty ones if nothing is known."""
+        return self.units.get(name, _NO_UNIT_FACTS)
+
+
+_NO_UNIT_FACTS = UnitFacts()

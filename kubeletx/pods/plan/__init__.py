@@ -1,0 +1,1 @@
+"""The next actions of one pod: (desired, facts, now) → actions. Pure."""

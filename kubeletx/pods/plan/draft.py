@@ -1,0 +1,117 @@
+"""`Draft` and what it becomes: a `Plan` with its `Goal`. Every rule of this folder writes into the same draft. Pure."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from ..model.actions import Action, Look
+from ..model.facts import Failure, Now, PodFacts
+from .pacing import due_at
+
+
+class Goal(enum.Enum):
+    """What the plan works towards."""
+
+    RUN = "run"
+    END = "end"
+    DELETE = "delete"
+
+
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that the pod's users should hear once: an event's reason and message, and its type."""
+
+    reason: str
+    message: str
+    type: str = "Warning"
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """`wake_at`: monotonic time to plan again without any input; None: only on input. `finished`: the worker
+    may end. `goal` and `why` are for the log and `describe`. `notice`: why the pod waits; `refusals`: what is wanted
+    of it and its runtime cannot do."""
+
+    goal: Goal
+    actions: tuple[Action, ...] = ()
+    wake_at: float | None = None
+    finished: bool = False
+    why: str = ""
+    notice: Notice | None = None
+    refusals: tuple[Notice, ...] = ()
+    is_partial: bool = False
+    """It waits for a look: what it does not refuse may still be refused."""
+
+
+class Draft:
+    """Collects actions and wake-up times; drops actions whose key is in flight or planned already."""
+
+    def __init__(self, goal: Goal, facts: PodFacts, now: Now) -> None:
+        self.goal, self.now = goal, now
+        self._busy = set(facts.in_flight)
+        self._stop_failure = facts.stop_failure
+        self._paces = facts.paces
+        self._actions: list[Action] = []
+        self._wake_at: float | None = None
+        self.notice: Notice | None = None
+        self._refusals: list[Notice] = []
+
+    def is_busy(self, key: str) -> bool:
+        """Whether the key is in flight or planned already."""
+        return key in self._busy
+
+    def do(self, action: Action) -> None:
+        """Plan the action unless its key is busy; one that had no effect lately, not before it is due again."""
+        if action.key in self._busy:
+            return
+        due = due_at(self._paces, action)
+        if due is not None and due > self.now.mono:
+            self.wake(due)
+            return
+        self._busy.add(action.key)
+        self._actions.append(action)
+
+    def end(self, action: Action) -> None:
+        """Plan a stop or a removal; after one that failed, not before it is due again."""
+        if self.is_due(self._stop_failure):
+            self.do(action)
+
+    def look(self, facts: PodFacts) -> None:
+        """Plan a look; after one that failed, not before it is due again."""
+        if facts.look_wanted_at is not None and facts.look_wanted_at > self.now.mono:
+            self.wake(facts.look_wanted_at)
+        else:
+            self.do(Look())
+
+    def refuse(self, reason: str, message: str) -> None:
+        """What is wanted cannot be done; the pod's users should hear this, once."""
+        self._refusals.append(Notice(reason=reason, message=message))
+
+    def wake(self, at: float | None) -> None:
+        """Plan again at this time at the latest."""
+        if at is not None and (self._wake_at is None or at < self._wake_at):
+            self._wake_at = at
+
+    def is_due(self, failure: Failure | None) -> bool:
+        """Whether what failed may be tried again; plans the wake-up if not."""
+        if failure is None:
+            return True
+        if failure.retry_at is None:
+            return False
+        if failure.retry_at <= self.now.mono:
+            return True
+        self.wake(failure.retry_at)
+        return False
+
+    def plan(self, why: str = "", *, finished: bool = False, is_partial: bool = False) -> Plan:
+        """The finished plan."""
+        return Plan(
+            goal=self.goal,
+            actions=tuple(self._actions),
+            wake_at=self._wake_at,
+            finished=finished,
+            why=why,
+            notice=self.notice,
+            refusals=tuple(self._refusals),
+            is_partial=is_partial,
+        )

@@ -1,0 +1,229 @@
+"""Interfaces and size of a living machine: what is wanted, and the one call that comes next. Pure.
+
+The runtime is asked which interfaces there are only when they may differ from those that the machine was made with.
+``eth0`` is the pod network's and always stays. A size is asked for once; what was granted is in the unit's status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from kubeletx.api import NicState, NicStatus, UnitState, UnitSummary
+from kubeletx.api.names import MADE_WITH_NICS, MADE_WITH_SIZE, Event
+from kubeletx.kube.core import Nic, Pod, ResourceRequirements
+from kubeletx.kube.machine_form import machine_of, nics_of
+from kubeletx.kube.numbers import whole_number
+from kubeletx.kube.quantity import to_bytes, to_millicores
+
+from ..model.actions import AttachNic, DetachNic, ListNics, ResizeUnit, StopUnit
+from ..model.facts import DesiredPod, PodFacts, UnitFacts
+from ..model.sizes import RESIZED
+from .draft import Draft
+
+FIRST_NIC: Final = "eth0"
+LIST_AGAIN_SECONDS: Final = 5.0
+NO_EPHEMERAL: Final = (
+    "spec.ephemeralContainers: a machine has no containers beside it: kubectl exec runs commands in its guest, "
+    "kubectl attach shows its console"
+)
+_MIB: Final = 1 << 20
+
+
+def wanted_nics(desired: DesiredPod, facts: PodFacts) -> dict[str, Nic]:
+    """The interfaces that are wanted, by name: the spec's, and what commands added or took away."""
+    try:
+        found = {nic.name or "": nic for nic in nics_of(desired.pod)}
+    except ValueError:
+        return {}
+    orders = facts.orders
+    if orders is not None and orders.nics_spec == nics_key(desired):
+        found = {name: nic for name, nic in found.items() if name not in orders.nics_removed}
+        found.update({nic.name or "": nic for nic in orders.nics_added})
+    return found
+
+
+def nics_key(desired: DesiredPod) -> str:
+    """The spec's own list, against which commands were said."""
+    try:
+        return ",".join(sorted(nic.name or "" for nic in nics_of(desired.pod)))
+    except ValueError:
+        return ""
+
+
+def made_with_nics(desired: DesiredPod, facts: PodFacts) -> str:
+    """For the unit's annotation."""
+    return ",".join(sorted(wanted_nics(desired, facts)))
+
+
+def wanted_limits(desired: DesiredPod, facts: PodFacts) -> dict[str, str]:
+    """CPU and memory limits: a command's, while the spec's are those that it was said against, else the spec's."""
+    machine = machine_of(desired.pod, on_vm_runtime=facts.is_machine)
+    limits = dict(machine.resources.limits) if machine is not None else {}
+    orders = facts.orders
+    if orders is not None and orders.resources and orders.resources_spec == sizes_of(limits):
+        limits.update(orders.resources)
+    return limits
+
+
+def sized_pod(desired: DesiredPod, facts: PodFacts) -> Pod:
+    """The pod with the size that is wanted, for what it takes of the node."""
+    pod, spec = desired.pod, desired.pod.spec
+    limits = wanted_limits(desired, facts)
+    if spec.virtual_machine is not None:
+        machine = replace(spec.virtual_machine, resources=sized(spec.virtual_machine.resources, limits))
+        return replace(pod, spec=replace(spec, virtual_machine=machine))
+    if len(spec.containers) != 1:
+        return pod
+    container = replace(spec.containers[0], resources=sized(spec.containers[0].resources, limits))
+    return replace(pod, spec=replace(spec, containers=(container,)))
+
+
+def sized(resources: ResourceRequirements, limits: dict[str, str]) -> ResourceRequirements:
+    """With other limits; a request that was its limit stays its limit, so that the QoS class stays."""
+    before = resources.limits
+    follows = {
+        name for name, text in resources.requests.items() if before.get(name) == text and name in limits
+    }
+    requests = {name: limits[name] if name in follows else text for name, text in resources.requests.items()}
+    return replace(resources, limits=limits, requests=requests)
+
+
+def sizes_of(limits: dict[str, str]) -> dict[str, str]:
+    """Only what can change while the machine lives."""
+    return {name: limits[name] for name in RESIZED if name in limits}
+
+
+def size_key(limits: dict[str, str]) -> str:
+    """One word for a size, equal for equal amounts."""
+    cpu, memory = limits.get("cpu"), limits.get("memory")
+    try:
+        return f"{to_millicores(cpu) if cpu else 0}m/{to_bytes(memory) if memory else 0}"
+    except ValueError:
+        return ""
+
+
+def asked_size(unit: UnitSummary, facts: PodFacts) -> str | None:
+    """What the machine was last asked to become, or made with; None while that was not read yet."""
+    orders = facts.orders
+    if orders is None:
+        return None
+    return orders.size_asked if orders.size_unit == unit.id else unit.annotations.get(MADE_WITH_SIZE)
+
+
+def with_size(resources: ResourceRequirements, size: str) -> ResourceRequirements:
+    """With the limits of a size (`size_key`); amounts that are the same stay as they are written.
+
+    A size that cannot be read, of an annotation that somebody changed, changes nothing.
+    """
+    cpu_text, _, memory_text = size.partition("m/")
+    cpu, memory = whole_number(cpu_text), whole_number(memory_text)
+    if cpu is None or memory is None:
+        return resources
+    limits = dict(resources.limits)
+    amounts = {"cpu": (cpu, to_millicores, _cpu_text), "memory": (memory, to_bytes, _memory_text)}
+    for name, (amount, read, write) in amounts.items():
+        if not amount:
+            limits.pop(name, None)
+        elif name not in limits or read(limits[name]) != amount:
+            limits[name] = write(amount)
+    return sized(resources, limits)
+
+
+def _cpu_text(millicores: int) -> str:
+    return f"{millicores}m" if millicores % 1000 else str(millicores // 1000)
+
+
+def _memory_text(amount: int) -> str:
+    return str(amount) if amount % _MIB else f"{amount // _MIB}Mi"
+
+
+def plan_devices(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
+    """Plan the next call for a machine that runs; of one that rests, when it runs again."""
+    if unit.state is not UnitState.RUNNING:
+        return
+    _plan_size(unit, desired, facts, draft)
+    _plan_nics(unit, desired, facts, draft)
+
+
+def _plan_size(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
+    orders = facts.orders
+    made = unit.annotations.get(MADE_WITH_SIZE)
+    if orders is None or made is None:
+        return
+    wanted = size_key(wanted_limits(desired, facts))
+    asked = asked_size(unit, facts) or made
+    if wanted == asked or not wanted:
+        return
+    if _needs_restart(desired, facts, asked, wanted):
+        draft.end(
+            StopUnit(
+                name=unit.name,
+                unit_id=unit.id,
+                grace_seconds=facts.grace_seconds,
+                reason="Resized",
+                message=f"Machine {unit.name} gets another size, will be restarted",
+            )
+        )
+    elif not facts.can_resize:
+        draft.refuse(
+            Event.RESIZE_UNSUPPORTED, f"runtime {facts.runtime} cannot resize {unit.name} while it runs"
+        )
+    elif draft.is_due(facts.unit(unit.name).resize_failure):
+        draft.do(ResizeUnit(name=unit.name, unit_id=unit.id, size=wanted))
+
+
+def _needs_restart(desired: DesiredPod, facts: PodFacts, before: str, after: str) -> bool:
+    """Whether a size that changes has resizePolicy RestartContainer."""
+    machine = machine_of(desired.pod, on_vm_runtime=facts.is_machine)
+    policies = {rule.resource_name: rule.policy for rule in machine.resize_policy} if machine else {}
+    pairs = zip(RESIZED, before.split("/"), after.split("/"), strict=False)
+    return any(one != other and policies.get(name) == "RestartContainer" for name, one, other in pairs)
+
+
+def _plan_nics(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
+    known = facts.unit(unit.name)
+    wanted = wanted_nics(desired, facts)
+    made = unit.annotations.get(MADE_WITH_NICS, "")
+    seen = known.nics if known.nics_unit == unit.id else None
+    differs = ",".join(sorted(wanted)) != made
+    if seen is None and not differs and not (facts.recovered and facts.can_nics):
+        return
+    if not facts.can_nics:
+        if differs:
+            text = f"runtime {facts.runtime} cannot change the interfaces of {unit.name} while it runs"
+            draft.refuse(Event.NIC_UNSUPPORTED, text)
+        return
+    if not draft.is_due(known.nic_failure):
+        return
+    if seen is None or known.nics_stale:
+        draft.do(ListNics(name=unit.name, unit_id=unit.id))
+        return
+    step = _next_nic(unit, wanted, seen, known, draft)
+    if step is not None:
+        draft.do(step)
+        return
+    if any(nic.state is not NicState.ATTACHED for nic in seen):
+        at = (known.nics_at or draft.now.mono) + LIST_AGAIN_SECONDS
+        if at <= draft.now.mono:
+            draft.do(ListNics(name=unit.name, unit_id=unit.id))
+        else:
+            draft.wake(at)
+
+
+def _next_nic(
+    unit: UnitSummary, wanted: Mapping[str, Nic], seen: Sequence[NicStatus], known: UnitFacts, draft: Draft
+) -> AttachNic | DetachNic | None:
+    """The next interface to plug in or take out; one that failed waits for its time and holds up no other."""
+    present = {nic.name: nic for nic in seen}
+    for name, nic in wanted.items():
+        if name not in present and name != FIRST_NIC and draft.is_due(known.nic_failures.get(name)):
+            return AttachNic(name=unit.name, unit_id=unit.id, nic=nic)
+    for name, found in present.items():
+        if name in wanted or name == FIRST_NIC or found.state is NicState.DETACHING:
+            continue
+        if draft.is_due(known.nic_failures.get(name)):
+            return DetachNic(name=unit.name, unit_id=unit.id, nic_name=name)
+    return None

@@ -1,0 +1,172 @@
+"""Desired power of a machine: what the spec or a verb wants, and the one step from here to there. Pure.
+
+    state \\ wanted   running     paused       suspended   off
+    RUNNING          -           pause        suspend     power off
+    HELD             resume      -            suspend     power off
+    PARKED           resume      resume¹      -           power off
+    EXITED by us     start       start¹       start¹      -
+    EXITED itself    restartPolicy decides, whatever is wanted but off
+    HELD itself      stays so until a verb lets it go on (asleep, an I/O error)
+
+    ¹ and from there on
+
+A machine that is off because somebody asked has not ended: neither phase nor restart policy count it.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from kubeletx.api import UnitState, UnitSummary
+from kubeletx.api.names import Event
+from kubeletx.kube.machine_form import power_of
+
+from ..model.actions import SetPower
+from ..model.facts import DesiredPod, PodFacts
+from .draft import Draft
+
+
+class Power(enum.Enum):
+    """Where a machine can be brought; the words of `kubeletx.api.Machine.power`."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    SUSPENDED = "suspended"
+    OFF = "off"
+
+
+class PowerStep(enum.Enum):
+    """One call that changes power."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    SUSPEND = "suspend"
+    POWER_OFF = "power_off"
+    START = "start"
+
+
+OF_SPEC: Final = {
+    "Running": Power.RUNNING,
+    "Paused": Power.PAUSED,
+    "Suspended": Power.SUSPENDED,
+    "Shutdown": Power.OFF,
+}
+
+ASKED_FOR: Final = ("", "Paused")
+"""`UnitStatus.reason` of a machine that is held because a call paused it."""
+
+MACHINE_WORDS: Final = {
+    UnitState.CREATED: "not started yet",
+    UnitState.RUNNING: "running",
+    UnitState.HELD: "paused",
+    UnitState.PARKED: "suspended",
+    UnitState.EXITED: "off",
+    UnitState.UNKNOWN: "in an unknown state",
+}
+"""The states of a machine in the words of its verbs."""
+
+_STEPS: Final = {
+    (UnitState.RUNNING, Power.PAUSED): PowerStep.PAUSE,
+    (UnitState.RUNNING, Power.SUSPENDED): PowerStep.SUSPEND,
+    (UnitState.RUNNING, Power.OFF): PowerStep.POWER_OFF,
+    (UnitState.HELD, Power.RUNNING): PowerStep.RESUME,
+    (UnitState.HELD, Power.SUSPENDED): PowerStep.SUSPEND,
+    (UnitState.HELD, Power.OFF): PowerStep.POWER_OFF,
+    (UnitState.PARKED, Power.RUNNING): PowerStep.RESUME,
+    (UnitState.PARKED, Power.PAUSED): PowerStep.RESUME,
+    (UnitState.PARKED, Power.OFF): PowerStep.POWER_OFF,
+}
+
+
+def spec_power(desired: DesiredPod) -> Power:
+    """What the spec wants."""
+    return OF_SPEC.get(power_of(desired.pod), Power.RUNNING)
+
+
+def is_overridden(desired: DesiredPod, facts: PodFacts) -> bool:
+    """Whether a verb's wish stands above the spec's."""
+    orders = facts.orders
+    return orders is not None and bool(orders.power) and orders.power_spec == power_of(desired.pod)
+
+
+def wanted_power(desired: DesiredPod, facts: PodFacts) -> Power:
+    """What is wanted now: the verb's wish while the spec is the one it was said against, else the spec's."""
+    if facts.orders is not None and is_overridden(desired, facts):
+        return Power(facts.orders.power)
+    return spec_power(desired)
+
+
+def is_wanted_off(desired: DesiredPod, facts: PodFacts) -> bool:
+    """Whether the pod is a machine that is to be off, so that nothing of it is started."""
+    return facts.is_machine and wanted_power(desired, facts) is Power.OFF
+
+
+def was_switched_off(facts: PodFacts, unit: UnitSummary | None) -> bool:
+    """Whether the unit ended because it was to be off."""
+    if unit is None or facts.orders is None or unit.state is not UnitState.EXITED:
+        return False
+    return facts.orders.off_unit == unit.id
+
+
+def is_kept(desired: DesiredPod, facts: PodFacts, unit: UnitSummary | None) -> bool:
+    """Whether a machine that does not run has not ended all the same: off by a wish, or the wish is not read yet."""
+    if not facts.is_machine:
+        return False
+    return facts.orders is None or is_wanted_off(desired, facts) or was_switched_off(facts, unit)
+
+
+def plan_power(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
+    """Plan the one step that brings the machine nearer to where it is wanted."""
+    _tell_hold(unit, desired, facts, draft)
+    step = next_step(unit, desired, facts)
+    if step is None:
+        return
+    if step is not PowerStep.START and not facts.can_power:
+        wanted = wanted_power(desired, facts).value
+        draft.refuse(
+            Event.POWER_UNSUPPORTED,
+            f"runtime {facts.runtime} cannot change the power of its units; {unit.name} stays as it is "
+            f"instead of {wanted}",
+        )
+        return
+    if draft.is_due(facts.unit(unit.name).power_failure):
+        grace = facts.grace_seconds if step is PowerStep.POWER_OFF else 0
+        draft.do(SetPower(name=unit.name, unit_id=unit.id, step=step.value, grace_seconds=grace))
+
+
+def _tell_hold(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
+    """An event for a machine that is to run and stands still because of something an operator has to change."""
+    text = hold_message(facts, unit)
+    if text and wanted_power(desired, facts) is Power.RUNNING:
+        draft.refuse(Event.MACHINE_HELD, f"Machine {unit.name} stands still: {text}")
+
+
+def hold_message(facts: PodFacts, unit: UnitSummary) -> str:
+    """What the runtime says of a machine that holds itself, and what to do; empty without words."""
+    if not own_hold(facts, unit) or facts.snapshot is None:
+        return ""
+    status = facts.snapshot.status_of(unit.id)
+    return status.message if status is not None else ""
+
+
+def own_hold(facts: PodFacts, unit: UnitSummary) -> str:
+    """Why the guest or its emulator holds itself (asleep, an I/O error), which nobody asked for; else empty.
+
+    To let such a machine go on is its operator's decision: the plan would do it again and again.
+    """
+    if unit.state is not UnitState.HELD or facts.snapshot is None:
+        return ""
+    status = facts.snapshot.status_of(unit.id)
+    reason = status.reason if status is not None else ""
+    return "" if reason in ASKED_FOR else reason
+
+
+def next_step(unit: UnitSummary, desired: DesiredPod, facts: PodFacts) -> PowerStep | None:
+    """See the table."""
+    wanted = wanted_power(desired, facts)
+    if wanted is Power.RUNNING and own_hold(facts, unit):
+        return None
+    if was_switched_off(facts, unit):
+        return None if wanted is Power.OFF else PowerStep.START
+    return _STEPS.get((unit.state, wanted))

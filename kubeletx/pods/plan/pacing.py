@@ -1,0 +1,92 @@
+"""How often an action is repeated that reports no error and has no effect. Pure.
+
+A plan names an action again while the facts still ask for it. A runtime that reports success and does nothing would
+otherwise be called again at once, without end. The first `FREE` repeats are immediate, since a runtime's list
+may be a moment older than its answer; then each wait is twice the one before. A failure has a back-off of its own
+(`backoff`) and is not counted here. Restarts of a container are other actions, by their attempt.
+
+    done, asked again ─► at once, `FREE` times ─► after 0.1 s, 0.2 s, ... 10 s ─► not asked for 20 s: forgotten
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from ..model import actions as act
+from ..model.actions import Action
+from ..model.backoff import SYNC
+from ..model.facts import Failure, Now, Pace, PodFacts
+
+FREE = 3
+NOTICED = 6
+"""After so many actions without effect, an event names the action."""
+FORGOTTEN_SECONDS = 2 * SYNC.cap_seconds
+
+_DOING = {
+    act.StartUnit: "starting container",
+    act.StopUnit: "stopping container",
+    act.RemoveUnit: "removing container",
+    act.CreateSandbox: "creating the pod sandbox",
+    act.StopSandbox: "stopping the pod sandbox",
+    act.RemoveSandbox: "removing the pod sandbox",
+    act.SetPower: "changing the power state of machine",
+    act.AttachNic: "attaching an interface to machine",
+    act.DetachNic: "detaching an interface from machine",
+    act.ResizeUnit: "resizing machine",
+    act.ResizeContainer: "resizing container",
+    act.ResizePod: "resizing the pod",
+}
+_TARGETS = ("name", "unit_id", "sandbox_id", "step", "nic_name", "overtakes")
+
+
+def doing(action: Action) -> str:
+    """The action in words: stopping container web."""
+    return f"{_DOING[type(action)]} {getattr(action, 'name', '')}".rstrip()
+
+
+def due_at(paces: Mapping[str, Pace], action: Action) -> float | None:
+    """When the action may be repeated (monotonic); None: now."""
+    pace = paces.get(_key(action))
+    if pace is None or pace.count <= FREE:
+        return None
+    doublings = min(pace.count - FREE - 1, 20)
+    return pace.at + min(SYNC.initial_seconds * float(1 << doublings), SYNC.cap_seconds)
+
+
+def count_done(facts: PodFacts, action: Action, now: Now) -> tuple[PodFacts, int]:
+    """Facts after the action ended, and how often it ended without a failure and without effect so far."""
+    if type(action) not in _DOING or _failure_of(facts, action) is not None:
+        return facts, 0
+    paces = {key: one for key, one in facts.paces.items() if now.mono - one.at <= FORGOTTEN_SECONDS}
+    before = paces.get(_key(action))
+    pace = Pace(count=1 if before is None else before.count + 1, at=now.mono)
+    return replace(facts, paces={**paces, _key(action): pace}), pace.count
+
+
+def _key(action: Action) -> str:
+    """What is repeated: the kind of action and its target, for a start with its attempt."""
+    words = [type(action).__name__, *(str(getattr(action, field, "")) for field in _TARGETS)]
+    if isinstance(action, act.StartUnit):
+        words.append(str(action.attempt))
+    elif isinstance(action, act.AttachNic):
+        words.append(action.nic.name or "")
+    return "/".join(words)
+
+
+def _failure_of(facts: PodFacts, action: Action) -> Failure | None:
+    match action:
+        case act.StartUnit(name=name):
+            return facts.unit(name).failure
+        case act.CreateSandbox():
+            return facts.sandbox_failure
+        case act.SetPower(name=name):
+            return facts.unit(name).power_failure
+        case act.AttachNic(name=name) | act.DetachNic(name=name):
+            return facts.unit(name).nic_failure
+        case act.ResizeUnit(name=name) | act.ResizeContainer(name=name):
+            return facts.unit(name).resize_failure
+        case act.ResizePod():
+            return facts.resize_failure
+    return facts.stop_failure

@@ -1,0 +1,251 @@
+"""`plan_pod`: the pure heart. (desired, facts, now) → actions, and when to plan again.
+
+A pod has one goal at a time, derived, never stored:
+
+    RUN     its units should run, by restart policy
+    END     it ran to its end, missed its deadline, was evicted or refused: stop everything, keep the
+            binding and the dead units for status and logs (of an evicted pod they go: the disk may be short)
+    DELETE  nobody wants it: stop, remove, release, forget; the binding goes last
+
+No I/O, no clock, no logging. Any action may be lost and is planned again from the next facts. What is in
+flight is left out by key. While a look is in flight nothing new is started on the runtime, since the facts
+are about to change; while a create or start is in flight no look begins, since it would be stale.
+"""
+
+from __future__ import annotations
+
+from kubeletx.api import UnitState
+from kubeletx.api.names import EVICTED, RUNTIME_NOT_READY, Event
+
+from ..model.actions import (
+    Bind,
+    CreateSandbox,
+    DropOverride,
+    EnsureImage,
+    Look,
+    PrepareVolumes,
+    ReadMessage,
+    ReadOrders,
+    ReleaseVolumes,
+    RemoveDirectories,
+    Unbind,
+)
+from ..model.facts import Deletion, DesiredPod, Now, PodFacts
+from ..model.phase import FAILED
+from ..model.roles import init_units, regular_units
+from .draft import Draft, Goal, Notice, Plan
+from .machine_power import is_overridden
+from .progress import has_ended, is_blind, newest, wants_any_unit
+from .sandbox import SandboxNeed, sandbox_need, stop_stale
+from .stop import plan_removal, plan_stop_units
+from .units import plan_units, wanted_now
+
+PATIENCE_SECONDS = 1.0
+"""How long a look waits for a create or start in flight, which would make it stale."""
+
+
+def goal_of(desired: DesiredPod, facts: PodFacts) -> Goal:
+    """The pod's goal. A deletion with a reason is an end that the node decided (eviction, deadline)."""
+    if desired.is_going:
+        return Goal.DELETE
+    if desired.deletion is not None or facts.rejection is not None:
+        return Goal.END
+    return Goal.END if has_ended(desired, facts) else Goal.RUN
+
+
+def deadline_end(desired: DesiredPod, facts: PodFacts, now: Now) -> Deletion | None:
+    """The end that activeDeadlineSeconds demands now (T8); None: not yet, or ending already."""
+    if facts.deadline_at is None or facts.deadline_at > now.mono or desired.deletion is not None:
+        return None
+    if has_ended(desired, facts):
+        return None
+    return Deletion(
+        requested_at=now.mono,
+        grace_seconds=facts.grace_seconds,
+        reason=Event.DEADLINE_EXCEEDED,
+        message="Pod was active on the node longer than the specified deadline",
+    )
+
+
+def plan_pod(desired: DesiredPod, facts: PodFacts, now: Now) -> Plan:
+    """What to do now for this pod."""
+    goal = goal_of(desired, facts)
+    draft = Draft(goal, facts, now)
+    if facts.unbound:
+        return draft.plan("unbound", finished=True)
+    if facts.outage is None:
+        _read_messages(desired, facts, draft)
+    if goal is Goal.RUN:
+        return _plan_run(desired, facts, draft)
+    if goal is Goal.END:
+        return _plan_end(desired, facts, draft)
+    return _plan_delete(desired, facts, draft)
+
+
+def _plan_run(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
+    draft.wake(facts.deadline_at)
+    if facts.runtime is None:
+        if facts.bind_wanted and draft.is_due(facts.stop_failure):
+            draft.do(Bind())
+        return draft.plan("waits for a runtime")
+    _prepare_volumes(facts, draft)
+    if facts.is_machine:
+        _read_orders(desired, facts, draft)
+    if not _may_act(facts, draft):
+        return draft.plan("looks before acting", is_partial=True)
+    if _is_held(desired, draft):
+        return draft.plan(f"waits for its source {desired.source}")
+    need = sandbox_need(desired, facts)
+    unusable = need in (SandboxNeed.NETWORK_CHANGED, SandboxNeed.NO_ADDRESS)
+    is_stopping = stop_stale(facts, draft, newest_too=unusable)
+    if need is not SandboxNeed.READY and not wants_any_unit(desired, facts):
+        return draft.plan("nothing left to run")
+    for name in wanted_now(desired, facts, draft.now, fresh=need is not SandboxNeed.READY):
+        _ensure_image(name, facts, draft)
+    if need is SandboxNeed.READY:
+        plan_units(desired, facts, draft)
+        return draft.plan("running")
+    if is_stopping:
+        return draft.plan(f"stops the old sandbox: {need.value}")
+    _create_sandbox(desired, facts, draft)
+    return draft.plan(f"needs a sandbox: {need.value}")
+
+
+def _is_held(desired: DesiredPod, draft: Draft) -> bool:
+    """Whether its source may still say that the pod is not wanted any more, or wanted otherwise."""
+    if desired.held_until is None or desired.held_until <= draft.now.mono:
+        return False
+    draft.wake(desired.held_until)
+    return True
+
+
+def _plan_end(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
+    if facts.runtime is None:
+        return draft.plan("ended unbound")
+    if not _may_act(facts, draft):
+        return draft.plan("looks before stopping")
+    if not plan_stop_units(desired, facts, draft):
+        return draft.plan("stops")
+    if not facts.volumes.released and draft.is_due(facts.volumes.failure):
+        draft.do(ReleaseVolumes())
+    if _is_evicted(desired, facts) and not plan_removal(facts, draft):
+        return draft.plan("removes what an evicted pod left")
+    return draft.plan("ended")
+
+
+def _is_evicted(desired: DesiredPod, facts: PodFacts) -> bool:
+    """Whether its writable layers are to go too, now that its status tells how its containers ended."""
+    status = facts.previous_status
+    has_told = status is not None and status.phase == FAILED
+    return has_told and desired.deletion is not None and desired.deletion.reason == EVICTED
+
+
+def _plan_delete(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
+    if facts.runtime is not None and not (facts.outage is not None and _is_forced(desired)):
+        if not _may_act(facts, draft):
+            return draft.plan("looks before stopping")
+        has_stopped = plan_stop_units(
+            desired, facts, draft, leave_sandboxes=facts.is_machine and facts.can_power
+        )
+        if not has_stopped or not plan_removal(facts, draft):
+            return draft.plan("stops and removes")
+    if facts.runtime is None and draft.is_busy("bind"):
+        return draft.plan("waits for the binding in flight")
+    if not facts.volumes.released:
+        if draft.is_due(facts.volumes.failure):
+            draft.do(ReleaseVolumes())
+        return draft.plan("releases volumes")
+    if not facts.directories_gone:
+        draft.end(RemoveDirectories())
+        return draft.plan("removes directories")
+    draft.do(Unbind())
+    return draft.plan("unbinds")
+
+
+def _read_messages(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
+    """Termination messages of the newest ended units that have not been read yet."""
+    for container in (*init_units(desired.pod), *regular_units(desired.pod)):
+        unit = newest(facts, container.name)
+        if unit is None or unit.state is not UnitState.EXITED:
+            continue
+        if unit.id not in facts.unit(container.name).termination_messages:
+            draft.do(ReadMessage(name=container.name, unit_id=unit.id, attempt=unit.attempt))
+
+
+def _read_orders(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
+    """Once; and when the spec's power changed, what a verb wished before is forgotten for good."""
+    if facts.orders is None:
+        draft.do(ReadOrders())
+    elif facts.orders.power and not is_overridden(desired, facts):
+        draft.do(DropOverride())
+
+
+def _is_forced(desired: DesiredPod) -> bool:
+    return desired.deletion is not None and desired.deletion.force
+
+
+def _may_act(facts: PodFacts, draft: Draft) -> bool:
+    """Whether the facts are good enough to change something on the runtime; plans the look if not."""
+    if facts.outage is not None:
+        return False
+    now = draft.now.mono
+    snapshot = facts.snapshot
+    if snapshot is None:
+        draft.look(facts)
+        return False
+    if facts.unsettled_until is not None and snapshot.looked_at < facts.unsettled_until:
+        if now < facts.unsettled_until:
+            draft.wake(facts.unsettled_until)
+        else:
+            draft.look(facts)
+        return False
+    if facts.look_wanted_at is not None:
+        if facts.look_wanted_at > now:
+            draft.wake(facts.look_wanted_at)
+        elif _is_starting(facts) and now < facts.look_wanted_at + PATIENCE_SECONDS:
+            draft.wake(facts.look_wanted_at + PATIENCE_SECONDS)
+        else:
+            draft.do(Look())
+            return False
+    elif is_blind(facts):
+        draft.look(facts)
+    return not draft.is_busy("look")
+
+
+def _is_starting(facts: PodFacts) -> bool:
+    return any(key == "sandbox" or key.startswith("unit/") for key in facts.in_flight) and not facts.stopping
+
+
+def _prepare_volumes(facts: PodFacts, draft: Draft) -> None:
+    is_old = not facts.volumes.ready or facts.volumes.stale_at is not None
+    if is_old and draft.is_due(facts.volumes.failure):
+        draft.do(PrepareVolumes())
+
+
+def _ensure_image(name: str, facts: PodFacts, draft: Draft) -> None:
+    unit = facts.unit(name)
+    if unit.image is None and draft.is_due(unit.image_failure):
+        draft.do(EnsureImage(name=name))
+
+
+def _create_sandbox(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
+    if not facts.volumes.ready:
+        return
+    if not facts.runtime_ready:
+        text = f"runtime {facts.runtime} is not ready; the pod starts when it is"
+        draft.notice = Notice(reason=RUNTIME_NOT_READY, message=text)
+        return
+    if not (facts.network_ready or desired.pod.spec.host_network):
+        why = f": {facts.network_problem}" if facts.network_problem else ""
+        draft.notice = Notice(reason=Event.NETWORK_NOT_READY, message=f"network is not ready{why}")
+        return
+    wanted = wanted_now(desired, facts, draft.now, fresh=True)
+    if facts.image_before_sandbox and any(facts.unit(name).image is None for name in wanted):
+        return
+    if draft.is_due(facts.sandbox_failure):
+        draft.do(CreateSandbox(attempt=_next_attempt(facts)))
+
+
+def _next_attempt(facts: PodFacts) -> int:
+    sandboxes = facts.snapshot.sandboxes if facts.snapshot is not None else ()
+    return max((s.attempt + 1 for s in sandboxes), default=0)

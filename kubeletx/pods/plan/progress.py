@@ -1,0 +1,289 @@
+"""How far a pod has come: which units ended for good, and which are to start now or later.
+
+    init 0 ─► init 1 ─► ... ─► regular units, all in one pass (L1, L5)
+      │ sidecars: the next one waits until they are started (startup probe passed, postStart done; L6)
+      └ a finished init set is run again only in a new sandbox
+
+"Dead" is a unit that exited, or that stands in a sandbox which is not the current one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from kubeletx.api import SandboxId, SandboxState, UnitState, UnitSummary
+from kubeletx.api.names import START_CUT_OFF
+from kubeletx.kube.core import Container, ContainerStatus, PodStatus
+from kubeletx.runtimes.snapshots import PodSnapshot
+
+from ..model.backoff import restart_at
+from ..model.exits import exit_code_of, restarts_of, stored_exit_code
+from ..model.facts import DesiredPod, HookState, Now, PodFacts
+from ..model.restart_policy import LOST_EXIT_CODE, should_restart
+from ..model.roles import ephemeral_units, init_units, is_sidecar, regular_units
+from .machine_power import is_kept, is_wanted_off, was_switched_off
+from .restart_all import due_generation, generation_of, is_outdated, outdated_units
+from .sandbox import current_sandbox
+
+_HOOK_OPEN = (HookState.PENDING, HookState.RUNNING, HookState.FAILED)
+
+
+class Due(msgspec.Struct, frozen=True, kw_only=True):
+    """A unit to start. `at`: not before this monotonic time; None: now. `created`: finish this one."""
+
+    name: str
+    attempt: int
+    at: float | None = None
+
+
+def newest(facts: PodFacts, name: str) -> UnitSummary | None:
+    """The newest unit of this name on the runtime."""
+    if facts.snapshot is None:
+        return None
+    for unit in facts.snapshot.units:
+        if unit.name == name:
+            return unit
+    return None
+
+
+def is_blind(facts: PodFacts) -> bool:
+    """Whether a list showed something of which only a look can tell the rest: a start, an end, an address.
+
+    What the stored status tells of the very same units needs no look, so that a restart is cheap. A machine needs one:
+    its guest may have rebooted, or have been given another size, which no list shows.
+    """
+    snapshot, previous = facts.snapshot, facts.previous_status
+    if snapshot is None:
+        return True
+    has_address = snapshot.sandbox_status is not None or (previous is not None and bool(previous.pod_ips))
+    if snapshot.sandboxes and snapshot.sandboxes[0].state is SandboxState.READY and not has_address:
+        return True
+    newest_ones = {unit.name: unit for unit in reversed(snapshot.units)}
+    return any(
+        snapshot.status_of(unit.id) is None and (facts.is_machine or not _is_told(previous, unit))
+        for unit in newest_ones.values()
+    )
+
+
+def _is_told(previous: PodStatus | None, unit: UnitSummary) -> bool:
+    """Whether the stored status shows this unit in the state that it is in now."""
+    if previous is None:
+        return False
+    for one in (*previous.init_container_statuses, *previous.container_statuses):
+        ended = one.state.terminated
+        if ended is not None and (ended.container_id or "").endswith(unit.id):
+            return unit.state is UnitState.EXITED
+        running = one.state.running
+        if running is not None and running.started_at and (one.container_id or "").endswith(unit.id):
+            return unit.state.is_alive
+    return False
+
+
+def was_cut_off(snapshot: PodSnapshot, unit: UnitSummary) -> bool:
+    """Whether the unit's start was broken off with its caller, so that nothing of it ever ran."""
+    status = snapshot.status_of(unit.id)
+    return unit.state is UnitState.EXITED and status is not None and status.reason == START_CUT_OFF
+
+
+def _final_exit_code(facts: PodFacts, name: str) -> int | None:
+    """The exit code of a container whose newest unit ended, or which the runtime has forgotten."""
+    unit = newest(facts, name)
+    if unit is None:
+        code = stored_exit_code(facts, name, None)
+        return LOST_EXIT_CODE if code is None and _was_running(facts, name) else code
+    return exit_code_of(facts, unit) if unit.state is UnitState.EXITED else None
+
+
+def _was_running(facts: PodFacts, name: str) -> bool:
+    """Whether the container was last told to run, and a look has shown that nothing of it is left."""
+    previous = facts.previous_status
+    if previous is None or facts.snapshot is None:
+        return False
+    statuses = (*previous.init_container_statuses, *previous.container_statuses)
+    return any(s.name == name and s.state.running is not None for s in statuses)
+
+
+def _runs_told(facts: PodFacts, name: str) -> int:
+    """How often the container ran by the last status: its next run is this restart (L3)."""
+    previous = facts.previous_status
+    if previous is None:
+        return 0
+    for status in (*previous.init_container_statuses, *previous.container_statuses):
+        if status.name == name:
+            return status.restart_count + _has_run(status)
+    return 0
+
+
+def _has_run(status: ContainerStatus) -> bool:
+    """Whether the unit that the status tells of ran; one whose start was cut off did not."""
+    before = status.last_state.terminated
+    if status.state.running is not None or status.state.terminated is not None:
+        return True
+    return before is not None and before.container_id == status.container_id
+
+
+def _ended_for_good(desired: DesiredPod, facts: PodFacts, container: Container) -> bool:
+    if not _is_init(desired, container.name) and is_kept(desired, facts, newest(facts, container.name)):
+        return False
+    code = _final_exit_code(facts, container.name)
+    if code is None or is_outdated(desired, facts, newest(facts, container.name)):
+        return False
+    return not _runs_again(desired, facts, container, code)
+
+
+def _runs_again(desired: DesiredPod, facts: PodFacts, container: Container, code: int) -> bool:
+    return should_restart(
+        container,
+        desired.pod.spec.restart_policy,
+        code,
+        killed=facts.unit(container.name).killed,
+        is_init=_is_init(desired, container.name) and not is_sidecar(container),
+    )
+
+
+def has_ended(desired: DesiredPod, facts: PodFacts) -> bool:
+    """Whether the pod ran to its end: phase Succeeded or Failed, now or before."""
+    previous = facts.previous_status
+    if previous is not None and previous.phase in ("Succeeded", "Failed"):
+        return True
+    if facts.snapshot is None:
+        return False
+    for container in init_units(desired.pod):
+        if is_sidecar(container) or not _ended_for_good(desired, facts, container):
+            continue
+        if _final_exit_code(facts, container.name) != 0:
+            return True
+    regular = regular_units(desired.pod)
+    return bool(regular) and all(_ended_for_good(desired, facts, c) for c in regular)
+
+
+def wants_any_unit(desired: DesiredPod, facts: PodFacts) -> bool:
+    """Whether a new sandbox would have anything to run."""
+    if is_wanted_off(desired, facts):
+        return False
+    return not all(_ended_for_good(desired, facts, c) for c in regular_units(desired.pod))
+
+
+def is_started(facts: PodFacts, container: Container, unit: UnitSummary) -> bool:
+    """Running, postStart done and startup probe passed: the next init container may go on."""
+    if not unit.state.is_alive:
+        return False
+    known = facts.unit(container.name)
+    if known.hook_unit == unit.id and known.hook in _HOOK_OPEN:
+        return False
+    if container.startup_probe is None:
+        return True
+    return known.probes is not None and known.probes.unit_id == unit.id and known.probes.startup is True
+
+
+def due_units(desired: DesiredPod, facts: PodFacts, now: Now, *, fresh: bool) -> Iterator[Due]:
+    """Units to start in the current sandbox, or, with `fresh`, in one that is still to be made."""
+    sandbox = None if fresh else current_sandbox(facts)
+    sandbox_id = sandbox.id if sandbox is not None else None
+    initialized = sandbox_id is not None and _any_regular_in(desired, facts, sandbox_id)
+    yield from _due_ephemeral(desired, facts, sandbox_id)
+    if not fresh and any(unit.state.is_alive for _, unit in outdated_units(desired, facts)):
+        return  # all end before any starts again
+    for container in init_units(desired.pod):
+        due, passed = _init_step(desired, facts, now, container, sandbox_id, initialized)
+        if due is not None:
+            yield due
+        if not passed:
+            return
+    for container in regular_units(desired.pod):
+        due = _due(desired, facts, now, container, sandbox_id)
+        if due is not None:
+            yield due
+
+
+def _any_regular_in(desired: DesiredPod, facts: PodFacts, sandbox_id: SandboxId) -> bool:
+    names = {c.name for c in regular_units(desired.pod)}
+    assert facts.snapshot is not None
+    due = due_generation(desired, facts)
+    return any(
+        unit.sandbox_id == sandbox_id and unit.name in names and generation_of(unit) >= due
+        for unit in facts.snapshot.units
+    )
+
+
+def _init_step(
+    desired: DesiredPod,
+    facts: PodFacts,
+    now: Now,
+    container: Container,
+    sandbox_id: SandboxId | None,
+    initialized: bool,
+) -> tuple[Due | None, bool]:
+    """(what to start, whether the next container may go on)."""
+    unit = newest(facts, container.name)
+    here = unit is not None and unit.sandbox_id == sandbox_id and not is_outdated(desired, facts, unit)
+    if is_sidecar(container):
+        due = _due(desired, facts, now, container, sandbox_id)
+        started = here and unit is not None and is_started(facts, container, unit)
+        return due, initialized or started
+    if initialized:
+        return None, True
+    if here and unit is not None:
+        if unit.state.is_alive:
+            return None, False
+        is_done = unit.state is UnitState.EXITED and exit_code_of(facts, unit) == 0
+        if is_done and not facts.unit(container.name).killed:
+            return None, True
+    return _due(desired, facts, now, container, sandbox_id), False
+
+
+def _due_ephemeral(desired: DesiredPod, facts: PodFacts, sandbox_id: SandboxId | None) -> Iterator[Due]:
+    if sandbox_id is None or facts.is_machine:
+        return
+    for container in ephemeral_units(desired.pod):
+        unit = newest(facts, container.name)
+        if unit is None or unit.state is UnitState.CREATED:
+            yield Due(name=container.name, attempt=0)
+
+
+def _due(
+    desired: DesiredPod,
+    facts: PodFacts,
+    now: Now,
+    container: Container,
+    sandbox_id: SandboxId | None,
+) -> Due | None:
+    unit = newest(facts, container.name)
+    known = facts.unit(container.name)
+    if facts.is_machine and (facts.orders is None or is_wanted_off(desired, facts)):
+        return None
+    if was_switched_off(facts, unit) and unit is not None:
+        here = unit.sandbox_id == sandbox_id
+        return None if here else Due(name=container.name, attempt=restarts_of(facts, unit) + 1)
+    if unit is None:
+        if not _is_init(desired, container.name) and _ended_for_good(desired, facts, container):
+            return None
+        attempt = max(known.restarts_before, _runs_told(facts, container.name))
+        return Due(name=container.name, attempt=attempt)
+    if unit.state is UnitState.CREATED:
+        here = unit.sandbox_id == sandbox_id
+        return Due(name=container.name, attempt=unit.attempt if here else restarts_of(facts, unit) + 1)
+    if unit.state is not UnitState.EXITED:
+        # alive here: nothing to do; alive elsewhere or unknown: it is stopped first
+        return None
+    code = exit_code_of(facts, unit)
+    if code is None:
+        return None
+    in_new_sandbox = unit.sandbox_id != sandbox_id
+    starts_anew = (in_new_sandbox and _is_init(desired, container.name)) or (
+        not in_new_sandbox and is_outdated(desired, facts, unit)
+    )
+    if not starts_anew and not _runs_again(desired, facts, container, code):
+        return None
+    exited_at = known.exited_at if known.exited_at is not None else now.mono
+    return Due(
+        name=container.name,
+        attempt=restarts_of(facts, unit) + 1,
+        at=restart_at(known.backoff, exited_at, now.mono, cap=facts.crash_cap_seconds),
+    )
+
+
+def _is_init(desired: DesiredPod, name: str) -> bool:
+    return any(c.name == name for c in init_units(desired.pod))

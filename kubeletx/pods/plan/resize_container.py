@@ -1,0 +1,174 @@
+"""Containers that get other resources while they run: what was granted, what comes next, what users see. Pure.
+
+    spec (wanted) ──► fits the node? ──no──► PodResizePending: Deferred (may fit later), Infeasible (never)
+                          │ yes, counted
+                          ▼
+      pod's cgroup, then the container's (or its restart, if resizePolicy says so) ──► granted, written down
+
+A container is made with what its spec says, which its annotation keeps; what was granted later stands in the pod's
+orders. Both outlive the agent, so that a change made while it was away is seen as one. Only CPU and memory can change.
+
+Source: KEP-1287; kubelet, pkg/kubelet/allocation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from kubeletx.api import UnitState, UnitSummary
+from kubeletx.api.names import MADE_WITH_RESOURCES
+from kubeletx.kube.core import Container, Pod, PodCondition, ResourceRequirements
+
+from ..model.actions import ReadOrders, ResizeContainer, StopUnit
+from ..model.facts import DesiredPod, Failure, PodFacts
+from ..model.roles import init_units, is_sidecar, regular_units
+from ..model.sizes import RESIZED, amounts, is_same, larger, merged, read_resources, resized
+from .draft import Draft
+from .machine_hardware import asked_size, sized, wanted_limits, with_size
+from .progress import has_ended, newest
+from .resize_pod import with_pod_granted
+
+PENDING, IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
+DEFERRED, INFEASIBLE, ERROR = "Deferred", "Infeasible", "Error"
+C = TypeVar("C", bound=Container)
+
+
+def granted(unit: UnitSummary, facts: PodFacts) -> ResourceRequirements | None:
+    """What the container has; None when nobody wrote it down."""
+    known = facts.orders.granted.get(unit.name) if facts.orders is not None else None
+    if known is not None and known.unit_id == unit.id:
+        return known.resources
+    text = unit.annotations.get(MADE_WITH_RESOURCES)
+    if text is None:
+        return None
+    return read_resources(text)
+
+
+def with_granted(container: C, facts: PodFacts) -> C:
+    """The container with what it has, where its spec wants something that it did not get yet."""
+    unit = newest(facts, container.name)
+    if facts.is_machine:
+        size = asked_size(unit, facts) if unit is not None else None
+        return replace(container, resources=with_size(container.resources, size)) if size else container
+    has = granted(unit, facts) if unit is not None else None
+    if has is None or is_same(has, container.resources):
+        return container
+    return replace(container, resources=merged(container.resources, has))
+
+
+def granted_pod(pod: Pod, facts: PodFacts) -> Pod:
+    """The pod as it counts on the node: with what it and its containers have."""
+    if facts.snapshot is None:
+        return pod
+    if pod.spec.virtual_machine is not None:
+        (unit,) = regular_units(pod)
+        machine = replace(pod.spec.virtual_machine, resources=with_granted(unit, facts).resources)
+        return replace(pod, spec=replace(pod.spec, virtual_machine=machine))
+    pod = pod if facts.is_machine else with_pod_granted(pod, facts)
+    spec = pod.spec
+    containers = tuple(with_granted(one, facts) for one in spec.containers)
+    init = tuple(with_granted(one, facts) if is_sidecar(one) else one for one in spec.init_containers)
+    if containers == spec.containers and init == spec.init_containers:
+        return pod
+    return replace(pod, spec=replace(spec, containers=containers, init_containers=init))
+
+
+def largest_pod(pod: Pod, facts: PodFacts) -> Pod:
+    """With the larger of wanted and granted everywhere: what its cgroup must allow during the change."""
+    spec = pod.spec
+    containers = tuple(_larger(one, with_granted(one, facts)) for one in spec.containers)
+    init = tuple(_larger(one, with_granted(one, facts)) for one in spec.init_containers)
+    whole = larger(spec.resources, with_pod_granted(pod, facts).spec.resources)
+    return replace(pod, spec=replace(spec, containers=containers, init_containers=init, resources=whole))
+
+
+def plan_resize(container: Container, unit: UnitSummary, facts: PodFacts, draft: Draft) -> None:
+    """Plan the next step for one container that runs."""
+    if unit.state is not UnitState.RUNNING or unit.annotations.get(MADE_WITH_RESOURCES) is None:
+        return
+    has = granted(unit, facts)
+    if facts.orders is None:
+        if facts.recovered or (has is not None and not is_same(has, container.resources)):
+            draft.do(ReadOrders())
+        return
+    known = facts.orders.granted.get(container.name)
+    if known is not None and known.unit_id == unit.id and known.restart:
+        text = f"Container {container.name} gets other resources, will be restarted"
+        draft.end(
+            StopUnit(
+                name=container.name,
+                unit_id=unit.id,
+                grace_seconds=facts.grace_seconds,
+                reason="Resized",
+                message=text,
+            )
+        )
+        return
+    if has is None or is_same(has, container.resources):
+        return
+    if draft.is_due(facts.unit(container.name).resize_failure):
+        draft.do(
+            ResizeContainer(
+                name=container.name,
+                unit_id=unit.id,
+                resources=resized(container.resources),
+                restart=_needs_restart(container, has),
+            )
+        )
+
+
+def resize_conditions(desired: DesiredPod, facts: PodFacts) -> Iterator[PodCondition]:
+    """PodResizePending and PodResizeInProgress, while they hold."""
+    open_ = list(_open_resizes(desired, facts))
+    waiting = [one for one in open_ if one is not None and one.reason in (DEFERRED, INFEASIBLE)]
+    if waiting:
+        worst = next((one for one in waiting if one.reason == INFEASIBLE), waiting[0])
+        yield PodCondition(type=PENDING, status="True", reason=worst.reason, message=worst.message)
+    if len(waiting) < len(open_):
+        first = next((one for one in open_ if one is not None and one not in waiting), None)
+        yield PodCondition(
+            type=IN_PROGRESS,
+            status="True",
+            reason=ERROR if first is not None else None,
+            message=first.message if first is not None else None,
+        )
+
+
+def _open_resizes(desired: DesiredPod, facts: PodFacts) -> Iterator[Failure | None]:
+    """For the pod and each container that has not what it wants: why the last try was in vain, None before it."""
+    pod = desired.pod
+    has = with_pod_granted(pod, facts).spec.resources
+    if facts.runtime is not None and not is_same(has, pod.spec.resources) and not has_ended(desired, facts):
+        yield facts.resize_failure
+    for container in _resizable(pod):
+        unit = newest(facts, container.name)
+        if unit is None or not unit.state.is_alive:
+            continue
+        if not is_same(with_granted(container, facts).resources, _wanted(container, desired, facts)):
+            yield facts.unit(container.name).resize_failure
+
+
+def _wanted(container: Container, desired: DesiredPod, facts: PodFacts) -> ResourceRequirements:
+    """A machine's size may be a command's."""
+    if not facts.is_machine:
+        return container.resources
+    return sized(container.resources, wanted_limits(desired, facts))
+
+
+def _resizable(pod: Pod) -> Iterator[Container]:
+    yield from (one for one in init_units(pod) if isinstance(one, Container) and is_sidecar(one))
+    yield from (one for one in regular_units(pod) if isinstance(one, Container))
+
+
+def _needs_restart(container: Container, has: ResourceRequirements) -> bool:
+    policies = {rule.resource_name: rule.restart_policy for rule in container.resize_policy}
+    before, after = amounts(has), amounts(container.resources)
+    changed = {name for name in RESIZED if before.get(name) != after.get(name)}
+    return any(policies.get(name) == "RestartContainer" for name in changed)
+
+
+def _larger(one: C, other: Container) -> C:
+    return replace(one, resources=larger(one.resources, other.resources))

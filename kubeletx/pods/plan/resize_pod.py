@@ -1,0 +1,69 @@
+"""Resources of the pod as a whole (`spec.resources`) that change while it runs. Pure.
+
+    pod's cgroup, as large as before and after ─► containers that live by the pod's limits ─► cgroup exact ─► written down
+
+A sandbox's annotation keeps what the pod was made with, its orders what it was given since. Containers without a limit
+of their own have the pod's, so that they change with it, always in place.
+
+Source: KEP-5419; kubelet, pkg/kubelet/allocation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from kubeletx.api import UnitState, UnitSummary
+from kubeletx.api.names import MADE_WITH_POD_RESOURCES
+from kubeletx.kube.core import Container, Pod, ResourceRequirements
+
+from ..model.actions import ReadOrders, ResizePod
+from ..model.facts import PodFacts
+from ..model.roles import init_units, is_sidecar, regular_units
+from ..model.sizes import RESIZED, is_same, merged, read_resources, resized
+from .draft import Draft
+from .progress import newest
+
+_NOTHING = ResourceRequirements()
+
+
+def pod_granted(pod: Pod, facts: PodFacts) -> ResourceRequirements:
+    """What the pod as a whole has: CPU and memory, empty where its spec never named any."""
+    if facts.orders is not None and facts.orders.granted_pod is not None:
+        return facts.orders.granted_pod
+    sandboxes = facts.snapshot.sandboxes if facts.snapshot is not None else ()
+    if not sandboxes:
+        return resized(pod.spec.resources)
+    return read_resources(sandboxes[0].annotations.get(MADE_WITH_POD_RESOURCES, "{}")) or _NOTHING
+
+
+def with_pod_granted(pod: Pod, facts: PodFacts) -> Pod:
+    """The pod with what it has as a whole, where its spec wants something that it did not get yet."""
+    has = pod_granted(pod, facts)
+    if facts.is_machine or is_same(has, pod.spec.resources):
+        return pod
+    return replace(pod, spec=replace(pod.spec, resources=merged(pod.spec.resources, has)))
+
+
+def plan_pod_resize(pod: Pod, facts: PodFacts, draft: Draft) -> None:
+    """Plan the next step for a pod whose sandbox stands."""
+    has = pod_granted(pod, facts)
+    if is_same(has, pod.spec.resources) and (facts.orders is not None or is_same(has, _NOTHING)):
+        return
+    if facts.orders is None:
+        draft.do(ReadOrders())
+    elif draft.is_due(facts.resize_failure) and not any(key.startswith("unit/") for key in facts.in_flight):
+        draft.do(ResizePod(resources=resized(pod.spec.resources)))
+
+
+def heirs(pod: Pod, facts: PodFacts) -> Iterator[UnitSummary]:
+    """Units that run and live by one of the pod's limits, since their container has none of its own."""
+    limited = [name for name in RESIZED if name in pod.spec.resources.limits]
+    sidecars = (one for one in init_units(pod) if is_sidecar(one))
+    for container in (*sidecars, *regular_units(pod)):
+        unit = newest(facts, container.name)
+        if unit is None or unit.state is not UnitState.RUNNING or not isinstance(container, Container):
+            continue
+        if any(name not in container.resources.limits for name in limited):
+            yield unit

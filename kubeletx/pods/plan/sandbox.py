@@ -1,0 +1,80 @@
+"""Which sandbox a pod has, whether it needs a new one (L2), and what must stop before that."""
+
+from __future__ import annotations
+
+import enum
+
+from kubeletx.api import SandboxState, SandboxSummary, UnitState
+
+from ..model.actions import StopSandbox, StopUnit
+from ..model.facts import DesiredPod, PodFacts
+from .draft import Draft
+
+
+class SandboxNeed(enum.Enum):
+    """Why a new sandbox is needed, or why not."""
+
+    READY = "ready"
+    MISSING = "there is none"
+    NOT_READY = "the sandbox is not ready"
+    NETWORK_CHANGED = "the network namespace differs"
+    NO_ADDRESS = "the sandbox has no address"
+
+
+def current_sandbox(facts: PodFacts) -> SandboxSummary | None:
+    """The newest sandbox if it is ready; None otherwise."""
+    if facts.snapshot is None or not facts.snapshot.sandboxes:
+        return None
+    newest = facts.snapshot.sandboxes[0]
+    return newest if newest.state is SandboxState.READY else None
+
+
+def sandbox_need(desired: DesiredPod, facts: PodFacts) -> SandboxNeed:
+    """Whether the newest sandbox can be used (READY), else why a new one is needed."""
+    snapshot = facts.snapshot
+    if snapshot is None or not snapshot.sandboxes:
+        return SandboxNeed.MISSING
+    if current_sandbox(facts) is None:
+        return SandboxNeed.NOT_READY
+    status = snapshot.sandbox_status
+    if status is None:
+        return SandboxNeed.READY
+    if status.host_network != bool(desired.pod.spec.host_network):
+        return SandboxNeed.NETWORK_CHANGED
+    if not status.host_network and not status.ips and facts.expects_address:
+        return SandboxNeed.NO_ADDRESS
+    return SandboxNeed.READY
+
+
+def stop_stale(facts: PodFacts, draft: Draft, *, newest_too: bool) -> bool:
+    """Stop what a new sandbox may not stand beside; True while something of it still lives.
+
+    Older sandboxes that are ready; with `newest_too` also the newest; living units outside the usable
+    sandbox (the sandbox's own process died, its units went on).
+    """
+    snapshot = facts.snapshot
+    assert snapshot is not None
+    usable = None if newest_too else current_sandbox(facts)
+    usable_id = usable.id if usable is not None else None
+    is_stopping = False
+    for unit in snapshot.units:
+        may_live = unit.state.is_alive or unit.state is UnitState.UNKNOWN
+        if may_live and unit.sandbox_id != usable_id:
+            is_stopping = True
+            draft.end(
+                StopUnit(
+                    name=unit.name,
+                    unit_id=unit.id,
+                    grace_seconds=facts.grace_seconds,
+                    reason="SandboxChanged",
+                    message="Pod sandbox changed, it will be killed and re-created",
+                    run_pre_stop=False,
+                )
+            )
+    for sandbox in snapshot.sandboxes:
+        if sandbox.state is SandboxState.READY and sandbox.id != usable_id:
+            is_stopping = True
+            is_stray = sandbox is not snapshot.sandboxes[0]
+            message = f"Stopping sandbox {sandbox.id}: the pod has a newer one" if is_stray else ""
+            draft.end(StopSandbox(sandbox_id=sandbox.id, message=message))
+    return is_stopping

@@ -1,0 +1,192 @@
+"""Units in a ready sandbox: kill what must not go on, start what is due, tidy what is dead."""
+
+from __future__ import annotations
+
+from kubeletx.api import UnitState, UnitSummary
+from kubeletx.api.names import CONTAINER_HASH, RUNTIME_UNSUPPORTED
+from kubeletx.kube.core import Container, Probe
+from kubeletx.kube.hashes import container_hash
+
+from ..model.actions import RemoveSandbox, RemoveUnit, ResizePod, RunPostStart, StartUnit, StopUnit
+from ..model.facts import DesiredPod, HookState, Now, PodFacts
+from ..model.restart_policy import RESTART_ALL, SPEC_CHANGED
+from ..model.roles import init_units, is_sidecar, regular_units
+from .draft import Draft
+from .garbage import dead_objects
+from .machine_hardware import NO_EPHEMERAL, plan_devices
+from .machine_power import plan_power
+from .progress import due_units, newest, was_cut_off
+from .resize_container import plan_resize
+from .resize_pod import plan_pod_resize
+from .restart_all import due_generation, outdated_units
+from .sandbox import current_sandbox
+
+
+def wanted_now(desired: DesiredPod, facts: PodFacts, now: Now, *, fresh: bool) -> tuple[str, ...]:
+    """Names of the units to start as soon as possible: their images are needed."""
+    return tuple(due.name for due in due_units(desired, facts, now, fresh=fresh) if due.at is None)
+
+
+def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
+    """Plan for the current sandbox, which is ready."""
+    sandbox = current_sandbox(facts)
+    assert sandbox is not None
+    if _restarts_all(desired, facts, draft):
+        return
+    if not facts.is_machine:
+        plan_pod_resize(desired.pod, facts, draft)
+    if facts.is_machine and desired.pod.spec.ephemeral_containers:
+        draft.refuse(RUNTIME_UNSUPPORTED, NO_EPHEMERAL)
+    for container in (*(c for c in init_units(desired.pod) if is_sidecar(c)), *regular_units(desired.pod)):
+        unit = newest(facts, container.name)
+        if draft.is_busy(ResizePod.subject):
+            continue  # it changes units too, one call at a time for each
+        if unit is not None and unit.sandbox_id == sandbox.id:
+            _tend(container, unit, facts, draft)
+            if not facts.is_machine:
+                plan_resize(container, unit, facts, draft)
+            if facts.is_machine and facts.orders is not None:
+                plan_power(unit, desired, facts, draft)
+                plan_devices(unit, desired, facts, draft)
+    for container in (c for c in init_units(desired.pod) if not is_sidecar(c)):
+        unit = newest(facts, container.name)
+        if unit is not None and unit.sandbox_id == sandbox.id and unit.state is UnitState.UNKNOWN:
+            _kill_unknown(container, unit, facts, draft)
+    assert facts.snapshot is not None
+    _remove_cut_off(facts, draft)
+    generation = due_generation(desired, facts)
+    held = _held_back(desired, facts, draft)
+    for due in due_units(desired, facts, draft.now, fresh=False):
+        if due.at is not None:
+            draft.wake(due.at)
+            continue
+        if due.name in held:
+            continue
+        if facts.snapshot.sandbox_status is None:
+            draft.look(facts)  # found again by a list: its address is not known, and a unit needs it
+            return
+        known = facts.unit(due.name)
+        if facts.volumes.ready and known.image is not None and draft.is_due(known.failure):
+            draft.do(
+                StartUnit(name=due.name, attempt=due.attempt, sandbox_id=sandbox.id, generation=generation)
+            )
+    _tidy(facts, draft)
+
+
+def _restarts_all(desired: DesiredPod, facts: PodFacts, draft: Draft) -> bool:
+    """Stop what still lives of an earlier generation; whether anything does (L7)."""
+    alive = [(c, unit) for c, unit in outdated_units(desired, facts) if unit.state.is_alive]
+    for container, unit in alive:
+        _kill(container, unit, facts, draft, RESTART_ALL, "will be restarted with all containers of the pod")
+    return bool(alive)
+
+
+def _held_back(desired: DesiredPod, facts: PodFacts, draft: Draft) -> frozenset[str]:
+    """Regular containers that wait for the postStart hook of one before them.
+
+    Containers are started in spec order and do not wait for each other's readiness, but as with the kubelet a
+    postStart hook holds the following ones back until it is done: sidecar injectors build on that. One that
+    cannot start now (image, configuration, back-off) holds nobody back.
+    """
+    regular = regular_units(desired.pod)
+    for index, container in enumerate(regular):
+        has_hook = container.lifecycle is not None and container.lifecycle.post_start is not None
+        if has_hook and _holds_back(container, desired, facts, draft):
+            return frozenset(one.name for one in regular[index + 1 :])
+    return frozenset()
+
+
+def _holds_back(container: Container, desired: DesiredPod, facts: PodFacts, draft: Draft) -> bool:
+    known, unit = facts.unit(container.name), newest(facts, container.name)
+    if unit is not None and unit.state.is_alive and known.hook_unit == unit.id:
+        return known.hook in (HookState.PENDING, HookState.RUNNING)
+    failed = known.failure if known.image is not None else known.image_failure
+    due = due_units(desired, facts, draft.now, fresh=False)
+    return failed is None and any(one.name == container.name and one.at is None for one in due)
+
+
+def _remove_cut_off(facts: PodFacts, draft: Draft) -> None:
+    """A unit that never ran leaves no trace: it is made again as the same attempt."""
+    assert facts.snapshot is not None
+    for unit in facts.snapshot.units:
+        if was_cut_off(facts.snapshot, unit) and newest(facts, unit.name) is unit:
+            draft.end(RemoveUnit(name=unit.name, unit_id=unit.id, attempt=unit.attempt))
+
+
+def _tend(container: Container, unit: UnitSummary, facts: PodFacts, draft: Draft) -> None:
+    """Look after a unit that is there: unknown, outdated, unhealthy, or with a hook to run."""
+    if unit.state is UnitState.UNKNOWN:
+        _kill_unknown(container, unit, facts, draft)
+        return
+    if not unit.state.is_alive:
+        return
+    written = unit.annotations.get(CONTAINER_HASH)
+    if written is not None and written != container_hash(container):
+        _kill(container, unit, facts, draft, SPEC_CHANGED, "definition changed, will be restarted")
+        return
+    known = facts.unit(container.name)
+    if known.hook_unit == unit.id:
+        if known.hook is HookState.PENDING:
+            draft.do(RunPostStart(name=container.name, unit_id=unit.id))
+        elif known.hook is HookState.FAILED:
+            _kill(container, unit, facts, draft, "FailedPostStartHook", "failed its postStart hook")
+            return
+    if unit.state is not UnitState.RUNNING or known.probes is None or known.probes.unit_id != unit.id:
+        return
+    if known.probes.startup is False:
+        _kill_probed(container, container.startup_probe, unit, facts, draft, "startup")
+    elif known.probes.liveness is False:
+        _kill_probed(container, container.liveness_probe, unit, facts, draft, "liveness")
+
+
+def _kill_unknown(container: Container, unit: UnitSummary, facts: PodFacts, draft: Draft) -> None:
+    _kill(container, unit, facts, draft, "Unknown", "is in unknown state, try killing it before starting")
+
+
+def _kill_probed(
+    container: Container, probe: Probe | None, unit: UnitSummary, facts: PodFacts, draft: Draft, what: str
+) -> None:
+    grace = probe.termination_grace_period_seconds if probe is not None else None
+    _kill(
+        container,
+        unit,
+        facts,
+        draft,
+        "Unhealthy",
+        f"failed {what} probe, will be restarted",
+        grace_seconds=grace,
+    )
+
+
+def _kill(
+    container: Container,
+    unit: UnitSummary,
+    facts: PodFacts,
+    draft: Draft,
+    reason: str,
+    text: str,
+    grace_seconds: int | None = None,
+) -> None:
+    draft.end(
+        StopUnit(
+            name=container.name,
+            unit_id=unit.id,
+            grace_seconds=facts.grace_seconds if grace_seconds is None else grace_seconds,
+            reason=reason,
+            message=f"Container {container.name} {text}",
+        )
+    )
+
+
+def _tidy(facts: PodFacts, draft: Draft) -> None:
+    """Remove dead units and sandboxes that nobody needs any more, one at a time (I7)."""
+    snapshot = facts.snapshot
+    assert snapshot is not None
+    if facts.in_flight:
+        return
+    garbage = dead_objects(snapshot.sandboxes, snapshot.units)
+    if garbage.units:
+        unit = garbage.units[0]
+        draft.end(RemoveUnit(name=unit.name, unit_id=unit.id, attempt=unit.attempt))
+    elif garbage.sandboxes:
+        draft.end(RemoveSandbox(sandbox_id=garbage.sandboxes[0].id))

@@ -1,0 +1,118 @@
+"""Probes of all pods: one `ProbeSet` for each pod whose containers have any; fed from the workers' facts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kubeletx.api import Clock, EventSink, KubeletxError, ObjectRef, PodUid, SupportsExec
+from kubeletx.api.counting import LabelledDurations
+from kubeletx.runtimes.registry import RuntimeRegistry
+
+from ..model.facts import PodFacts, ProbeFacts
+from ..model.roles import init_units, regular_units
+from ..plan.draft import Goal
+from . import ProbeSet, targets_of
+from .outcome import ProbeKind, Result
+from .targets import has_probes
+
+if TYPE_CHECKING:
+    from ..worker import PodWorker
+
+ANSWER_SECONDS = 3.0
+
+
+class RuntimeExecDoor:
+    """How commands reach the units of one pod: through its runtime, whichever connection it has now."""
+
+    def __init__(self, registry: RuntimeRegistry, worker: PodWorker) -> None:
+        self._registry = registry
+        self._worker = worker
+
+    def find(self) -> SupportsExec | None:
+        """The bound runtime's exec, if it has one and answers."""
+        name = self._worker.facts.runtime
+        handle = self._registry.find(name) if name is not None else None
+        if handle is None or not handle.state.reachable:
+            return None
+        found: SupportsExec | None = handle.capability(SupportsExec)
+        return found
+
+    async def answers(self) -> bool:
+        """Whether the runtime answers right now."""
+        name = self._worker.facts.runtime
+        handle = self._registry.find(name) if name is not None else None
+        if handle is None:
+            return False
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await handle.health()
+        except (KubeletxError, TimeoutError):
+            return False
+        return True
+
+
+class UnitProbes:
+    """Implements `services.Probes`."""
+
+    def __init__(self, registry: RuntimeRegistry, clock: Clock, events: EventSink) -> None:
+        self._registry, self._clock, self._events = registry, clock, events
+        self._sets: dict[PodUid, ProbeSet] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def sync(self, worker: PodWorker, goal: Goal) -> None:
+        """Start and stop probes to match; pods without probes cost nothing."""
+        pod = worker.desired.pod
+        probes = self._sets.get(worker.uid)
+        if probes is None:
+            if not any(has_probes(c) for c in (*init_units(pod), *regular_units(pod))):
+                return
+            probes = self._sets[worker.uid] = self._make(worker)
+        probes.sync(targets_of(worker.desired, worker.facts, is_stopping=goal is not Goal.RUN))
+
+    def counts(self) -> Mapping[PodUid, Counter[tuple[str, ProbeKind, Result]]]:
+        """Of each pod that has probes: how often they had which result."""
+        return {uid: probes.counts for uid, probes in self._sets.items()}
+
+    def durations(self) -> Mapping[PodUid, LabelledDurations]:
+        """Of each pod that has probes: how long answers took, by container and kind of probe."""
+        return {uid: probes.durations for uid, probes in self._sets.items()}
+
+    def drop(self, worker: PodWorker) -> None:
+        """End the pod's probes."""
+        probes = self._sets.pop(worker.uid, None)
+        if probes is not None:
+            task = asyncio.create_task(probes.close(), name=f"probes end {worker.desired.ref}")
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """End all probes of all pods."""
+        for uid in list(self._sets):
+            await self._sets.pop(uid).close()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def _make(self, worker: PodWorker) -> ProbeSet:
+        pod = worker.desired.pod
+
+        def on_result(name: str, probes: ProbeFacts) -> None:
+            worker.probed(name, probes)
+
+        return ProbeSet(
+            ref=ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(pod.uid)),
+            door=RuntimeExecDoor(self._registry, worker),
+            clock=self._clock,
+            events=self._events,
+            on_result=on_result,
+        )
+
+
+def pod_ip(facts: PodFacts) -> str:
+    """The pod's first address, for network probes and hooks; empty without one."""
+    status = facts.snapshot.sandbox_status if facts.snapshot is not None else None
+    if status is not None:
+        return status.ips[0] if status.ips else ""
+    previous = facts.previous_status
+    return previous.pod_ip or "" if previous is not None else ""

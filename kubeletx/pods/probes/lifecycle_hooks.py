@@ -1,0 +1,173 @@
+"""Lifecycle hooks: postStart and preStop (T1 to T3).
+
+    exec       runs in the unit; exit code 0 is success
+    httpGet    any HTTP answer is success; HTTPS falls back to HTTP when the server speaks only that
+    tcpSocket  a connection that opens is success
+    sleep      waits
+
+`run_hook` never raises for the hook's sake: the caller decides what a failure means (postStart: the
+container is killed; preStop: the stop goes on). A hook is not repeatable, so nothing here tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+from msgspec.structs import replace
+
+from kubeletx.api import Clock, InvalidPod, KubeletxError, UnitId
+from kubeletx.kube.core import Container, HTTPGetAction, LifecycleHandler
+
+from ..model.ports import resolve_port
+from .exec import ExecDoor
+from .http_get import GetFailed, HttpGet, get
+from .outcome import Result
+from .tcp import ask_tcp
+
+MINIMUM_STOP_SECONDS = 2
+"""What preStop leaves at least for the stop itself (T2)."""
+UNLIMITED_SECONDS = 24 * 3600.0
+"""postStart has no time-out of its own; a deletion cancels it."""
+OUTPUT_LIMIT_BYTES = 1024
+
+_ONLY_FOR_TLS = frozenset({"authorization"})
+
+
+class HookOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """`message`: what went wrong, empty after success. `fell_back`: HTTPS was asked, HTTP answered (event
+    LifecycleHTTPFallback). `timed_out`: the deadline ended it. `elapsed_seconds` counts against the grace."""
+
+    ok: bool
+    message: str = ""
+    fell_back: bool = False
+    timed_out: bool = False
+    elapsed_seconds: float = 0.0
+
+
+class HookTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """The unit that a hook belongs to. `pod_ip`: where network hooks go unless they name a host."""
+
+    container: Container
+    unit_id: UnitId
+    pod_ip: str = ""
+
+
+def stop_seconds(grace_seconds: int, hook_seconds: float) -> int:
+    """What is left of the grace after preStop took `hook_seconds`, at least two seconds."""
+    if grace_seconds <= 0:
+        return 0
+    return max(round(grace_seconds - hook_seconds), min(grace_seconds, MINIMUM_STOP_SECONDS))
+
+
+async def run_hook(
+    handler: LifecycleHandler,
+    target: HookTarget,
+    *,
+    door: ExecDoor,
+    clock: Clock,
+    timeout_seconds: float | None = None,
+    on_fallback: Callable[[str], None] | None = None,
+) -> HookOutcome:
+    """Run the hook to its end, or until `timeout_seconds` (None: no limit).
+
+    `on_fallback`: called with a text for the event when HTTPS fell back to HTTP.
+    """
+    began = clock.monotonic()
+    limit = UNLIMITED_SECONDS if timeout_seconds is None else timeout_seconds
+    name = f"hook {target.container.name} {target.unit_id}"
+    work = asyncio.create_task(_run(handler, target, door, clock, limit, on_fallback), name=name)
+    timer = asyncio.create_task(clock.sleep(limit), name=f"{name} deadline")
+    try:
+        await asyncio.wait({work, timer}, return_when=asyncio.FIRST_COMPLETED)
+        elapsed = clock.monotonic() - began
+        if not work.done():
+            return HookOutcome(
+                ok=False, message=f"ran longer than {limit:g}s", timed_out=True, elapsed_seconds=elapsed
+            )
+        return replace(work.result(), elapsed_seconds=elapsed)
+    finally:
+        for task in (work, timer):
+            task.cancel()
+        await asyncio.gather(work, timer, return_exceptions=True)
+
+
+async def _run(
+    handler: LifecycleHandler,
+    target: HookTarget,
+    door: ExecDoor,
+    clock: Clock,
+    limit: float,
+    on_fallback: Callable[[str], None] | None,
+) -> HookOutcome:
+    if handler.exec is not None:
+        return await _exec(handler.exec.command, target, door, limit)
+    if handler.http_get is not None:
+        return await _http(handler.http_get, target, on_fallback)
+    if handler.tcp_socket is not None:
+        answer = await ask_tcp(handler.tcp_socket, target.container, target.pod_ip, limit)
+        return HookOutcome(ok=answer.result is Result.SUCCESS, message=answer.message)
+    if handler.sleep is not None:
+        await clock.sleep(handler.sleep.seconds)
+        return HookOutcome(ok=True)
+    return HookOutcome(ok=False, message="the hook names no handler")
+
+
+async def _exec(command: tuple[str, ...], target: HookTarget, door: ExecDoor, limit: float) -> HookOutcome:
+    exec_ = door.find()
+    if exec_ is None:
+        return HookOutcome(ok=False, message="the runtime cannot run commands now")
+    try:
+        result = await exec_.exec_sync(target.unit_id, command, limit)
+    except KubeletxError as error:
+        return HookOutcome(ok=False, message=error.message)
+    if result.exit_code == 0:
+        return HookOutcome(ok=True)
+    output = (result.stdout + result.stderr)[:OUTPUT_LIMIT_BYTES].decode(errors="replace").strip()
+    text = f"command exited with code {result.exit_code}"
+    return HookOutcome(ok=False, message=f"{text}: {output}" if output else text)
+
+
+async def _http(
+    action: HTTPGetAction, target: HookTarget, on_fallback: Callable[[str], None] | None
+) -> HookOutcome:
+    try:
+        request = HttpGet(
+            host=action.host or target.pod_ip,
+            port=resolve_port(target.container, action.port or (443 if _is_https(action) else 80)),
+            path=action.path or "/",
+            scheme=(action.scheme or "HTTP").lower(),
+            headers=tuple((h.name, h.value) for h in action.http_headers),
+        )
+    except InvalidPod as error:
+        return HookOutcome(ok=False, message=str(error))
+    if not request.host:
+        return HookOutcome(ok=False, message="the pod has no address")
+    try:
+        await get(request)
+    except GetFailed as error:
+        if not error.is_plain_http:
+            return HookOutcome(ok=False, message=error.message)
+        again = await _http_again(request)
+        if again.ok and on_fallback is not None:
+            place = f"{request.host}:{request.port}"
+            on_fallback(
+                f"request to HTTPS lifecycle hook {place} got HTTP response, retry with HTTP succeeded"
+            )
+        return again
+    return HookOutcome(ok=True)
+
+
+async def _http_again(request: HttpGet) -> HookOutcome:
+    """The same without TLS, and without the header that must not go over the wire in the clear."""
+    headers = tuple((n, v) for n, v in request.headers if n.lower() not in _ONLY_FOR_TLS)
+    try:
+        await get(replace(request, scheme="http", headers=headers))
+    except GetFailed as error:
+        return HookOutcome(ok=False, message=error.message, fell_back=True)
+    return HookOutcome(ok=True, fell_back=True)
+
+
+def _is_https(action: HTTPGetAction) -> bool:
+    return (action.scheme or "").upper() == "HTTPS"

@@ -1,0 +1,26 @@
+"""Pod → contract specs: environment, names, security, resources, logs. Pure apart from host files."""
+
+from ..model.node_context import NodeContext
+from ..model.spec_errors import ContainerConfigError, SandboxConfigError
+from .compose import compose_unit
+from .dns import PodWarning
+from .environment import skipped_names
+from .hosts import hosts_text
+from .sandbox import build_sandbox_spec, sandbox_warnings
+from .service_variables import service_variables
+from .unit import build_unit_spec, unit_environment
+
+__all__ = [
+    "ContainerConfigError",
+    "NodeContext",
+    "PodWarning",
+    "SandboxConfigError",
+    "build_sandbox_spec",
+    "build_unit_spec",
+    "compose_unit",
+    "hosts_text",
+    "sandbox_warnings",
+    "service_variables",
+    "skipped_names",
+    "unit_environment",
+]

@@ -1,0 +1,220 @@
+"""Environment of a container (kubelet E1, E3): service variables, envFrom, env; later ones win.
+
+A value may refer to variables before it with ``$(NAME)``. What names a config map or a secret needs an
+`ObjectSet`; without one (static pods) it is refused unless it is optional. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, TypeAlias
+
+from kubeletx import api
+from kubeletx.api import ObjectData
+from kubeletx.kube.core import (
+    ConfigMapEnvSource,
+    ConfigMapKeySelector,
+    Container,
+    EnvFromSource,
+    EnvVarSource,
+    FileKeySelector,
+    Pod,
+    SecretEnvSource,
+    SecretKeySelector,
+)
+from kubeletx.volumes.cluster_objects import ObjectSet, read
+from kubeletx.volumes.pod_fields import FieldContext, containers_by_name, field_text, resource_text
+
+from ..model.spec_errors import ContainerConfigError, path_of
+from .process_size import ProcessSize
+
+EnvFileReader: TypeAlias = Callable[[str, str], dict[str, str] | None]
+"""(volume, path) → values of that file, None when it is not there. Raises ValueError or OSError."""
+
+_FIX_STATIC: Final = "this pod's source gives no cluster objects: write the value, or mark it optional"
+
+
+def build_environment(
+    pod: Pod,
+    container: Container,
+    fields: FieldContext,
+    *,
+    objects: ObjectSet | None = None,
+    services: Mapping[str, str] | None = None,
+    read_file: EnvFileReader | None = None,
+) -> dict[str, str]:
+    """Variables in order, expanded. Raises InvalidPod with reason CreateContainerConfigError.
+
+    `objects`: None when the pod's source has no cluster behind it. `services`: service variables, which
+    anything of the same name replaces. `read_file`: for fileKeyRef; None: there are no such files.
+    """
+    path = path_of(pod, container)
+    empty_dirs = {volume.name for volume in pod.spec.volumes if volume.empty_dir is not None}
+    containers = containers_by_name(pod)
+    process = ProcessSize()
+    found: dict[str, str] = {}
+
+    def add(name: str, value: str, where: str) -> None:
+        process.variable(name, value, where)
+        found[name] = value
+
+    for name, value in (services or {}).items():
+        add(name, value, f"{path}.env")
+    for index, source in enumerate(container.env_from):
+        where = f"{path}.envFrom[{index}]"
+        for name, value in _from_object(source, pod, objects, where).items():
+            add(name, value, where)
+    for index, variable in enumerate(container.env):
+        where = f"{path}.env[{index}]"
+        if variable.value_from is None:
+            add(variable.name, process.expanded(variable.value or "", found, f"{where}.value"), where)
+            continue
+        where = f"{where}.valueFrom"
+        if variable.value_from.file_key_ref is not None:
+            given = _from_file(variable.value_from.file_key_ref, empty_dirs, read_file, f"{where}.fileKeyRef")
+        else:
+            given = _from_source(variable.value_from, pod, container, fields, objects, containers, where)
+        if given is not None:
+            add(variable.name, given, where)
+    return found
+
+
+def _from_file(
+    reference: FileKeySelector, empty_dirs: Collection[str], read_file: EnvFileReader | None, where: str
+) -> str | None:
+    if reference.volume_name not in empty_dirs:
+        problem = f"volume {reference.volume_name!r} is no emptyDir of this pod"
+        raise ContainerConfigError(field=f"{where}.volumeName", problem=problem)
+    what = f"{reference.path!r} in volume {reference.volume_name!r}"
+    try:
+        values = read_file(reference.volume_name, reference.path) if read_file is not None else None
+    except (ValueError, OSError) as err:
+        raise ContainerConfigError(field=f"{where}.path", problem=f"{what} cannot be used: {err}") from err
+    if values is None and not reference.optional:
+        raise ContainerConfigError(
+            field=f"{where}.path", problem=f"there is no {what}", fix="let an init container write it"
+        )
+    found = (values or {}).get(reference.key)
+    if found is None and not reference.optional:
+        raise ContainerConfigError(
+            field=f"{where}.key", problem=f"couldn't find key {reference.key} in {what}"
+        )
+    return found
+
+
+def skipped_names(container: Container, pod: Pod, objects: ObjectSet | None) -> tuple[str, ...]:
+    """One text for each object of envFrom with keys that cannot be names of variables, as the kubelet says it."""
+    found = []
+    for source in container.env_from if objects is not None else ():
+        for reference, kind, shown in (
+            (source.config_map_ref, "configmap", "configMap"),
+            (source.secret_ref, "secret", "secret"),
+        ):
+            if reference is None:
+                continue
+            data = _object(objects, kind, reference.name, pod, optional=True, where="")
+            names = sorted((source.prefix or "") + key for key in _keys(data, kind))
+            if bad := [name for name in names if not is_variable_name(name)]:
+                found.append(
+                    f"Keys [{', '.join(bad)}] from the EnvFrom {shown} {pod.namespace}/{reference.name} were "
+                    "skipped since they are considered invalid environment variable names."
+                )
+    return tuple(found)
+
+
+def as_variables(values: Mapping[str, str]) -> tuple[api.EnvVar, ...]:
+    """The contract's form, same order."""
+    return tuple(api.EnvVar(name=name, value=value) for name, value in values.items())
+
+
+def is_variable_name(name: str) -> bool:
+    """Whether a key of an object may become a variable: printable ASCII without ``=``."""
+    return bool(name) and name.isascii() and name.isprintable() and "=" not in name
+
+
+def _from_object(source: EnvFromSource, pod: Pod, objects: ObjectSet | None, where: str) -> dict[str, str]:
+    reference: ConfigMapEnvSource | SecretEnvSource
+    if source.config_map_ref is not None:
+        reference, kind, where = source.config_map_ref, "configmap", f"{where}.configMapRef"
+    elif source.secret_ref is not None:
+        reference, kind, where = source.secret_ref, "secret", f"{where}.secretRef"
+    else:
+        return {}
+    data = _object(objects, kind, reference.name, pod, optional=bool(reference.optional), where=where)
+    named = (((source.prefix or "") + key, key) for key in _keys(data, kind))
+    return {name: _text(data, kind, key) or "" for name, key in named if is_variable_name(name)}
+
+
+def _object(
+    objects: ObjectSet | None, kind: str, name: str, pod: Pod, *, optional: bool, where: str
+) -> ObjectData | None:
+    """The config map or secret; None when it is not there and need not be."""
+    if objects is None:
+        if optional:
+            return None
+        raise ContainerConfigError(
+            field=where, problem=f'{kind} "{pod.namespace}/{name}" cannot be read', fix=_FIX_STATIC
+        )
+    data = read(objects.config_maps if kind == "configmap" else objects.secrets, name)
+    if data is None and not optional:
+        raise ContainerConfigError(field=where, problem=f'{kind} "{name}" not found')
+    return data
+
+
+def _keys(data: ObjectData | None, kind: str) -> Iterable[str]:
+    """Keys that may become variables: binaryData of a config map never does."""
+    if data is None:
+        return ()
+    return data.text if kind == "configmap" else (*data.text, *data.binary)
+
+
+def _text(data: ObjectData | None, kind: str, key: str) -> str | None:
+    """Text of one key; only this one is decoded."""
+    if data is None:
+        return None
+    if kind == "secret" and (content := data.binary.get(key)) is not None:
+        return content.decode("utf-8", "replace")
+    return data.text.get(key)
+
+
+def _from_source(
+    source: EnvVarSource,
+    pod: Pod,
+    container: Container,
+    fields: FieldContext,
+    objects: ObjectSet | None,
+    containers: Mapping[str, Container],
+    where: str,
+) -> str | None:
+    if source.field_ref is not None:
+        return field_text(pod, source.field_ref, fields, field=f"{where}.fieldRef")
+    if source.resource_field_ref is not None:
+        return resource_text(
+            pod,
+            container,
+            source.resource_field_ref,
+            fields,
+            field=f"{where}.resourceFieldRef",
+            containers=containers,
+        )
+    reference: ConfigMapKeySelector | SecretKeySelector
+    if source.config_map_key_ref is not None:
+        reference, kind, where = source.config_map_key_ref, "configmap", f"{where}.configMapKeyRef"
+    elif source.secret_key_ref is not None:
+        reference, kind, where = source.secret_key_ref, "secret", f"{where}.secretKeyRef"
+    else:
+        raise ContainerConfigError(
+            field=where,
+            problem="names no source that this agent can read",
+            fix="use fieldRef, resourceFieldRef, configMapKeyRef, secretKeyRef or fileKeyRef",
+        )
+    optional = bool(reference.optional)
+    data = _object(objects, kind, reference.name, pod, optional=optional, where=where)
+    text = _text(data, kind, reference.key)
+    if data is not None and text is None and not optional:
+        shown = {"configmap": "ConfigMap", "secret": "Secret"}[kind]
+        raise ContainerConfigError(
+            field=f"{where}.key",
+            problem=f"couldn't find key {reference.key} in {shown} {pod.namespace}/{reference.name}",
+        )
+    return text

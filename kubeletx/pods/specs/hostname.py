@@ -1,0 +1,58 @@
+"""Host name and domain of a pod. Source: kubelet, kubelet_pods.go GeneratePodHostNameAndDomain."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from kubeletx.kube.core import Pod
+
+from ..model.node_context import NodeContext
+from ..model.spec_errors import SandboxConfigError
+
+MAX_HOSTNAME: Final = 63
+MAX_FQDN: Final = 64
+
+
+class HostName(NamedTuple):
+    """`domain` is empty unless the pod has a subdomain."""
+
+    name: str
+    domain: str
+
+    @property
+    def full(self) -> str:
+        """Name with domain, as far as there is one."""
+        return f"{self.name}.{self.domain}" if self.domain else self.name
+
+
+def host_name(pod: Pod, context: NodeContext) -> HostName:
+    """The pod's names: spec.hostname or the pod's name, cut to 63 characters. Raises InvalidPod."""
+    spec = pod.spec
+    if spec.hostname_override is not None:
+        return HostName(spec.hostname_override, "")
+    name = spec.hostname or pod.name[:MAX_HOSTNAME].rstrip("-.")
+    if not name:
+        raise SandboxConfigError(
+            field="metadata.name", problem=f"{pod.name!r} gives no host name", fix="set spec.hostname"
+        )
+    domain = ""
+    if spec.subdomain:
+        domain = f"{spec.subdomain}.{pod.namespace}.svc.{context.cluster_domain}"
+    return HostName(name, domain)
+
+
+def sandbox_hostname(pod: Pod, context: NodeContext) -> str:
+    """What the sandbox is called; empty with the node's network, the full name where the pod asks for it."""
+    if pod.spec.host_network:
+        return ""
+    names = host_name(pod, context)
+    if not pod.spec.set_hostname_as_fqdn:
+        return names.name
+    if len(names.full) > MAX_FQDN:
+        raise SandboxConfigError(
+            field="spec.setHostnameAsFQDN",
+            problem=f"failed to construct FQDN from pod hostname and cluster domain, FQDN {names.full} is too "
+            f"long ({MAX_FQDN} characters is the max, {len(names.full)} characters requested)",
+            fix="shorten spec.hostname or spec.subdomain",
+        )
+    return names.full

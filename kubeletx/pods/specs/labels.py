@@ -1,0 +1,87 @@
+"""Labels and annotations of sandboxes and units (kubelet X5): enough to find a pod again after a restart.
+
+The pod's own labels and annotations go on the sandbox; the agent's come last, so that a manifest cannot
+claim another agent's identity.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kubeletx.api import RuntimeName, names
+from kubeletx.kube.core import Container, Pod, VirtualMachine
+from kubeletx.kube.hashes import container_hash
+
+from ..model.node_context import NodeContext
+from ..model.sizes import resized, resources_text
+
+DEFAULT_GRACE_SECONDS = 30
+DEFAULT_TERMINATION_PATH = "/dev/termination-log"
+DEFAULT_TERMINATION_POLICY = "File"
+
+
+def sandbox_labels(pod: Pod, context: NodeContext, runtime_name: RuntimeName) -> dict[str, str]:
+    """The pod's labels, then the identity labels."""
+    return {**pod.metadata.labels, **_identity(pod, context, runtime_name)}
+
+
+def sandbox_annotations(
+    pod: Pod, *, source: str, spec_hash: str, runtime_kind: str, workload_type: str
+) -> dict[str, str]:
+    """The pod's annotations, then what is needed to end the pod properly without any database."""
+    whole = resized(pod.spec.resources)
+    made_with = {}
+    if whole.limits or whole.requests or names.MADE_WITH_POD_RESOURCES in pod.metadata.annotations:
+        made_with[names.MADE_WITH_POD_RESOURCES] = resources_text(whole)
+    return {
+        **pod.metadata.annotations,
+        **made_with,
+        names.POD_SOURCE: source,
+        names.POD_SPEC_HASH: spec_hash,
+        names.POD_GRACE_SECONDS: str(grace_seconds(pod)),
+        names.RUNTIME_KIND: runtime_kind,
+        names.WORKLOAD_TYPE: workload_type,
+    }
+
+
+def unit_labels(
+    pod: Pod, container: Container | VirtualMachine, context: NodeContext, runtime_name: RuntimeName
+) -> dict[str, str]:
+    """Identity of the pod and the container's name."""
+    return {**_identity(pod, context, runtime_name), names.CONTAINER_NAME: container.name}
+
+
+def unit_annotations(pod: Pod, container: Container | VirtualMachine, attempt: int) -> dict[str, str]:
+    """Hash, restart count, termination message, hooks, ports and grace of one container."""
+    found = {
+        names.CONTAINER_HASH: container_hash(container),
+        names.CONTAINER_RESTART_COUNT: str(attempt),
+        names.POD_GRACE_PERIOD: str(grace_seconds(pod)),
+    }
+    if isinstance(container, VirtualMachine):
+        return found
+    found[names.CONTAINER_TERMINATION_PATH] = container.termination_message_path or DEFAULT_TERMINATION_PATH
+    found[names.CONTAINER_TERMINATION_POLICY] = (
+        container.termination_message_policy or DEFAULT_TERMINATION_POLICY
+    )
+    if container.lifecycle is not None and container.lifecycle.pre_stop is not None:
+        found[names.CONTAINER_PRESTOP] = msgspec.json.encode(container.lifecycle.pre_stop).decode()
+    if container.ports:
+        found[names.CONTAINER_PORTS] = msgspec.json.encode(container.ports).decode()
+    return found
+
+
+def grace_seconds(pod: Pod) -> int:
+    """The pod's termination grace period; 30 unless it says otherwise."""
+    given = pod.spec.termination_grace_period_seconds
+    return DEFAULT_GRACE_SECONDS if given is None else given
+
+
+def _identity(pod: Pod, context: NodeContext, runtime_name: RuntimeName) -> dict[str, str]:
+    return {
+        names.POD_NAME: pod.name,
+        names.POD_NAMESPACE: pod.namespace,
+        names.POD_UID: pod.uid,
+        names.AGENT_ID: context.agent_id,
+        names.RUNTIME_NAME: runtime_name,
+    }

@@ -1,0 +1,65 @@
+"""How many bytes a container's program is started with, refused where the kernel would refuse them.
+
+References can double a value with every variable: a manifest of a kilobyte could ask for gigabytes. Nothing is put
+together beyond what execve(2) takes, so no such pod can fill the agent's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kubeletx.kube.expansion import MAX_STRING_BYTES, MAX_TOTAL_BYTES, TooLong, expand, size_of
+
+from ..model.spec_errors import ContainerConfigError
+
+_FIX: Final = "shorten it, or write it to a file in a volume"
+
+
+class ProcessSize:
+    """Adds up variables and words of one container. Its methods raise InvalidPod (CreateContainerConfigError)."""
+
+    def __init__(self, variables: Mapping[str, str] | None = None) -> None:
+        """`variables`: already found to be short enough, each alone."""
+        self._variables = {name: _entry_size(name, value) for name, value in (variables or {}).items()}
+        self._bytes = sum(self._variables.values())
+
+    def variable(self, name: str, value: str, field: str) -> None:
+        """Count a variable; one of the same name is replaced."""
+        size = _entry_size(name, value)
+        if size > MAX_STRING_BYTES:
+            problem = f"variable {name!r} has {size} bytes, and a program takes at most {MAX_STRING_BYTES}"
+            raise ContainerConfigError(field=field, problem=problem, fix=_FIX)
+        self._add(size - self._variables.get(name, 0), field)
+        self._variables[name] = size
+
+    def words(self, words: Iterable[str], variables: Mapping[str, str], field: str) -> tuple[str, ...]:
+        """Command or arguments with their references replaced, counted."""
+        found = []
+        for index, word in enumerate(words):
+            text = self.expanded(word, variables, f"{field}[{index}]")
+            self._add(size_of(text) + 1, field)
+            found.append(text)
+        return tuple(found)
+
+    @staticmethod
+    def expanded(text: str, variables: Mapping[str, str], field: str) -> str:
+        """`text` with its references replaced, not counted."""
+        try:
+            return expand(text, variables)
+        except TooLong as err:
+            problem = f"{err} with its $(NAME) references replaced, and a program takes no longer text"
+            raise ContainerConfigError(field=field, problem=problem, fix=_FIX) from err
+
+    def _add(self, size: int, field: str) -> None:
+        self._bytes += size
+        if self._bytes > MAX_TOTAL_BYTES:
+            raise ContainerConfigError(
+                field=field,
+                problem=f"command, arguments and variables up to here have more than {MAX_TOTAL_BYTES} bytes together",
+                fix="shorten them, or write them to files in a volume",
+            )
+
+
+def _entry_size(name: str, value: str) -> int:
+    return size_of(name) + size_of(value) + len("=\0")

@@ -1,0 +1,90 @@
+"""Pod → `SandboxSpec`: the pod's identity and shell, ready for any runtime."""
+
+from __future__ import annotations
+
+from kubeletx.api import HostEntry, IdMapping, PortMapping, RuntimeName, SandboxSpec
+from kubeletx.kube.core import Container, Pod
+from kubeletx.kube.requests import is_sidecar
+
+from ..model.node_context import NodeContext
+from ..model.sysctls import dotted
+from .dns import PodWarning, build_dns
+from .hostname import sandbox_hostname
+from .labels import sandbox_annotations, sandbox_labels
+from .resources import overhead_resources, sandbox_resources
+from .security import pod_namespaces, sandbox_security
+
+
+def build_sandbox_spec(
+    pod: Pod,
+    context: NodeContext,
+    *,
+    attempt: int,
+    handler: str,
+    runtime_name: RuntimeName,
+    runtime_kind: str,
+    workload_type: str,
+    source: str,
+    spec_hash: str,
+    cgroup_parent: str = "",
+    user_mappings: tuple[IdMapping, ...] | None = None,
+) -> SandboxSpec:
+    """The sandbox of this pod. Raises InvalidPod or Unavailable with reason ConfigPodSandboxError."""
+    return SandboxSpec(
+        uid=pod.uid,
+        name=pod.name,
+        namespace=pod.namespace,
+        attempt=attempt,
+        handler=handler,
+        labels=sandbox_labels(pod, context, runtime_name),
+        annotations=sandbox_annotations(
+            pod,
+            source=source,
+            spec_hash=spec_hash,
+            runtime_kind=runtime_kind,
+            workload_type=workload_type,
+        ),
+        hostname=sandbox_hostname(pod, context),
+        dns=build_dns(pod, context).dns,
+        hosts=tuple(HostEntry(ip=one.ip, names=one.hostnames) for one in pod.spec.host_aliases),
+        ports=_ports(pod),
+        namespaces=pod_namespaces(pod, user_mappings=user_mappings),
+        cgroup_parent=cgroup_parent,
+        log_directory=str(context.log_directory(pod)),
+        sysctls=_sysctls(pod),
+        security=sandbox_security(pod),
+        overhead=overhead_resources(pod, context),
+        resources=sandbox_resources(pod, context),
+    )
+
+
+def sandbox_warnings(pod: Pod, context: NodeContext) -> tuple[PodWarning, ...]:
+    """What the pod's author should know, as Warning events; once for each sandbox is enough."""
+    return build_dns(pod, context).warnings
+
+
+def _ports(pod: Pod) -> tuple[PortMapping, ...]:
+    """Published ports. With the node's network there is nothing to map."""
+    if pod.spec.host_network:
+        return ()
+    return tuple(
+        PortMapping(
+            container_port=port.container_port,
+            host_port=port.host_port or 0,
+            protocol=port.protocol or "TCP",
+            host_ip=port.host_ip or "",
+        )
+        for container in _long_running(pod)
+        for port in container.ports
+    )
+
+
+def _long_running(pod: Pod) -> tuple[Container, ...]:
+    sidecars = tuple(one for one in pod.spec.init_containers if is_sidecar(one))
+    return (*sidecars, *pod.spec.containers)
+
+
+def _sysctls(pod: Pod) -> dict[str, str]:
+    if pod.spec.security_context is None:
+        return {}
+    return {dotted(one.name): one.value for one in pod.spec.security_context.sysctls}

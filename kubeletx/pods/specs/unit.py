@@ -1,0 +1,134 @@
+"""Container or virtual machine of a Pod → `UnitSpec`.
+
+The caller brings what is not in the Pod: the image as its store knows it, the mounts that
+`kubeletx.volumes` prepared, the pod's addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from kubeletx.api import (
+    Device,
+    IdMapping,
+    ImageSpec,
+    ImageStatus,
+    LogMode,
+    Mount,
+    Process,
+    RuntimeName,
+    UnitId,
+    UnitSpec,
+)
+from kubeletx.kube.core import Container, Pod, VirtualMachine
+from kubeletx.volumes.cluster_objects import ObjectSet
+from kubeletx.volumes.env_file import EnvFiles
+
+from ..logs.paths import log_path
+from ..model.node_context import NodeContext
+from ..model.spec_errors import path_of
+from .environment import as_variables, build_environment
+from .labels import unit_annotations, unit_labels
+from .machine import build_machine
+from .process_size import ProcessSize
+from .resources import unit_resources
+from .security import process_security
+
+
+def build_unit_spec(
+    pod: Pod,
+    container: Container | VirtualMachine,
+    context: NodeContext,
+    *,
+    attempt: int,
+    image: ImageStatus | None,
+    runtime_name: RuntimeName,
+    mounts: Sequence[Mount] = (),
+    devices: Sequence[Device] = (),
+    pod_ips: Sequence[str] = (),
+    target_unit: UnitId | None = None,
+    environment: Mapping[str, str] | None = None,
+    objects: ObjectSet | None = None,
+    user_mappings: tuple[IdMapping, ...] | None = None,
+    log_mode: LogMode = LogMode.FILE,
+) -> UnitSpec:
+    """The unit to create. Raises InvalidPod with reason CreateContainerConfigError.
+
+    `attempt` is its restart count. `image`: None when the runtime keeps no images. `environment`: the
+    result of `unit_environment`, if the caller has it already.
+    """
+    if isinstance(container, VirtualMachine):
+        return UnitSpec(
+            name=container.name,
+            attempt=attempt,
+            image=_image(container, image),
+            detail=build_machine(pod, container),
+            resources=unit_resources(pod, container, context),
+            mounts=tuple(mounts),
+            log_path=log_path(container.name, attempt, log_mode),
+            labels=unit_labels(pod, container, context, runtime_name),
+            annotations=unit_annotations(pod, container, attempt),
+        )
+    values = environment
+    if values is None:
+        values = unit_environment(pod, container, context, pod_ips=pod_ips, objects=objects)
+    security = process_security(
+        pod, container, context, image=image, target_unit=target_unit, user_mappings=user_mappings
+    )
+    lifecycle = container.lifecycle
+    path, process = path_of(pod, container), ProcessSize(values)
+    return UnitSpec(
+        name=container.name,
+        attempt=attempt,
+        image=_image(container, image),
+        detail=Process(
+            command=process.words(container.command, values, f"{path}.command"),
+            args=process.words(container.args, values, f"{path}.args"),
+            working_dir=container.working_dir or "",
+            stdin=container.stdin,
+            stdin_once=container.stdin_once,
+            tty=container.tty,
+            stop_signal=(lifecycle.stop_signal or "") if lifecycle is not None else "",
+            devices=tuple(devices),
+            security=security,
+        ),
+        environment=as_variables(values),
+        resources=unit_resources(pod, container, context),
+        mounts=_mapped(mounts, user_mappings),
+        log_path=log_path(container.name, attempt, log_mode),
+        labels=unit_labels(pod, container, context, runtime_name),
+        annotations=unit_annotations(pod, container, attempt),
+    )
+
+
+def unit_environment(
+    pod: Pod,
+    container: Container,
+    context: NodeContext,
+    *,
+    pod_ips: Sequence[str] = (),
+    objects: ObjectSet | None = None,
+    services: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """The container's environment; subPathExpr and $(NAME) in commands refer to it."""
+    ips = tuple(pod_ips) or (context.host_ips if pod.spec.host_network else ())
+
+    files = EnvFiles(context.root_dir, pod.uid)
+    return build_environment(
+        pod, container, context.fields(ips), objects=objects, services=services, read_file=files.read
+    )
+
+
+def _mapped(mounts: Sequence[Mount], mappings: tuple[IdMapping, ...] | None) -> tuple[Mount, ...]:
+    """In a user namespace, files of the node belong to the same ids inside as outside."""
+    if mappings is None:
+        return tuple(mounts)
+    return tuple(
+        one if one.image else replace(one, user_mappings=mappings, group_mappings=mappings) for one in mounts
+    )
+
+
+def _image(container: Container | VirtualMachine, image: ImageStatus | None) -> ImageSpec:
+    return ImageSpec(requested=container.image, ref=image.ref if image is not None else "")

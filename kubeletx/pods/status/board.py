@@ -1,0 +1,46 @@
+"""The status board: the newest status of every pod, and who wants to hear of changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from kubeletx.api import PodUid
+from kubeletx.kube.core import PodStatus
+
+from ..model.facts import DesiredPod, PodFacts
+
+Listener = Callable[[DesiredPod, PodFacts, PodStatus | None], None]
+"""(pod, facts, status); status None: the pod is gone. Called from the event loop; must be quick."""
+
+
+class StatusBoard:
+    """Statuses are equal while nothing changed, so listeners hear of changes only."""
+
+    def __init__(self) -> None:
+        self._statuses: dict[PodUid, PodStatus] = {}
+        self._listeners: list[Listener] = []
+
+    @property
+    def statuses(self) -> Mapping[PodUid, PodStatus]:
+        """The newest status of each pod."""
+        return self._statuses
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Hear of every change from now on; returns the way to stop."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def put(self, desired: DesiredPod, facts: PodFacts, status: PodStatus) -> bool:
+        """Keep the status; True if it is news."""
+        if self._statuses.get(desired.uid) == status:
+            return False
+        self._statuses[desired.uid] = status
+        for listener in list(self._listeners):
+            listener(desired, facts, status)
+        return True
+
+    def drop(self, desired: DesiredPod, facts: PodFacts) -> None:
+        """The pod is gone."""
+        if self._statuses.pop(desired.uid, None) is not None:
+            for listener in list(self._listeners):
+                listener(desired, facts, None)

@@ -1,0 +1,382 @@
+"""`build_status`: what is reported about a pod. (desired, facts, now, node) → PodStatus, pure.
+
+    containers   status_units.py   one status per container, in spec order
+    phase        phase.py          from these statuses
+    conditions   conditions.py     from both
+
+Rules that are more than the sum of these:
+
+- Succeeded and Failed are final, with their reason and message.
+- No pod is Succeeded or Failed while something of it lives or will run again, so that nobody starts a
+  replacement beside it. An end that the node decided (eviction, deadline) becomes Failed after that. A rejected pod is
+  Failed at once and shows no containers (A2).
+- A pod of the API server that was deleted has ended once nothing of it runs, even if nothing of it ever ran
+  (status_end.py): its finalizers may wait for that.
+- A pod without a runtime is Pending and says why (reason, message, and in each container).
+- While the runtime does not answer, everything stays as last seen; only network probes still change
+  readiness, and condition kubeletx.io/RuntimeReachable is False since then.
+- Held and parked units are shown as running but not ready; their true state stands in condition
+  kubeletx.io/UnitsRunning.
+- The same facts give an equal status, so that callers may compare.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+from msgspec.structs import replace
+
+from kubeletx.api import RuntimeName, UnitState, UnitSummary
+from kubeletx.kube.core import (
+    ContainerStatus,
+    HostIP,
+    Pod,
+    PodIP,
+    PodStatus,
+    ResourceRequirements,
+    VirtualMachine,
+    VirtualMachineStatus,
+)
+from kubeletx.kube.machine_form import machine_of
+from kubeletx.kube.qos import qos_class
+from kubeletx.kube.quantity import from_bytes, to_bytes, to_millicores
+from kubeletx.kube.requests import effective_requests, enforceable_limits
+from kubeletx.runtimes.snapshots import PodSnapshot
+
+from ..model.facts import DesiredPod, Fact, Now, PodFacts, Rejection
+from ..model.frame import frame_of
+from ..model.phase import FAILED, FINAL, PENDING, RUNNING, phase_of
+from ..model.roles import regular_units
+from ..model.sources import API
+from ..plan.draft import Goal
+from ..plan.machine_power import own_hold, was_switched_off
+from ..plan.pod import goal_of
+from ..plan.progress import newest
+from ..plan.resize_container import granted_pod
+from ..plan.sandbox import current_sandbox
+from .conditions import build_conditions, has_ready_sandbox
+from .containers import ephemeral_statuses, init_statuses, regular_statuses
+from .end import ended_statuses
+from .waiting import pull_error_ends_at
+
+REJECTED = "Pod was rejected: "
+
+_POWER = {
+    UnitState.CREATED: "nostate",
+    UnitState.RUNNING: "running",
+    UnitState.HELD: "paused",
+    UnitState.PARKED: "suspended",
+    UnitState.EXITED: "shutdown",
+    UnitState.UNKNOWN: "nostate",
+}
+
+
+_STATES = {UnitState.HELD: "Paused", UnitState.PARKED: "Suspended"}
+CRASHES = frozenset({"Crashed", "GuestCrashed", "Panicked", "GuestPanicked", "Watchdog", "OOMKilled"})
+"""Reasons of an end that was the guest's or the emulator's failure."""
+
+
+class NodeIdentity(Fact, frozen=True, kw_only=True):
+    """What a pod's status says about its node.
+
+    `host_ips`: the node's addresses, primary first, at most one per family. `backends`: the name that each
+    runtime gave in its version, the word before ``://`` in container ids; may be a live view.
+    """
+
+    name: str
+    host_ips: tuple[str, ...] = ()
+    backends: Mapping[RuntimeName, str] = {}
+
+
+class _End(Fact, frozen=True, kw_only=True):
+    """Phase with its reason and message."""
+
+    phase: str
+    reason: str | None = None
+    message: str | None = None
+
+
+def build_status(desired: DesiredPod, facts: PodFacts, now: Now, node: NodeIdentity) -> PodStatus:
+    """The pod's status at this moment."""
+    pod, previous = desired.pod, facts.previous_status
+    goal = goal_of(desired, facts)
+    frame = frame_of(desired, facts, now, node.backends, will_run=goal is Goal.RUN)
+    if facts.rejection is not None:
+        init: tuple[ContainerStatus, ...] = ()
+        regular: tuple[ContainerStatus, ...] = ()
+    else:
+        init, regular = init_statuses(frame), regular_statuses(frame)
+    is_terminated = _is_terminated(desired, facts, goal, (*init, *regular))
+    if is_terminated:
+        init, regular = ended_statuses(pod, init, regular)
+    end = _end(desired, facts, goal, (*init, *regular))
+    if is_terminated and end.phase not in FINAL:
+        end = replace(end, phase=FAILED)
+    regular = _unready(regular) if end.phase in FINAL else regular
+    pod_ips = _pod_ips(pod, facts, node)
+    whole = _whole(pod, facts) if _is_placed(facts) else ResourceRequirements()
+    return PodStatus(
+        observed_generation=pod.metadata.generation,
+        phase=end.phase,
+        reason=end.reason,
+        message=end.message,
+        conditions=build_conditions(desired, facts, end.phase, (*init, *regular), now.wall),
+        host_ip=node.host_ips[0] if node.host_ips else None,
+        host_ips=tuple(HostIP(ip=ip) for ip in node.host_ips),
+        pod_ip=pod_ips[0] if pod_ips else None,
+        pod_ips=tuple(PodIP(ip=ip) for ip in pod_ips),
+        start_time=facts.started_at or (previous.start_time if previous is not None else None),
+        init_container_statuses=init,
+        container_statuses=regular,
+        ephemeral_container_statuses=ephemeral_statuses(frame) if facts.rejection is None else (),
+        qos_class=(previous.qos_class if previous is not None else None) or qos_class(pod.spec),
+        virtual_machine_status=_machine(pod, facts, regular),
+        nominated_node_name=pod.status.nominated_node_name,
+        resource_claim_statuses=pod.status.resource_claim_statuses,
+        allocated_resources=whole.requests,
+        resources=whole,
+    )
+
+
+def stored_rejection(status: PodStatus | None) -> Rejection | None:
+    """Why the node rejected the pod before the agent restarted, as the stored status has it; None: it did not."""
+    if status is None or status.phase != FAILED or not (status.message or "").startswith(REJECTED):
+        return None
+    return Rejection(reason=status.reason or "", message=(status.message or "").removeprefix(REJECTED))
+
+
+def status_changes_at(desired: DesiredPod, facts: PodFacts, now: Now) -> float | None:
+    """When the status changes by time alone (monotonic), apart from what the plan wakes for; None: never.
+
+    A failed pull is shown by its own reason first and as ImagePullBackOff a moment later.
+    """
+    times = [pull_error_ends_at(known.image_failure) for known in facts.units.values()]
+    return min((at for at in times if at is not None and at > now.mono), default=None)
+
+
+# --- phase ---------------------------------------------------------------------------------------------
+
+
+def _end(desired: DesiredPod, facts: PodFacts, goal: Goal, statuses: tuple[ContainerStatus, ...]) -> _End:
+    """Phase, reason and message; the first rule that applies."""
+    for known in (facts.previous_status, desired.pod.status):
+        if known is not None and known.phase in FINAL:
+            return _End(phase=known.phase, reason=known.reason, message=known.message)
+    if facts.rejection is not None:
+        return _End(phase=FAILED, reason=facts.rejection.reason, message=REJECTED + facts.rejection.message)
+    computed = _computed_phase(desired, facts, goal, statuses)
+    deletion = desired.deletion
+    if goal is Goal.END and deletion is not None and deletion.reason:
+        if not _lives(facts, statuses):
+            return _End(phase=FAILED, reason=deletion.reason, message=deletion.message or None)
+        return _End(phase=_not_final(computed, desired.pod, facts, statuses))
+    if facts.waiting is not None and goal is Goal.RUN:
+        return _End(phase=computed, reason=facts.waiting.reason, message=facts.waiting.message)
+    return _End(phase=computed)
+
+
+def _computed_phase(
+    desired: DesiredPod, facts: PodFacts, goal: Goal, statuses: tuple[ContainerStatus, ...]
+) -> str:
+    previous = facts.previous_status
+    if facts.snapshot is None and previous is not None and previous.phase is not None:
+        return previous.phase
+    phase = phase_of(
+        desired.pod,
+        statuses,
+        initialized=_ran_here(desired.pod, facts),
+        is_over=goal is Goal.DELETE and desired.source == API,
+    )
+    if goal is Goal.RUN or _lives(facts, statuses):
+        return _not_final(phase, desired.pod, facts, statuses)
+    return phase
+
+
+def _not_final(phase: str, pod: Pod, facts: PodFacts, statuses: tuple[ContainerStatus, ...]) -> str:
+    """The phase of a pod that is not over yet: something lives, or will run again for a reason that exit
+    codes do not tell (its health, a changed image)."""
+    if phase not in FINAL:
+        return phase
+    regular = {container.name for container in regular_units(pod)}
+    if any(status.name in regular and status.state.running is not None for status in statuses):
+        return RUNNING
+    previous = facts.previous_status
+    return previous.phase if previous is not None and previous.phase is not None else PENDING
+
+
+def _ran_here(pod: Pod, facts: PodFacts) -> bool:
+    """Whether a regular container has a unit in the current sandbox: initialisation is over."""
+    sandbox = current_sandbox(facts)
+    if sandbox is None or facts.snapshot is None:
+        return facts.finished_init
+    regular = {container.name for container in regular_units(pod)}
+    return any(u.sandbox_id == sandbox.id and u.name in regular for u in facts.snapshot.units)
+
+
+def _lives(facts: PodFacts, statuses: tuple[ContainerStatus, ...]) -> bool:
+    """Whether anything of the pod runs, or is being started."""
+    if any(key == "sandbox" or key.startswith("unit/") for key in facts.in_flight):
+        return True
+    if facts.snapshot is None:
+        return any(status.state.running is not None for status in statuses)
+    return any(unit.state.is_alive for unit in facts.snapshot.units)
+
+
+def _is_terminated(
+    desired: DesiredPod, facts: PodFacts, goal: Goal, statuses: tuple[ContainerStatus, ...]
+) -> bool:
+    """Whether the pod was deleted in its cluster, or ended by the node (deadline, eviction), and nothing runs."""
+    if facts.rejection is not None:
+        return False
+    if goal is Goal.END:
+        ended_here = desired.deletion is not None and bool(desired.deletion.reason)
+        return ended_here and not _lives(facts, statuses)
+    return desired.source == API and goal is Goal.DELETE and _has_stopped(facts)
+
+
+def _has_stopped(facts: PodFacts) -> bool:
+    """Whether a look shows that nothing of the pod runs, or it was never bound to a runtime."""
+    if any(key in ("bind", "sandbox") or key.startswith("unit/") for key in facts.in_flight):
+        return False
+    if facts.runtime is None:
+        return True
+    seen = facts.snapshot
+    if seen is None or facts.outage is not None:
+        return False
+    if any(
+        moment is not None and seen.looked_at < moment for moment in (facts.unsettled_until, facts.changed_at)
+    ):
+        return False
+    return all(_ended_as_told(facts, seen, unit) for unit in seen.units)
+
+
+def _ended_as_told(facts: PodFacts, seen: PodSnapshot, unit: UnitSummary) -> bool:
+    """Whether the unit does not run, and its exit code is known if its container is shown by it."""
+    if unit.state.is_alive or unit.state is UnitState.UNKNOWN:
+        return False
+    if unit.state is not UnitState.EXITED or newest(facts, unit.name) is not unit:
+        return True
+    status = seen.status_of(unit.id)
+    return status is not None and status.exit_code is not None
+
+
+def _unready(statuses: tuple[ContainerStatus, ...]) -> tuple[ContainerStatus, ...]:
+    return tuple(replace(s, ready=False) if s.ready else s for s in statuses)
+
+
+# --- addresses -----------------------------------------------------------------------------------------
+
+
+def _pod_ips(pod: Pod, facts: PodFacts, node: NodeIdentity) -> tuple[str, ...]:
+    """At most one address per family, the node's family first (ST10); kept after the sandbox stopped."""
+    previous = facts.previous_status
+    if pod.spec.host_network:
+        return node.host_ips if _is_placed(facts) else ()
+    seen = facts.snapshot.sandbox_status if facts.snapshot is not None else None
+    if seen is not None and seen.ips:
+        return _one_per_family(seen.ips, node.host_ips)
+    if previous is None or (has_ready_sandbox(facts) and seen is not None):
+        return ()
+    return tuple(ip.ip for ip in previous.pod_ips)
+
+
+def _whole(pod: Pod, facts: PodFacts) -> ResourceRequirements:
+    """What the pod as a whole has (1.36): what it says of itself, else the sums of its containers."""
+    spec = granted_pod(pod, facts).spec
+    return ResourceRequirements(
+        requests={name: str(amount) for name, amount in effective_requests(spec).items()},
+        limits={name: str(amount) for name, amount in enforceable_limits(spec).items()},
+    )
+
+
+def _is_placed(facts: PodFacts) -> bool:
+    return facts.runtime is not None and facts.rejection is None
+
+
+def _one_per_family(ips: tuple[str, ...], host_ips: tuple[str, ...]) -> tuple[str, ...]:
+    first = _version(host_ips[0]) if host_ips else 4
+    by_family: dict[int, str] = {}
+    for ip in ips:
+        version = _version(ip)
+        if version is not None:
+            by_family.setdefault(version, ip)
+    return tuple(by_family[v] for v in sorted(by_family, key=lambda v: v != first))
+
+
+@lru_cache(maxsize=1024)
+def _version(ip: str) -> int | None:
+    try:
+        return ipaddress.ip_address(ip).version
+    except ValueError:
+        return None
+
+
+# --- the machine ---------------------------------------------------------------------------------------
+
+
+def _machine(pod: Pod, facts: PodFacts, statuses: tuple[ContainerStatus, ...]) -> VirtualMachineStatus | None:
+    machine = machine_of(pod, on_vm_runtime=facts.is_machine)
+    if machine is None or not statuses:
+        return None
+    status = statuses[0]
+    unit = newest(facts, status.name)
+    ended = status.last_state.terminated
+    return VirtualMachineStatus(
+        name=machine.name,
+        virtual_machine_id=status.container_id,
+        image_id=status.image_id or None,
+        image=status.image,
+        state=_state_word(unit, status, facts),
+        last_termination_state=ended.reason if ended is not None else None,
+        power_state=_power(unit, status, facts),
+        ready=status.ready,
+        restart_count=status.restart_count,
+        resources=_granted(machine, unit, facts),
+    )
+
+
+def _power(unit: UnitSummary | None, status: ContainerStatus, facts: PodFacts) -> str:
+    if unit is None:
+        return "nostate"
+    ended = status.state.terminated or status.last_state.terminated
+    if unit.state is UnitState.EXITED and ended is not None and not was_switched_off(facts, unit):
+        return "crashed" if ended.reason in CRASHES else "shutdown"
+    return "crashed" if own_hold(facts, unit) in CRASHES else _POWER[unit.state]
+
+
+def _state_word(unit: UnitSummary | None, status: ContainerStatus, facts: PodFacts) -> str:
+    """One word for people: what the guest does, or why it does nothing."""
+    if unit is not None and unit.state in _STATES:
+        return _STATES[unit.state]
+    if was_switched_off(facts, unit):
+        return "Shutdown"
+    if status.state.running is not None:
+        return "Running"
+    return "Terminated" if status.state.terminated is not None else "Waiting"
+
+
+def _granted(machine: VirtualMachine, unit: UnitSummary | None, facts: PodFacts) -> ResourceRequirements:
+    """What the runtime says that the machine has now, in place of the limits that were asked for."""
+    status = facts.snapshot.status_of(unit.id) if facts.snapshot is not None and unit is not None else None
+    found = status.resources if status is not None else {}
+    limits = dict(machine.resources.limits)
+    if (cpu := found.get("cpu_limit_millicores")) is not None:
+        limits["cpu"] = _same_or(limits.get("cpu"), cpu, to_millicores, f"{cpu}m")
+    elif (vcpus := found.get("vcpus")) is not None:
+        limits["cpu"] = _same_or(limits.get("cpu"), vcpus, _vcpus, str(vcpus))
+    memory = found.get("memory_limit_bytes", found.get("memory_bytes"))
+    if memory is not None:
+        limits["memory"] = _same_or(limits.get("memory"), memory, to_bytes, from_bytes(memory))
+    return replace(machine.resources, limits=limits)
+
+
+def _vcpus(text: str) -> int:
+    """A part of a CPU is one with a quota."""
+    return max(-(-to_millicores(text) // 1000), 1)
+
+
+def _same_or(text: str | None, found: int, read: Callable[[str], int], otherwise: str) -> str:
+    """The manifest's own spelling while it means the same."""
+    return text if text is not None and read(text) == found else otherwise

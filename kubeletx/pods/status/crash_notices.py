@@ -1,0 +1,23 @@
+"""Event BackOff (B1): told when a container begins to wait between two starts; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kubeletx.kube.core import PodStatus
+
+from .waiting import CRASH_LOOP
+
+
+def begin_to_wait(before: PodStatus | None, after: PodStatus) -> Iterator[str]:
+    """Names of the containers that wait in their crash loop now and did not before."""
+    waited = set(_waiting(before)) if before is not None else set()
+    for name in _waiting(after):
+        if name not in waited:
+            yield name
+
+
+def _waiting(status: PodStatus) -> Iterator[str]:
+    for one in (*status.init_container_statuses, *status.container_statuses):
+        if one.state.waiting is not None and one.state.waiting.reason == CRASH_LOOP:
+            yield one.name

@@ -1,0 +1,112 @@
+"""Why a container waits (ST4): image, configuration, hook, crash loop, or the pod as a whole."""
+
+from __future__ import annotations
+
+from kubeletx.api import UnitState, UnitSummary
+from kubeletx.kube.core import Container, ContainerStateWaiting
+
+from ..model.backoff import duration_text, restart_at
+from ..model.exits import exit_code_of
+from ..model.facts import Failure, UnitFacts
+from ..model.frame import Frame
+from ..model.restart_policy import should_restart
+from ..model.roles import init_units, is_sidecar
+from ..plan.machine_power import is_wanted_off
+from ..plan.progress import newest
+from ..plan.restart_all import MESSAGE, RESTARTING_ALL, is_outdated, is_restarting
+
+CRASH_LOOP = "CrashLoopBackOff"
+IMAGE_BACKOFF = "ImagePullBackOff"
+PULL_REASONS = ("ErrImagePull", "RegistryUnavailable", "SignatureValidationFailed")
+PULL_ERROR_SHOWN_SECONDS = 1.0
+"""How long a failed pull is shown by its own reason before it is shown as ImagePullBackOff (B3)."""
+
+
+def runs_again(frame: Frame, container: Container, unit: UnitSummary, is_init: bool) -> bool:
+    """Whether the container, whose newest unit does not live, is to be started again."""
+    if not frame.will_run:
+        return False
+    if is_wanted_off(frame.desired, frame.facts):
+        return False
+    if unit.state is not UnitState.EXITED or is_outdated(frame.desired, frame.facts, unit):
+        return True
+    code = exit_code_of(frame.facts, unit)
+    if code is None:
+        return False
+    killed = frame.facts.unit(container.name).killed
+    return should_restart(
+        container, frame.desired.pod.spec.restart_policy, code, killed=killed, is_init=is_init
+    )
+
+
+def may_restart(frame: Frame, container: Container, exit_code: int) -> bool:
+    """Whether a container that ended like this runs again, by its restart policy."""
+    is_init = container in init_units(frame.desired.pod) and not is_sidecar(container)
+    return should_restart(container, frame.desired.pod.spec.restart_policy, exit_code, is_init=is_init)
+
+
+def waiting_reason(frame: Frame, container: Container) -> ContainerStateWaiting | None:
+    """Why the container does not run yet; None if there is no particular reason."""
+    known = frame.facts.unit(container.name)
+    crash = _crash_loop(frame, container, known)
+    if crash is not None:
+        return crash
+    if is_outdated(frame.desired, frame.facts, newest(frame.facts, container.name)):
+        if is_restarting(frame.desired, frame.facts):
+            return ContainerStateWaiting(reason=RESTARTING_ALL, message=MESSAGE)
+        return default_waiting(frame)
+    if known.failure is not None:
+        return failure_waiting(known.failure)
+    if known.image_failure is not None:
+        return _image_waiting(frame, container, known.image_failure)
+    return None
+
+
+def _crash_loop(frame: Frame, container: Container, known: UnitFacts) -> ContainerStateWaiting | None:
+    if known.exited_at is None or known.backoff is None:
+        return None
+    cap = frame.facts.crash_cap_seconds
+    if restart_at(known.backoff, known.exited_at, frame.now.mono, cap=cap) is None:
+        return None
+    pod = frame.desired.pod.metadata
+    delay = duration_text(min(known.backoff.delay_seconds, cap))
+    return ContainerStateWaiting(
+        reason=CRASH_LOOP,
+        message=f"back-off {delay} restarting failed container={container.name} "
+        f"pod={pod.name}_{pod.namespace}({frame.desired.uid})",
+    )
+
+
+def _image_waiting(frame: Frame, container: Container, failure: Failure) -> ContainerStateWaiting:
+    turns_at = pull_error_ends_at(failure)
+    if turns_at is None or frame.now.mono < turns_at:
+        return failure_waiting(failure)
+    return ContainerStateWaiting(
+        reason=IMAGE_BACKOFF,
+        message=f'Back-off pulling image "{container.image}": {failure.reason}: {failure.message}',
+    )
+
+
+def failure_waiting(failure: Failure) -> ContainerStateWaiting:
+    """The failure's own reason and text."""
+    return ContainerStateWaiting(reason=failure.reason, message=failure.message or None)
+
+
+def default_waiting(frame: Frame) -> ContainerStateWaiting:
+    """ContainerCreating or PodInitializing, with what holds the whole pod up as its message."""
+    facts = frame.facts
+    if facts.waiting is not None and frame.will_run:
+        return ContainerStateWaiting(reason=facts.waiting.reason, message=facts.waiting.message)
+    for failure in (facts.volumes.failure, facts.sandbox_failure):
+        if failure is not None and frame.will_run:
+            return ContainerStateWaiting(
+                reason=frame.default_reason, message=f"{failure.reason}: {failure.message}"
+            )
+    return ContainerStateWaiting(reason=frame.default_reason)
+
+
+def pull_error_ends_at(failure: Failure | None) -> float | None:
+    """When a failed pull turns from its own reason to ImagePullBackOff (monotonic); None: never."""
+    if failure is None or failure.retry_at is None or failure.reason not in PULL_REASONS:
+        return None
+    return failure.retry_at - failure.delay_seconds + PULL_ERROR_SHOWN_SECONDS

@@ -1,0 +1,307 @@
+"""`SpecBuilder`: what to ask a runtime for, with all that the pod needs of the node: directories, cgroup, volumes.
+
+    prepare ─► sandbox(attempt) ─► unit(name, attempt) ... ─► remove
+
+What was made ready is remembered for as long as the pod is the same; a process that starts anew makes it ready
+again, which changes nothing that a container could notice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from kubeletx.api import (
+    ClusterObjects,
+    IdMapping,
+    KubeletxError,
+    Machine,
+    ObjectRef,
+    PodUid,
+    Resources,
+    SandboxSpec,
+    Unavailable,
+    UnitId,
+    UnitSpec,
+    UnitState,
+)
+from kubeletx.api.names import (
+    MADE_WITH_NICS,
+    MADE_WITH_RESOURCES,
+    MADE_WITH_SIZE,
+    RESTART_GENERATION,
+    Event,
+)
+from kubeletx.kube.core import Container, EphemeralContainer, Pod, VirtualMachine
+from kubeletx.runtimes.handle import RuntimeHandle
+from kubeletx.runtimes.selection import HANDLER_MARK
+from kubeletx.volumes.cluster_objects import ObjectSet
+from kubeletx.volumes.fetch import fetch_environment
+from kubeletx.volumes.prepared import PreparedVolumes
+from kubeletx.volumes.references import object_user
+
+from ..model.actions import StartUnit
+from ..model.facts import DesiredPod, PodFacts
+from ..model.roles import field_of, spec_of
+from ..model.sizes import resources_text
+from ..model.spec_errors import CREATE_CONTAINER_CONFIG_ERROR
+from ..plan.machine_hardware import made_with_nics, size_key, sized, wanted_limits, wanted_nics
+from ..plan.machine_power import wanted_power
+from ..plan.resize_container import DEFERRED, INFEASIBLE, largest_pod, with_granted
+from ..plan.resize_pod import with_pod_granted
+from ..specs import (
+    PodWarning,
+    build_sandbox_spec,
+    compose_unit,
+    sandbox_warnings,
+    service_variables,
+    skipped_names,
+)
+from ..specs.machine import build_nic
+from ..specs.resources import unit_resources
+from ..specs.service_variables import MASTER_NAMESPACE
+
+if TYPE_CHECKING:
+    from ..dependencies import Collaborators
+
+
+class SpecBuilder:
+    """Specs of all pods. Raises what `VolumePreparer` and the builders in `environment` raise."""
+
+    def __init__(self, parts: Collaborators) -> None:
+        self._parts = parts
+        self._prepared: dict[PodUid, tuple[Pod, PreparedVolumes]] = {}
+        self._cgroup_parents: dict[PodUid, str] = {}
+        self._sandboxes: dict[PodUid, tuple[tuple[object, ...], SandboxSpec]] = {}
+
+    async def prepare(self, desired: DesiredPod) -> dict[str, int]:
+        """Directories and volumes of the pod. Returns how often containers ran before, by their logs."""
+        cluster = self._cluster(desired)
+        if cluster is not None:
+            cluster.follow(object_user(desired.pod))
+        before = await self._parts.directories.create(desired.pod)
+        await self._volumes_of(desired, anew=True)
+        return before
+
+    async def sandbox(self, desired: DesiredPod, handle: RuntimeHandle, attempt: int) -> SandboxSpec:
+        """The sandbox to ask for; the same for the same pod, attempt and node, so the last one is kept."""
+        key = (attempt, desired.spec_hash, desired.source, handle.name)
+        known = self._sandboxes.get(desired.uid)
+        if known is not None and known[0] == key:
+            return known[1]
+        spec = build_sandbox_spec(
+            desired.pod,
+            self._parts.node,
+            user_mappings=await self._user_mappings(desired.pod),
+            attempt=attempt,
+            handler=self._handler(desired.pod),
+            runtime_name=handle.name,
+            runtime_kind=handle.kind,
+            workload_type=handle.workload_type,
+            source=desired.source,
+            spec_hash=desired.spec_hash,
+            cgroup_parent=await self._cgroup_parent(desired.pod),
+        )
+        self._sandboxes[desired.uid] = (key, spec)
+        return spec
+
+    async def unit(
+        self, desired: DesiredPod, facts: PodFacts, handle: RuntimeHandle, action: StartUnit
+    ) -> UnitSpec:
+        """The unit to ask for, with everything of the node that it gets."""
+        pod, name = desired.pod, action.name
+        container = spec_of(pod, name, on_vm_runtime=facts.is_machine)
+        if isinstance(container, VirtualMachine):
+            container = _sized(container, pod, facts)
+        elif isinstance(container, Container) and _is_refused(facts, name):
+            container = with_granted(container, facts)
+        image = facts.unit(name).image
+        if _was_resized_by_restart(facts, name):  # what it had is free now that it has stopped
+            await self.limit_pod(largest_pod(pod, facts))
+        shaped = _as_container(container)
+        objects, services = await self._environment_of(desired, shaped)
+        spec = await compose_unit(
+            with_pod_granted(pod, facts),
+            shaped,
+            self._parts.node,
+            volumes=self._parts.volumes,
+            prepared=await self._volumes_of(desired),
+            attempt=action.attempt,
+            image=image if image is not None and image.ref else None,
+            runtime_name=handle.name,
+            traits=handle.traits,
+            pod_ips=_pod_ips(facts),
+            target_unit=_target_unit(container, facts),
+            user_mappings=await self._user_mappings(pod),
+            objects=objects,
+            services=services,
+        )
+        if not isinstance(spec.detail, Machine):
+            made_with = {MADE_WITH_RESOURCES: resources_text(container.resources)}
+            spec = replace(spec, annotations={**spec.annotations, **made_with})
+        if action.generation:
+            spec = replace(spec, annotations={**spec.annotations, RESTART_GENERATION: str(action.generation)})
+        return spec if not isinstance(spec.detail, Machine) else _with_orders(spec, spec.detail, pod, facts)
+
+    def resources(self, pod: Pod, facts: PodFacts, name: str) -> Resources:
+        """What a unit that lives is to have now, in a pod of this form."""
+        unit = spec_of(pod, name, on_vm_runtime=facts.is_machine)
+        if isinstance(unit, VirtualMachine):
+            unit = _sized(unit, pod, facts)
+        return unit_resources(pod, _as_container(unit), self._parts.node)
+
+    async def limit_pod(self, pod: Pod) -> None:
+        """Bring the limits of the pod's own cgroup to what this form of it needs."""
+        if self._parts.cgroups is not None:
+            self._cgroup_parents[pod.uid] = await self._parts.cgroups.create(pod)
+
+    def warnings(self, pod: Pod) -> tuple[PodWarning, ...]:
+        """What the pod's author should know about its name servers."""
+        return sandbox_warnings(pod, self._parts.node)
+
+    async def remove(self, pod: Pod) -> None:
+        """Remove cgroup, data directory and logs; the volumes are released already."""
+        self.forget(pod.uid)
+        if self._parts.cgroups is not None:
+            await self._parts.cgroups.remove(pod)
+        await self._parts.directories.remove(pod)
+
+    async def release(self, desired: DesiredPod) -> None:
+        """Unmount and remove the pod's volumes; what they needed of the cluster is not followed any more."""
+        self._leave(desired.uid)
+        await self._parts.volumes.release(desired.uid)
+
+    def forget(self, uid: PodUid) -> None:
+        """The pod is gone."""
+        self._leave(uid)
+        self._prepared.pop(uid, None)
+        self._cgroup_parents.pop(uid, None)
+        self._sandboxes.pop(uid, None)
+
+    # --- private ------------------------------------------------------------------------------------
+
+    def _cluster(self, desired: DesiredPod) -> ClusterObjects | None:
+        return self._parts.cluster.get(desired.source)
+
+    def _leave(self, uid: PodUid) -> None:
+        for cluster in self._parts.cluster.values():
+            cluster.leave(uid)
+
+    async def _environment_of(
+        self, desired: DesiredPod, container: Container | VirtualMachine
+    ) -> tuple[ObjectSet | None, dict[str, str]]:
+        """What the environment refers to, and service variables. Users hear of keys that are left out."""
+        cluster, pod = self._cluster(desired), desired.pod
+        if cluster is None or not isinstance(container, Container):
+            return None, {}
+        try:
+            objects = await fetch_environment(pod, container, cluster)
+            services = list(await cluster.list_services(MASTER_NAMESPACE))
+            if pod.spec.enable_service_links and pod.namespace != MASTER_NAMESPACE:
+                services += await cluster.list_services(pod.namespace)
+        except KubeletxError as error:
+            raise Unavailable(str(error), reason=CREATE_CONTAINER_CONFIG_ERROR) from error
+        ref = ObjectRef(
+            kind="Pod",
+            name=pod.name,
+            namespace=pod.namespace,
+            uid=str(pod.uid),
+            field=field_of(pod, container.name),
+        )
+        for text in skipped_names(container, pod, objects):
+            self._parts.events.record(ref, type="Warning", reason=Event.INVALID_VARIABLE_NAMES, message=text)
+        links = bool(pod.spec.enable_service_links)
+        return objects, service_variables(services, pod.namespace, links=links)
+
+    async def _volumes_of(self, desired: DesiredPod, *, anew: bool = False) -> PreparedVolumes:
+        """The pod's volumes, ready; another spec (a pod that a source claimed) has volumes of its own."""
+        pod = desired.pod
+        prepared_for, prepared = self._prepared.get(pod.uid, (None, None))
+        if anew or prepared is None or prepared_for is not pod:
+            prepared = await self._parts.volumes.prepare(pod, self._cluster(desired))
+            self._prepared[pod.uid] = (pod, prepared)
+        return prepared
+
+    def _handler(self, pod: Pod) -> str:
+        """The runtime handler that the pod's class names: NAME--HANDLER, or a handler of this runtime."""
+        class_name = pod.spec.runtime_class_name
+        if not class_name:
+            return ""
+        return self._parts.classes.get(class_name, "").partition(HANDLER_MARK)[2]
+
+    async def _user_mappings(self, pod: Pod) -> tuple[IdMapping, ...] | None:
+        if pod.spec.host_users is not False:
+            return None
+        return await self._parts.user_mappings(pod)
+
+    async def _cgroup_parent(self, pod: Pod) -> str:
+        if self._parts.cgroups is None:
+            return ""
+        parent = self._cgroup_parents.get(pod.uid)
+        if parent is None:
+            parent = self._cgroup_parents[pod.uid] = await self._parts.cgroups.create(pod)
+        return parent
+
+
+def _sized(machine: VirtualMachine, pod: Pod, facts: PodFacts) -> VirtualMachine:
+    """The machine with the limits that are wanted, whoever asked for them."""
+    limits = wanted_limits(_desired(pod), facts)
+    return replace(machine, resources=sized(machine.resources, limits))
+
+
+def _with_orders(spec: UnitSpec, machine: Machine, pod: Pod, facts: PodFacts) -> UnitSpec:
+    """Power and interfaces as they are wanted, and a note of what the machine is made with."""
+    desired = _desired(pod)
+    notes = {
+        MADE_WITH_NICS: made_with_nics(desired, facts),
+        MADE_WITH_SIZE: size_key(wanted_limits(desired, facts)),
+    }
+    detail = replace(
+        machine,
+        power=wanted_power(desired, facts).value,
+        nics=tuple(build_nic(nic) for nic in wanted_nics(desired, facts).values()),
+    )
+    return replace(spec, detail=detail, annotations={**spec.annotations, **notes})
+
+
+def _was_resized_by_restart(facts: PodFacts, name: str) -> bool:
+    known = facts.orders.granted.get(name) if facts.orders is not None else None
+    return known is not None and known.restart
+
+
+def _is_refused(facts: PodFacts, name: str) -> bool:
+    """Whether the node has no room for what the spec wants of a container that was here before."""
+    failure = facts.unit(name).resize_failure
+    return failure is not None and failure.reason in (DEFERRED, INFEASIBLE)
+
+
+def _desired(pod: Pod) -> DesiredPod:
+    return DesiredPod(uid=pod.uid, pod=pod, source="", spec_hash="")
+
+
+def _pod_ips(facts: PodFacts) -> tuple[str, ...]:
+    status = facts.snapshot.sandbox_status if facts.snapshot is not None else None
+    return status.ips if status is not None else ()
+
+
+def _as_container(
+    container: Container | EphemeralContainer | VirtualMachine,
+) -> Container | VirtualMachine:
+    """An ephemeral container in the shape of an ordinary one: it has the same fields and one more."""
+    if not isinstance(container, EphemeralContainer):
+        return container
+    fields = {
+        name: getattr(container, name) for name in Container.__struct_fields__ if hasattr(container, name)
+    }
+    return Container(**fields)
+
+
+def _target_unit(container: object, facts: PodFacts) -> UnitId | None:
+    target = getattr(container, "target_container_name", None)
+    if not target or facts.snapshot is None:
+        return None
+    for unit in facts.snapshot.units:
+        if unit.name == target and unit.state is UnitState.RUNNING:
+            return unit.id
+    return None
