@@ -10,7 +10,7 @@ import pytest
 
 from kubeletx.testing.lab.tools import daemon_environment
 
-SCRIPT = Path(__file__).resolve().parents[2] / "script" / "attack_main.py"
+ROOT = Path(__file__).resolve().parents[2]
 ATTACKS = ("manifests", "runtime", "kills", "requests", "images")
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
@@ -29,7 +29,8 @@ def test_every_attack_is_tested() -> None:
 
 def _attack(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(SCRIPT), *arguments],
+        [sys.executable, "-m", "script.attacks.main", *arguments],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=380,

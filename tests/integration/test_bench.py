@@ -7,21 +7,17 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "script"
+from script.benchmarks import lab, main
+from script.benchmarks.model import TINY, rows
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize("kind", ["WITH_DAEMONS", "MACHINES", "CLUSTER", "STREAMS"])
 def test_every_benchmark_runs(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    import bench_lab
-    import bench_main
-    from bench_model import TINY, rows
-
-    names = list(getattr(bench_main, kind))
+    names = list(getattr(main, kind))
     with TemporaryDirectory(prefix="kx-") as place:  # short: names of sockets have 107 bytes at most
-        monkeypatch.setattr(bench_lab, "BASE", Path(place) / "lab")
-        results = bench_main.run(names, TINY)
+        monkeypatch.setattr(lab, "BASE", Path(place) / "lab")
+        results = main.run(names, TINY)
     assert list(results) == names
     assert len(rows(results)) > len(results)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import pytest
 
-SCRIPTS = Path(__file__).resolve().parents[3] / "script"
+from script.benchmarks import fake_plugin, main, scale
+from script.benchmarks.machines import _moved_bytes
+from script.benchmarks.model import Figure, Report, Result, markdown, over_floor
+from script.benchmarks.plots import draw
 
 
-@pytest.fixture(autouse=True)
-def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-
-
-def make_report() -> Any:
-    from bench_model import Figure, Report, Result
+def make_report() -> Report:
 
     figure = Figure(
         label="30 static pods",
@@ -56,14 +54,12 @@ def make_report() -> Any:
 
 
 def test_a_figure_is_shown_with_its_floor_goal_and_whether_it_is_met() -> None:
-    from bench_model import markdown
 
     table = markdown(make_report().results)
     assert "| 30 static pods | 10.1 pods/s | 11 pods/s | 0.922 | ≥ 0.9 x floor | yes |" in table
 
 
 def test_every_plot_can_be_drawn(tmp_path: Path) -> None:
-    from bench_plots import draw
 
     drawn = draw(make_report(), tmp_path)
     assert sorted(path.name for path in drawn) == ["latency.png", "scale.png", "starts.png", "throughput.png"]
@@ -71,25 +67,21 @@ def test_every_plot_can_be_drawn(tmp_path: Path) -> None:
 
 
 def test_the_results_of_other_benchmarks_stay_when_one_is_run_again(tmp_path: Path) -> None:
-    import bench_main
-    import msgspec
 
     whole = make_report()
-    bench_main.save(whole, tmp_path, merge=False)
+    main.save(whole, tmp_path, merge=False)
     one = msgspec.structs.replace(whole, results={"pods": whole.results["pods"]})
-    assert list(bench_main.save(one, tmp_path, merge=True).results) == ["pods", "one-pod", "hang", "scale"]
+    assert list(main.save(one, tmp_path, merge=True).results) == ["pods", "one-pod", "hang", "scale"]
 
 
 async def test_thousands_of_pods_are_measured_with_ten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import bench_fake_plugin
-    import bench_scale
 
-    monkeypatch.setattr(bench_scale, "SETTLE_SECONDS", 0.1)
-    monkeypatch.setattr(bench_scale, "REST_SECONDS", 0.1)
-    bench_fake_plugin.backends.clear()
-    measured = await bench_scale.measure_time(10, tmp_path)
+    monkeypatch.setattr(scale, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(scale, "REST_SECONDS", 0.1)
+    fake_plugin.backends.clear()
+    measured = await scale.measure_time(10, tmp_path)
     assert measured.pods == 10
     assert measured.change_cpu_ms > 0
     assert measured.recovery_seconds > 0
@@ -99,20 +91,15 @@ async def test_thousands_of_pods_are_measured_with_ten(
 async def test_memory_is_measured_without_what_the_runtime_keeps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import bench_fake_plugin
-    import bench_scale
 
-    monkeypatch.setattr(bench_scale, "SETTLE_SECONDS", 0.1)
-    monkeypatch.setattr(sys, "argv", ["bench_scale.py"])
-    bench_fake_plugin.backends.clear()
-    measured = await bench_scale.measure_memory(10, tmp_path)
+    monkeypatch.setattr(scale, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(sys, "argv", ["scale"])
+    fake_plugin.backends.clear()
+    measured = await scale.measure_memory(10, tmp_path)
     assert measured.kib_per_pod > 1
 
 
 def test_what_a_process_writes_is_counted_whether_it_reaches_the_disk_or_not(tmp_path: Path) -> None:
-    import os
-
-    from bench_machines import _moved_bytes
 
     before = _moved_bytes(os.getpid())
     (tmp_path / "file").write_bytes(b"x" * (1 << 20))
@@ -120,7 +107,6 @@ def test_what_a_process_writes_is_counted_whether_it_reaches_the_disk_or_not(tmp
 
 
 def test_a_machine_is_measured_by_how_much_it_is_over_the_floor() -> None:
-    from bench_model import over_floor
 
     whole, over = over_floor("one machine", [600.0, 640.0, 900.0], [500.0, 560.0, 570.0], 100)
     assert (whole.value, whole.floor, whole.is_met) == (640.0, 560.0, True)

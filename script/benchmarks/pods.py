@@ -10,12 +10,13 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
-import bench_floor
 import msgspec
-from bench_lab import FIRST, SECOND, BenchLab, wait_ready, wait_running
-from bench_model import Figure, Result, Sizes, median, now, over_floor
 
-from kubeletx.testing.lab import PrivateAgent
+from kubeletx.testing.lab import CriCalls, PrivateAgent
+
+from .floor import CALLERS, measure
+from .lab import FIRST, SECOND, BenchLab, wait_ready, wait_running
+from .model import Figure, Result, Sizes, median, now, over_floor
 
 AGENT = 0
 """Stands where a number of callers would."""
@@ -41,7 +42,7 @@ def pods(bench: BenchLab, sizes: Sizes) -> Result:
         best = fastest(runs)
         rates = {side: [count / run.seconds for run in some] for side, some in runs.items()}
         series |= {f"floor {count}": rates[best], f"agent {count}": rates[AGENT]}
-        series |= {f"{callers} callers {count}": rates[callers] for callers in bench_floor.CALLERS}
+        series |= {f"{callers} callers {count}": rates[callers] for callers in CALLERS}
         for side, key in ((best, "floor"), (AGENT, "agent")):
             series[f"{key} starts {count}"] = sorted(runs[side], key=lambda run: run.seconds)[0].starts
         figures += start_figures("static pods", "pods", count, runs[AGENT], runs[best], SHARE_OF_FLOOR)
@@ -50,7 +51,7 @@ def pods(bench: BenchLab, sizes: Sizes) -> Result:
 
 def fastest(runs: Mapping[int, Sequence[Run]]) -> int:
     """The number of callers whose floor is best."""
-    return min(bench_floor.CALLERS, key=lambda callers: median([run.seconds for run in runs[callers]]))
+    return min(CALLERS, key=lambda callers: median([run.seconds for run in runs[callers]]))
 
 
 def start_figures(
@@ -87,7 +88,7 @@ def start_figures(
 
 def _runs(bench: BenchLab, count: int, times: int) -> dict[int, list[Run]]:
     """By number of callers, or `AGENT`. They take turns, each round in another order."""
-    sides = [*bench_floor.CALLERS, AGENT]
+    sides = [*CALLERS, AGENT]
     runs: dict[int, list[Run]] = {side: [] for side in sides}
     for number in range(times):
         for side in (*sides[number % len(sides) :], *sides[: number % len(sides)]):
@@ -109,7 +110,7 @@ def one_pod(bench: BenchLab, sizes: Sizes) -> Result:
         assert agent.daemon is not None
         for number in range(sizes.single_runs + 1):
             agent.daemon.pause()
-            floor = asyncio.run(bench_floor.measure(bench.containerd.endpoint, bench.floor_pods(1), 1))
+            floor = asyncio.run(measure(bench.containerd.endpoint, bench.floor_pods(1), 1))
             agent.daemon.resume()
             time.sleep(0.7)
             mine = _one(bench, agent, cri, f"one-{number}")
@@ -172,9 +173,7 @@ def floor_start(bench: BenchLab, count: int, callers: int) -> Run:
     ready = bench.floor_pods(count)
     cpu = [bench.cpu_seconds()]
     floor = asyncio.run(
-        bench_floor.measure(
-            bench.containerd.endpoint, ready, callers, on_started=lambda: cpu.append(bench.cpu_seconds())
-        )
+        measure(bench.containerd.endpoint, ready, callers, on_started=lambda: cpu.append(bench.cpu_seconds()))
     )
     return Run(floor.seconds, cpu[1] - cpu[0], floor.starts)
 
@@ -196,13 +195,13 @@ def _agent_start(bench: BenchLab, count: int, run: int) -> Run:
 def _one(
     bench: BenchLab,
     agent: PrivateAgent,
-    cri: object,
+    cri: CriCalls,
     name: str,
     kept: frozenset[str] | set[str] = frozenset(),
 ) -> float:
     """Milliseconds from rename to start; the pod is removed again."""
     began_ns = bench.put_pods([name])
-    started = wait_running(cri, [name], pause_seconds=0.1)  # type: ignore[arg-type]
+    started = wait_running(cri, [name], pause_seconds=0.1)
     for path in bench.manifests.glob("*.json"):
         if path.name not in kept:
             path.unlink()

@@ -9,10 +9,10 @@ from __future__ import annotations
 import random
 import time
 
-from attack_servers import HOSTILE, SOUND, Servers, seeded, until
-from attack_target import WITNESS, Broken, Target, target
-
 from kubeletx.cri.stubs import runtime_v1_pb2 as pb
+
+from .servers import HOSTILE, SOUND, Servers, seeded, until
+from .target import WITNESS, Broken, Target, target
 
 NAMES = tuple(f"k{number}" for number in range(8))
 LONGEST_SECONDS = 1.5

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The floor of the benchmarks: the same pods, started by bare CRI calls with nothing between.
 
 For each pod: ImageStatus, RunPodSandbox, then for each container CreateContainer and StartContainer, over
@@ -6,7 +5,7 @@ one plain gRPC connection, by 1, 2, 4 or 8 callers at once. The requests are mad
 from the same specs that the agent sends, so that nothing but the runtime's own work is measured. Images
 must be present.
 
-    script/bench_floor.py --endpoint unix:///run/x.sock --image registry.local/busybox:1 --pods 30
+    python -m script.benchmarks.floor --endpoint unix:///run/x.sock --image registry.local/busybox:1 --pods 30
 
 `script/bench` imports `measure` and gives it the specs of its own pods.
 """

@@ -11,8 +11,8 @@ import socket
 import ssl
 from concurrent.futures import ThreadPoolExecutor
 
-from attack_servers import seeded
-from attack_target import Broken, target
+from .servers import seeded
+from .target import Broken, target
 
 REQUESTS = 100
 """Requests of one round."""

@@ -1,6 +1,6 @@
 """Thousands of pods on a runtime in memory: the whole agent, assembled as always, without its servers.
 
-Each size runs in a process of its own (``python script/bench_scale.py SIZE``), twice: once for time, once under
+Each size runs in a process of its own (``python -m script.benchmarks.scale SIZE``), twice: once for time, once under
 tracemalloc for memory. What is left when the runtime's own memory is taken away is the agent's.
 """
 
@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from importlib.metadata import EntryPoint
@@ -24,11 +24,8 @@ from pathlib import Path
 from timeit import default_timer
 from unittest import mock
 
-import bench_fake_plugin
 import msgspec
 import structlog
-from bench_idle import resident_mib
-from bench_model import Figure, Result, Sizes, median, now
 
 from kubeletx.agent import assembly, plugins
 from kubeletx.agent.assembly import Assembly, assemble
@@ -45,6 +42,11 @@ from kubeletx.agent.logging import set_up_logging
 from kubeletx.kube.core import Pod
 from kubeletx.static.manifest import ManifestReader
 from kubeletx.testing.lab import pod_manifest
+
+from . import fake_plugin
+from .idle import resident_mib
+from .lab import ROOT
+from .model import Figure, Result, Sizes, median, now
 
 URL = "fake://bench"
 CHANGES = 200
@@ -135,7 +137,11 @@ def scale(sizes: Sizes) -> Result:
 
 def _in_process(count: int, what: str) -> Measured:
     done = subprocess.run(
-        [sys.executable, __file__, str(count), what], check=True, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", __name__, str(count), what],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
     )
     measured = msgspec.json.decode(done.stdout.splitlines()[-1], type=Measured)
     print(f"   {what}: {measured}", flush=True)
@@ -153,7 +159,7 @@ async def running_agent(root: Path) -> AsyncIterator[tuple[Assembly, float, floa
         cgroups=CgroupSettings(per_qos=False),
         server=ServerSettings(healthz_port=0),
     )
-    found = [EntryPoint(name="bench", value="bench_fake_plugin", group="kubeletx")]
+    found = [EntryPoint(name="bench", value=fake_plugin.__name__, group="kubeletx")]
     began, cpu = default_timer(), time.process_time()
     with mock.patch.object(assembly, "load_plugins", return_value=plugins.load_plugins(found)):
         async with assemble(config) as parts, asyncio.TaskGroup() as group:
@@ -169,9 +175,9 @@ async def running_agent(root: Path) -> AsyncIterator[tuple[Assembly, float, floa
                 task.cancel()
 
 
-async def until(is_so: object, *, pause_seconds: float = 0.05) -> None:
+async def until(is_so: Callable[[], bool], *, pause_seconds: float = 0.05) -> None:
     """Wait until it is so; polls, so that the agent under measurement knows nothing of it."""
-    while not is_so():  # type: ignore[operator]  # noqa: ASYNC110
+    while not is_so():  # noqa: ASYNC110
         await asyncio.sleep(pause_seconds)
 
 
@@ -250,7 +256,7 @@ async def measure_memory(count: int, root: Path) -> Measured:
         feed(parts, make_pods(count))
         await until(lambda: all_run(parts, count), pause_seconds=0.5)
         await asyncio.sleep(SETTLE_SECONDS)
-        backend = bench_fake_plugin.backends[URL]
+        backend = fake_plugin.backends[URL]
         kept = (backend.sandboxes, backend.units, backend._keys, backend._by_pod)
         held = [dict(one) for one in kept]
         gc.collect()
@@ -272,7 +278,7 @@ async def measure_memory(count: int, root: Path) -> Measured:
 
 async def _changes(parts: Assembly, count: int) -> float:
     """CPU milliseconds for one container that ends and is started again."""
-    backend = bench_fake_plugin.backends[URL]
+    backend = fake_plugin.backends[URL]
     workers = list(parts.manager.workers.values())
     chosen = [workers[index * len(workers) // count] for index in range(count)]
     units = {worker.uid: worker.facts.snapshot.units[0].id for worker in chosen if worker.facts.snapshot}

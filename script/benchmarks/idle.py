@@ -8,10 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-from bench_lab import BenchLab, is_open, wait_ready, wait_running
-from bench_model import Figure, Result, Sizes, median, now
-
 from kubeletx.testing.lab import PrivateAgent
+
+from .lab import BenchLab, is_open, wait_ready, wait_running
+from .model import Figure, Result, Sizes, median, now
 
 CPU_SECONDS_PER_MINUTE = 0.5
 RESIDENT_MIB = 100.0

@@ -18,8 +18,6 @@ from typing import Final
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
-from bench_lab import NODE, BenchLab, wait_ready, wait_running
-from bench_model import Figure, Result, Sizes, median, now
 
 from kubeletx.api import StreamRequest
 from kubeletx.streaming import open_session
@@ -28,6 +26,9 @@ from kubeletx.streaming.spdy.frames import HeaderList
 from kubeletx.testing.apiserver import CertificateAuthority
 from kubeletx.testing.lab import CriCalls, pod_manifest
 from kubeletx.testing.lab.registry import free_port
+
+from .lab import NODE, BenchLab, wait_ready, wait_running
+from .model import Figure, Result, Sizes, median, now
 
 ROUND_TRIP: Final = 1.2
 PASSED_ON: Final = 0.8

@@ -7,20 +7,17 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-import bench_cluster
-import bench_idle
-import bench_machines
-import bench_pods
-import bench_scale
-import bench_streams
 import msgspec
-from bench_compare import Verdict, compare, read_report, summary, table
-from bench_lab import ROOT, BenchLab, bench_lab
-from bench_model import HEADINGS, QUICK, Report, Result, Sizes, machine, markdown, rows
 
 from kubeletx.api.errors import InvalidConfig
+
+from . import cluster, idle, machines, pods, scale, streams
+from .compare import Verdict, compare, read_report, summary, table
+from .lab import ROOT, BenchLab, bench_lab
+from .model import HEADINGS, QUICK, Report, Result, Sizes, machine, markdown, rows
 
 OUT = ROOT / "bench-results"
 PUBLISHED = ROOT / "docs" / "performance"
@@ -28,30 +25,30 @@ PAGE = ROOT / "docs" / "performance.md"
 MARKS = ("<!-- table -->", "<!-- end of table -->")
 
 WITH_DAEMONS: dict[str, Callable[[BenchLab, Sizes], Result]] = {
-    "pods": bench_pods.pods,
-    "one-pod": bench_pods.one_pod,
-    "hang": bench_pods.hang,
-    "idle": bench_idle.idle,
-    "start": bench_idle.start,
+    "pods": pods.pods,
+    "one-pod": pods.one_pod,
+    "hang": pods.hang,
+    "idle": idle.idle,
+    "start": idle.start,
 }
 MACHINES: dict[str, Callable[[BenchLab, Sizes], Result]] = {
-    "machine": bench_machines.machine,
-    "machines": bench_machines.machines,
-    "machine-list": bench_machines.machine_list,
-    "machine-rest": bench_machines.machine_rest,
-    "machine-image": bench_machines.machine_image,
+    "machine": machines.machine,
+    "machines": machines.machines,
+    "machine-list": machines.machine_list,
+    "machine-rest": machines.machine_rest,
+    "machine-image": machines.machine_image,
 }
 CLUSTER: dict[str, Callable[[BenchLab, Sizes], Result]] = {
-    "api-pod": bench_cluster.api_pod,
-    "api-pods": bench_cluster.api_pods,
-    "api-rest": bench_cluster.api_rest,
+    "api-pod": cluster.api_pod,
+    "api-pods": cluster.api_pods,
+    "api-rest": cluster.api_rest,
 }
 STREAMS: dict[str, Callable[[BenchLab, Sizes], Result]] = {
-    "stream-exec": bench_streams.stream_exec,
-    "stream-logs": bench_streams.stream_logs,
-    "stream-rates": bench_streams.stream_rates,
+    "stream-exec": streams.stream_exec,
+    "stream-logs": streams.stream_logs,
+    "stream-rates": streams.stream_rates,
 }
-IN_PROCESS: dict[str, Callable[[Sizes], Result]] = {"scale": bench_scale.scale}
+IN_PROCESS: dict[str, Callable[[Sizes], Result]] = {"scale": scale.scale}
 
 
 def main() -> int:
@@ -85,13 +82,13 @@ def run(wanted: list[str], sizes: Sizes) -> dict[str, Result]:
     results: dict[str, Result] = {}
     for name in wanted:
         if name in IN_PROCESS:
-            results[name] = _timed(name, lambda name=name: IN_PROCESS[name](sizes))
+            results[name] = _timed(name, partial(IN_PROCESS[name], sizes))
     known = {**WITH_DAEMONS, **MACHINES, **CLUSTER, **STREAMS}
     with_daemons = [name for name in wanted if name in known]
     if with_daemons:
         with bench_lab() as bench:
             for name in with_daemons:
-                results[name] = _timed(name, lambda name=name: known[name](bench, sizes))
+                results[name] = _timed(name, partial(known[name], bench, sizes))
     return {name: results[name] for name in wanted}
 
 
@@ -130,7 +127,7 @@ def save(report: Report, directory: Path, *, merge: bool) -> Report:
         results={name: report.results[name] for name in order if name in report.results},
     )
     path.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
-    from bench_plots import draw
+    from .plots import draw
 
     for drawn in draw(report, directory):
         print(f"drew {drawn}")

@@ -13,20 +13,22 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from http.client import HTTPSConnection
+from itertools import repeat
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import bench_floor
 import msgspec
-from bench_idle import cpu_during, resident_mib, rest_figure
-from bench_lab import NODE, BenchLab, manifest, wait_ready, wait_running, wait_until
-from bench_model import Figure, Result, Sizes, now, over_floor
-from bench_pods import Run, fastest, floor_start, start_figures
 
 from kubeletx.testing.apiserver import ApiServerDouble, StatusError
 from kubeletx.testing.lab import PrivateAgent
 from kubeletx.testing.lab.kube_apiserver import KubeApiServer, missing_binaries
 from kubeletx.testing.lab.process import LabError
+
+from .floor import CALLERS, measure
+from .idle import cpu_during, resident_mib, rest_figure
+from .lab import NODE, BenchLab, manifest, wait_ready, wait_running, wait_until
+from .model import Figure, Result, Sizes, now, over_floor
+from .pods import Run, fastest, floor_start, start_figures
 
 ONE_POD_MILLISECONDS = 60.0
 SHARE_OF_FLOOR = 0.85
@@ -57,7 +59,7 @@ class ClusterLab(msgspec.Struct, kw_only=True):
             pool = stack.enter_context(ThreadPoolExecutor(callers))
             headers = {"Content-Type": "application/json", **self.api.admin.headers}
             began_ns = time.time_ns()
-            list(pool.map(lambda *some: _create_all(*some, headers), connections, shares))
+            list(pool.map(_create_all, connections, shares, repeat(headers)))
         return began_ns
 
     def _connect(self) -> HTTPSConnection:
@@ -75,7 +77,7 @@ class ClusterLab(msgspec.Struct, kw_only=True):
 
 def _bound(name: str) -> bytes:
     body = manifest(name)
-    spec = {**body["spec"], "nodeName": NODE, "automountServiceAccountToken": False}  # type: ignore[dict-item]
+    spec = {**body["spec"], "nodeName": NODE, "automountServiceAccountToken": False}
     return msgspec.json.encode({**body, "spec": spec})
 
 
@@ -116,7 +118,7 @@ def api_pod(bench: BenchLab, sizes: Sizes) -> Result:
         assert lab.agent.daemon is not None
         for number in range(sizes.single_runs + 1):
             lab.agent.daemon.pause()
-            floor = asyncio.run(bench_floor.measure(bench.containerd.endpoint, bench.floor_pods(1), 1))
+            floor = asyncio.run(measure(bench.containerd.endpoint, bench.floor_pods(1), 1))
             lab.agent.daemon.resume()
             time.sleep(0.7)
             name = f"api-{number}"
@@ -140,7 +142,7 @@ def api_pod(bench: BenchLab, sizes: Sizes) -> Result:
 def api_pods(bench: BenchLab, sizes: Sizes) -> Result:
     """Many pods that are bound at once."""
     count = max(sizes.pods)
-    floors: dict[int, list[Run]] = {callers: [] for callers in bench_floor.CALLERS}
+    floors: dict[int, list[Run]] = {callers: [] for callers in CALLERS}
     ours: list[Run] = []
     with api_server(bench) as api:  # one for all: what it does after its own start is not measured
         note = note_of(api)

@@ -10,13 +10,21 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
-from bench_floor import CALLERS
-from bench_idle import cpu_during, cpu_seconds, rest_figure
-from bench_lab import BenchLab, wait_ready, wait_until
-from bench_machine_lab import (
+from kubeletx_libvirt.config import Settings
+from kubeletx_libvirt.runtime import LibvirtRuntime
+
+from kubeletx.api import ImageSpec, Machine, Resources, SupportsStats, UnitSpec
+from kubeletx.testing import FakeHost, endpoint, sandbox_spec
+from kubeletx.testing.lab import PrivateAgent
+
+from .floor import CALLERS
+from .idle import cpu_during, cpu_seconds, rest_figure
+from .lab import BenchLab, wait_ready, wait_until
+from .machine_lab import (
     STARTED,
     STOPPED,
     UNDEFINED,
@@ -26,13 +34,7 @@ from bench_machine_lab import (
     machine_lab,
     start_bare,
 )
-from bench_model import Figure, Result, Sizes, median, now, over_floor
-from kubeletx_libvirt.config import Settings
-from kubeletx_libvirt.runtime import LibvirtRuntime
-
-from kubeletx.api import ImageSpec, Machine, Resources, SupportsStats, UnitSpec
-from kubeletx.testing import FakeHost, endpoint, sandbox_spec
-from kubeletx.testing.lab import PrivateAgent
+from .model import Figure, Result, Sizes, median, now, over_floor
 
 APPLY_MILLISECONDS = 100.0
 DELETE_MILLISECONDS = 50.0
@@ -157,7 +159,7 @@ def machine_rest(bench: BenchLab, sizes: Sizes) -> Result:
         names = [f"rest-{number}" for number in range(count)]
         lab.put(names)
         for name in names:
-            wait_until(lambda name=name: _is_running(agent, name), f"status of {name}")
+            wait_until(partial(_is_running, agent, name), f"status of {name}")
         time.sleep(min(SETTLE_SECONDS, sizes.idle_seconds))
         cpu, seconds = cpu_during(agent.pid, sizes.idle_seconds)
         bench.remove_pods(agent)
@@ -183,7 +185,7 @@ def machine_image(bench: BenchLab, sizes: Sizes) -> Result:
         for name in ("first", "second"):
             moved, cpu = _moved_bytes(agent.pid), cpu_seconds(agent.pid)
             lab.put([name], image=image)
-            wait_until(lambda name=name: _is_running(agent, name), f"status of {name}")
+            wait_until(partial(_is_running, agent, name), f"status of {name}")
             costs.append((_moved_bytes(agent.pid) - moved, cpu_seconds(agent.pid) - cpu))
         bench.remove_pods(agent)
         image.unlink()
@@ -241,8 +243,8 @@ async def _machine_list(lab: MachineLab, sizes: Sizes) -> Result:
         figures.append(
             await _list_figure(runtime, sizes, f"list and statistics of {count} machines that are off")
         )
-        for sandbox in await runtime.list_sandboxes({}):
-            await runtime.remove_sandbox(sandbox.id)
+        for left in await runtime.list_sandboxes({}):
+            await runtime.remove_sandbox(left.id)
     finally:
         await runtime.close()
     return Result(name="machine-list", figures=tuple(figures), measured_at=now())

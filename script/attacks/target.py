@@ -16,15 +16,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from attack_servers import SOUND, Servers, until
-
 from kubeletx.kube.core import Pod
 from kubeletx.testing.lab import Lab, PrivateAgent, pod_manifest, put_manifest
 from kubeletx.testing.lab.agent import is_ready
 from kubeletx.testing.lab.process import LabError
 
+from .servers import SOUND, Servers, until
+
 WITNESS = "witness"
-KEPT_LOG = Path(__file__).resolve().parent.parent / ".demo" / "logs" / "attack.log"
+KEPT_LOG = Path(__file__).resolve().parents[2] / ".demo" / "logs" / "attack.log"
 """The last agent's log."""
 MEMORY_BYTES = 300 << 20
 """Most that the agent may have resident at any moment of an attack; it has about 100 MiB when idle."""

@@ -12,12 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletx.api.errors import InvalidConfig
-
-SCRIPTS = Path(__file__).resolve().parents[3] / "script"
-sys.path.insert(0, str(SCRIPTS))
-
-import bench_main  # noqa: E402
-from bench_compare import (  # noqa: E402
+from script.benchmarks import main
+from script.benchmarks.compare import (
     ALLOWED,
     HIGHER_IS_BETTER,
     Verdict,
@@ -27,7 +23,7 @@ from bench_compare import (  # noqa: E402
     table,
     worse_by,
 )
-from bench_model import Figure, Report, Result, markdown  # noqa: E402
+from script.benchmarks.model import Figure, Report, Result, markdown
 
 MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
 positive = st.floats(min_value=0.001, max_value=1e6)
@@ -45,7 +41,7 @@ def results(*figures: Figure, name: str = "pods") -> dict[str, Result]:
 
 
 def published() -> Report:
-    return read_report(bench_main.PUBLISHED / "results.json")
+    return read_report(main.PUBLISHED / "results.json")
 
 
 @given(units, positive, positive, st.floats(min_value=0.01, max_value=100))
@@ -124,7 +120,7 @@ def test_the_exit_status_says_whether_a_figure_is_worse(
     def status_of(report: Report) -> int:
         path.write_bytes(msgspec.json.encode(report))
         monkeypatch.setattr(sys, "argv", ["script/bench", "--compare", str(path)])
-        return bench_main.main()
+        return main.main()
 
     assert status_of(report) == 0
     pods = report.results["pods"]
@@ -134,7 +130,7 @@ def test_the_exit_status_says_whether_a_figure_is_worse(
     assert status_of(msgspec.structs.replace(report, results={**report.results, "pods": pods})) == 1
     assert "figures more than 10 % worse: 30 static pods\n" in capsys.readouterr().out
     path.write_text("{}")
-    assert bench_main.main() == 2
+    assert main.main() == 2
     assert f"error: {path}: machine: is missing" in capsys.readouterr().err
 
 
@@ -174,9 +170,9 @@ def test_a_file_that_is_not_there_is_an_error_with_its_name(tmp_path: Path) -> N
 
 
 def test_the_page_shows_the_published_figures() -> None:
-    assert markdown(published().results) in bench_main.PAGE.read_text()
-    page = bench_main.PAGE.read_text()
-    assert bench_main.page_with_table(page, published()) == page
+    assert markdown(published().results) in main.PAGE.read_text()
+    page = main.PAGE.read_text()
+    assert main.page_with_table(page, published()) == page
 
 
 def test_goals_of_published_figures_point_in_the_direction_of_their_unit() -> None:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench_model import Report, Result
+from .model import Report, Result
 
 FLOOR, OURS, GOAL = "#9aa5b1", "#2563eb", "#dc2626"
-STYLE = {
+STYLE: dict[Any, Any] = {
     "figure.dpi": 110,
     "font.size": 10,
     "axes.spines.top": False,

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
-from bench_cpu import CpuAccount, cpu_account
-from bench_floor import FloorPod
 
 from kubeletx.api import Mount, RuntimeName
 from kubeletx.kube.hashes import pod_hash
@@ -27,7 +26,10 @@ from kubeletx.testing.lab import CriCalls, Lab, PrivateAgent, PrivateContainerd,
 from kubeletx.testing.lab.cni import network_name
 from kubeletx.testing.lab.process import LabError
 
-ROOT = Path(__file__).resolve().parent.parent
+from .cpu import CpuAccount, cpu_account
+from .floor import FloorPod
+
+ROOT = Path(__file__).resolve().parents[2]
 BASE = ROOT / ".demo" / "bench"
 NODE = "bench"
 FIRST, SECOND = "containerd-a", "containerd-b"
@@ -139,15 +141,17 @@ class BenchLab(msgspec.Struct, kw_only=True):
         wait_until(lambda: not agent.pods(), "removal of all pods", pause_seconds=0.2)
 
 
-def manifest(name: str, *, runtime: str | None = None) -> dict[str, object]:
+def manifest(name: str, *, runtime: str | None = None) -> dict[str, Any]:
     """The pod of all benchmarks: one container that sleeps, with requests and limits."""
     return pod_manifest(name, runtime=runtime, container={"resources": LIMITS})
 
 
-def wait_until(is_so: object, what: str, *, seconds: float = 120, pause_seconds: float = 0.02) -> None:
+def wait_until(
+    is_so: Callable[[], bool], what: str, *, seconds: float = 120, pause_seconds: float = 0.02
+) -> None:
     """Poll until it is so; LabError when it takes too long."""
     deadline = time.monotonic() + seconds
-    while not is_so():  # type: ignore[operator]
+    while not is_so():
         if time.monotonic() > deadline:
             raise LabError(f"no {what} within {seconds} s")
         time.sleep(pause_seconds)

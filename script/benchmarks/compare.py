@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
-from bench_model import Figure, Report, Result, number
 
 from kubeletx.api.errors import InvalidConfig
+
+from .model import Figure, Report, Result, number
 
 _Kind = TypeVar("_Kind")
 ALLOWED: Final = 0.1

@@ -13,10 +13,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from attack_servers import seeded
-from attack_target import Broken
 from kubeletx_libvirt.images.problems import Refused
 from kubeletx_libvirt.images.qcow2 import HEAD_BYTES, check_complete, check_header
+
+from .servers import seeded
+from .target import Broken
 
 IMAGES = 100
 """Images of one round."""

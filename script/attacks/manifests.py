@@ -6,9 +6,9 @@ import os
 import random
 from pathlib import Path
 
-from attack_mutators import base_pod, mutate
-from attack_servers import HOSTILE, SOUND, seeded
-from attack_target import Target, target
+from .mutators import base_pod, mutate
+from .servers import HOSTILE, SOUND, seeded
+from .target import Target, target
 
 BATCH = 40
 """Manifests of one round."""

@@ -22,8 +22,6 @@ from xml.etree import ElementTree
 
 import libvirt
 import msgspec
-from bench_lab import BenchLab, wait_until
-from bench_orphans import emulators_reaped
 from kubeletx_libvirt.client import start_event_thread
 from kubeletx_libvirt.domain.metadata import NAMESPACE
 
@@ -35,6 +33,9 @@ from kubeletx.testing.lab.cni import key_of
 from kubeletx.testing.lab.libvirt import PrivateLibvirtd
 from kubeletx.testing.lab.process import LabError
 from kubeletx.testing.lab.tiny_machine import UP, make_tiny_machine_image
+
+from .lab import BenchLab, wait_until
+from .orphans import emulators_reaped
 
 RUNTIME = "libvirtd"
 MEMORY = "32Mi"

@@ -7,21 +7,17 @@ import sys
 import time
 from collections.abc import Callable
 
-import attack_images
-import attack_kills
-import attack_manifests
-import attack_requests
-import attack_runtime
-from attack_target import KEPT_LOG, Broken
-
 from kubeletx.testing.lab.process import LabError
 
+from . import images, kills, manifests, requests, runtime
+from .target import KEPT_LOG, Broken
+
 ATTACKS: dict[str, Callable[[int, int], str]] = {
-    "manifests": attack_manifests.manifests,
-    "runtime": attack_runtime.runtime,
-    "kills": attack_kills.kills,
-    "requests": attack_requests.requests,
-    "images": attack_images.images,
+    "manifests": manifests.manifests,
+    "runtime": runtime.runtime,
+    "kills": kills.kills,
+    "requests": requests.requests,
+    "images": images.images,
 }
 """Name to what runs (rounds, seed) and returns what was tried. Raises Broken for what got through."""
 ROUNDS = {"manifests": 50, "runtime": 16, "kills": 60, "requests": 20, "images": 40}

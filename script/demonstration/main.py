@@ -20,7 +20,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
-import _demo_machine as machine
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -33,7 +32,9 @@ from kubeletx.server.views import Usage
 from kubeletx.testing.lab import Lab, LabError, PrivateAgent, bound_runtime, is_ready
 from kubeletx.testing.lab.machines import PASSWORD
 
-ROOT = Path(__file__).resolve().parent.parent
+from . import machine
+
+ROOT = Path(__file__).resolve().parents[2]
 BASE = ROOT / ".demo" / "lab"
 CACHE = ROOT / ".cache" / "images"
 EXAMPLES = ROOT / "examples" / "pods"

@@ -13,14 +13,15 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
-from attack_mutators import TEXTS
-from attack_servers import HOSTILE, Servers, seeded, until
-from attack_target import Broken, Target, target
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from kubeletx.cri.stubs import runtime_v1_pb2 as pb
 from kubeletx.testing.cri_model import CriModel, Refusal
+
+from .mutators import TEXTS
+from .servers import HOSTILE, Servers, seeded, until
+from .target import Broken, Target, target
 
 PODS = 5
 SECONDS = 4.0
@@ -47,7 +48,8 @@ class Hostile:
     async def answer(self, method: str, request: Message, model: CriModel) -> Message | bytes:
         """As `Behaviour`."""
         result = self._act(method, request, model)
-        return await result if asyncio.iscoroutine(result) else result
+        answer: Message | bytes = await result if asyncio.iscoroutine(result) else result
+        return answer
 
     def events(self, model: CriModel) -> list[pb.ContainerEventResponse]:
         """As `Behaviour`: a flood of events of every container in the rounds that flood."""
@@ -161,8 +163,8 @@ class Hostile:
             self._change(value)
         elif field.type == FieldDescriptor.TYPE_STRING:
             setattr(message, field.name, self._text())
-        elif field.type == FieldDescriptor.TYPE_ENUM:
-            setattr(message, field.name, self._rng.choice(field.enum_type.values).number)
+        elif field.enum_type is not None:
+            setattr(message, field.name, self._rng.choice(sorted(field.enum_type.values_by_number)))
         elif field.cpp_type in (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_INT32):
             small = field.cpp_type == FieldDescriptor.CPPTYPE_INT32
             choices = [one for one in _INTEGERS if not small or abs(one) <= 2**31 - 1]
@@ -243,5 +245,5 @@ def _clear(one: Target, rounds: int) -> None:
         raise Broken(f"left on the hostile runtime: {sorted(model.sandboxes)} {sorted(model.containers)}")
 
 
-def _is_set(message: Message, field: FieldDescriptor) -> bool:
+def _is_set(message: Message, field: Any) -> bool:
     return bool(getattr(message, field.name)) if field.is_repeated else message.HasField(field.name)
