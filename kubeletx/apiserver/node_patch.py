@@ -14,7 +14,12 @@ from typing import Any
 
 import msgspec
 
-from kubeletx.api.names import PROVIDED_NODE_IP, RUNTIME_LABEL_PREFIX, RUNTIME_VERSION_PREFIX
+from kubeletx.api.names import (
+    PROVIDED_NODE_IP,
+    RUNTIME_LABEL_PREFIX,
+    RUNTIME_TYPE_PREFIX,
+    RUNTIME_VERSION_PREFIX,
+)
 from kubeletx.kube.meta import ObjectMeta
 from kubeletx.kube.node import NodeCondition, NodeStatus
 from kubeletx.node.readiness import RUNTIME_CONDITION_PREFIX
@@ -25,7 +30,7 @@ _LISTS = frozenset({"addresses", "declaredFeatures", "images", "runtimeHandlers"
 _ALONG = frozenset({"declaredFeatures"})
 """Older API servers do not keep it: it goes along with a report and is no reason for one."""
 _MAPS = frozenset({"capacity", "allocatable"})
-_OWN_NOTES = (RUNTIME_VERSION_PREFIX, PROVIDED_NODE_IP)
+_OWN_NOTES = (RUNTIME_TYPE_PREFIX, RUNTIME_VERSION_PREFIX, PROVIDED_NODE_IP)
 """Annotations that go when the node no longer has them."""
 _GIVEN_UP = frozenset({"NodeStatusUnknown", "NodeStatusNeverUpdated"})
 

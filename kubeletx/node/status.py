@@ -17,6 +17,7 @@ from kubeletx.api.names import (
     CONTROLLER_ATTACHES,
     PROVIDED_NODE_IP,
     RUNTIME_LABEL_PREFIX,
+    RUNTIME_TYPE_PREFIX,
     RUNTIME_VERSION_PREFIX,
 )
 from kubeletx.kube.meta import ObjectMeta
@@ -156,6 +157,7 @@ class NodeReporter:
                 labels={**node_labels(self.name, plan.labels), **runtime_labels(runtimes)},
                 annotations={
                     CONTROLLER_ATTACHES: "true",
+                    **runtime_types(runtimes),
                     **runtime_versions(runtimes),
                     **self._provided_ips(),
                 },
@@ -258,6 +260,11 @@ def runtime_labels(runtimes: Sequence[RuntimeReport]) -> dict[str, str]:
         )
         labels[RUNTIME_LABEL_PREFIX + runtime.facts.name] = state
     return labels
+
+
+def runtime_types(runtimes: Sequence[RuntimeReport]) -> dict[str, str]:
+    """``workload-type.kubeletx.io/NAME`` of every runtime, also of one that never answered."""
+    return {RUNTIME_TYPE_PREFIX + runtime.facts.name: runtime.facts.workload_type for runtime in runtimes}
 
 
 def runtime_versions(runtimes: Sequence[RuntimeReport]) -> dict[str, str]:

@@ -46,6 +46,7 @@ def test_the_node_says_what_it_is(node: ClusterNode, lab: Lab) -> None:
     for name in lab.containerds:
         assert found["metadata"]["labels"][f"runtime.kubeletx.io/{name}"] == "ready"
         assert found["metadata"]["annotations"][f"version.kubeletx.io/{name}"].startswith("containerd 1.")
+        assert found["metadata"]["annotations"][f"workload-type.kubeletx.io/{name}"] == "container"
         assert condition(found, f"kubeletx.io/RuntimeReady-{name}")["status"] == "True"
     assert condition(found, "RuntimesReady")["status"] == "True"
     assert found["status"]["conditions"][-1]["type"] == "Ready"

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from kubeletx.apiserver.node_patch import map_patch, status_patch
+from kubeletx.apiserver.node_patch import map_patch, metadata_patch, status_patch
+from kubeletx.kube.meta import ObjectMeta
 from kubeletx.kube.node import NodeAddress, NodeCondition, NodeStatus
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -18,6 +19,25 @@ LATER = NOW + timedelta(minutes=5)
 
 def patch(before: NodeStatus, after: NodeStatus, *, is_due: bool = False) -> dict[str, object] | None:
     return status_patch(before, after, heartbeat=LATER, is_due=is_due)
+
+
+def test_type_and_version_of_a_lost_runtime_go_and_notes_of_others_stay() -> None:
+    before = ObjectMeta(
+        annotations={
+            "workload-type.kubeletx.io/a": "vm",
+            "version.kubeletx.io/a": "QEMU 7",
+            "workload-type.kubeletx.io/b": "vm",
+            "example.com/note": "1",
+        }
+    )
+    after = ObjectMeta(annotations={"workload-type.kubeletx.io/b": "container"})
+    assert metadata_patch(before, after) == {
+        "annotations": {
+            "workload-type.kubeletx.io/a": None,
+            "version.kubeletx.io/a": None,
+            "workload-type.kubeletx.io/b": "container",
+        }
+    }
 
 
 def test_a_heartbeat_alone_is_not_worth_a_request_until_it_is_due() -> None:

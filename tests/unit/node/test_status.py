@@ -119,6 +119,15 @@ def test_an_update_tells_whether_a_condition_changed(tmp_path: Path) -> None:
     assert not is_ready(node_reporter.conditions)
 
 
+def test_the_node_names_the_workload_type_of_each_runtime_beside_its_version(tmp_path: Path) -> None:
+    notes = reporter(tmp_path).build([report("kvm", "vm", ready=False), report("ctd")]).metadata.annotations
+    assert {key: value for key, value in notes.items() if "kubeletx.io/" in key} == {
+        "workload-type.kubeletx.io/kvm": "vm",
+        "workload-type.kubeletx.io/ctd": "container",
+        "version.kubeletx.io/ctd": "ctd 1.0",
+    }
+
+
 def test_a_runtime_that_never_answered_has_no_version(tmp_path: Path) -> None:
     runtimes = [report("a", ready=False)]
     node_reporter = reporter(tmp_path)
