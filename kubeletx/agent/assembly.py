@@ -440,7 +440,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             pods=pods,
             machines=MachineBackend(services, pods.find_worker),
             node=node,
-            runtimes=RuntimeBackend(registry, manager, plugins.kinds),
+            runtimes=RuntimeBackend(registry, manager, plugins.kinds, stores),
             images=images,
         )
         reviews = review_client(config, link.client if link is not None else None, clock)

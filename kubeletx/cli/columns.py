@@ -60,6 +60,7 @@ IMAGE: Final = (
     Column("RUNTIMES"),
     Column("PODS"),
     Column("STORE", wide=True),
+    Column("DEFAULT FOR", wide=True),
     Column("DIGEST", wide=True),
     Column("PULLED BY US", wide=True),
 )
@@ -153,6 +154,7 @@ def image_rows(image: ImageView) -> list[list[str]]:
         ",".join(image.runtimes),
         str(len(image.used_by)) if image.used_by else "",
         image.store,
+        ",".join(image.default_for),
         digest[:19],
         "yes" if image.pulled_by_us else "no",
     ]

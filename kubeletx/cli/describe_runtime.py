@@ -38,6 +38,9 @@ def describe_runtime(detail: RuntimeDetail, events: Sequence[Event], now: dateti
         for name, value in detail.traits.items():
             section.add(name, _text(value))
     sheet.add("Image Store", detail.store_id)
+    images = runtime.image_service
+    if images is not None:
+        sheet.add("Default Images", f"yes, of type {images.workload_type}" if images.is_default else "no")
     sheet.add_if(
         "Filesystems", [f"{f.mountpoint} {human_bytes(f.used_bytes)} used" for f in detail.filesystems]
     )

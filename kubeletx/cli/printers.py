@@ -54,9 +54,16 @@ def to_yaml(value: Any) -> str:
     import yaml
 
     plain = msgspec.json.decode(msgspec.json.encode(value))
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    base = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    dumper: Any = type("BlockDumper", (base,), {})
+    dumper.add_representer(str, _represent_text)
     text: str = yaml.dump(plain, Dumper=dumper, default_flow_style=False, sort_keys=True, allow_unicode=True)
     return text.rstrip("\n")
+
+
+def _represent_text(dumper: Any, text: str) -> Any:
+    """Several lines as a block, as kubectl has them."""
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 
 def print_object(value: Any, output: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from urllib.parse import quote
 
 import click
@@ -96,18 +97,38 @@ def describe(agent: AgentClient, names: tuple[str, ...], output: str | None) -> 
 
 
 @runtime.command()
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["runtimeclass", "configmap"]),
+    metavar="runtimeclass|configmap",
+    default="runtimeclass",
+    help="A RuntimeClass for every runtime, or one ConfigMap that lists the node's runtime services.  "
+    "[default: runtimeclass]",
+)
 @with_agent
-def manifests(agent: AgentClient) -> int:
-    """Print a RuntimeClass for every runtime, for 'kubectl apply -f -'."""
+def manifests(agent: AgentClient, output: str) -> int:
+    """Print a RuntimeClass for every runtime, or the list of runtimes, for 'kubectl apply -f -'."""
     from .kinds import list_runtimes
     from .printers import to_yaml
-    from .runtime_manifests import runtime_classes
 
     listed, _ = list_runtimes(agent)
-    classes, notes = runtime_classes([agent.get(_path(one.name), RuntimeDetail) for one in listed])
+    details = [agent.get(_path(one.name), RuntimeDetail) for one in listed]
+    documents: Sequence[object]
+    if output == "configmap":
+        from kubeletx.kube.node import Node
+
+        from .runtime_services import runtime_services
+
+        config_map, notes = runtime_services(details, agent.get("/v1/node", Node).metadata.name)
+        documents = (config_map,)
+    else:
+        from .runtime_manifests import runtime_classes
+
+        documents, notes = runtime_classes(details)
     for note in notes:
         click.echo(f"Warning: {note}", err=True)
-    click.echo("\n---\n".join(to_yaml(one) for one in classes))
+    click.echo("\n---\n".join(to_yaml(one) for one in documents))
     return ExitCode.OK
 
 

@@ -101,12 +101,27 @@ class ConditionView(View, frozen=True, kw_only=True):
     message: str = ""
 
 
+class ImageServiceView(View, frozen=True, kw_only=True):
+    """Where one runtime keeps its images.
+
+    `url`: of the image service; the runtime's own if it has no other. `store`: id of the store, empty before the
+    first answer. `is_default`: images of this workload type belong here unless a runtime is named.
+    """
+
+    name: str
+    workload_type: str
+    url: str
+    store: str = ""
+    is_default: bool = False
+
+
 class RuntimeView(View, frozen=True, kw_only=True):
     """One runtime as the table shows it.
 
     `status`: Ready, NotReady or Unknown (not asked yet); `since`: when that began. `kind`: the plugin's
     kind. `version`: ``containerd 1.6.20``, empty before the first answer. `pods`: bound to it now.
     `default`: first uncordoned runtime of its type. `origin`: flag, file or drop-in that named it.
+    `image_service`: None if the runtime keeps no images.
     """
 
     name: str
@@ -123,6 +138,7 @@ class RuntimeView(View, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
     origin: str = ""
+    image_service: ImageServiceView | None = None
 
 
 class FilesystemView(View, frozen=True, kw_only=True):
@@ -172,7 +188,8 @@ class Progress(View, frozen=True, kw_only=True):
 class ImageView(View, frozen=True, kw_only=True):
     """One image in one store.
 
-    `runtimes`: names of the runtimes that use this store. `used_by`: namespace/name of pods using it here.
+    `runtimes`: names of the runtimes that use this store. `default_for`: workload types whose default runtime is
+    one of them. `used_by`: namespace/name of pods using it here.
     `pulled_by_us`: only such images are ever collected.
     """
 
@@ -184,6 +201,7 @@ class ImageView(View, frozen=True, kw_only=True):
     digests: tuple[str, ...] = ()
     size_bytes: int = 0
     pinned: bool = False
+    default_for: tuple[str, ...] = ()
     used_by: tuple[str, ...] = ()
     pulled_by_us: bool = False
 

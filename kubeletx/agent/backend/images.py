@@ -176,9 +176,16 @@ class ImageBackend:
             digests=image.digests,
             size_bytes=image.size_bytes,
             pinned=image.pinned,
+            default_for=self._default_for(store),
             used_by=self._users(store, image),
             pulled_by_us=record is not None,
         )
+
+    def _default_for(self, store: ImageStore) -> tuple[str, ...]:
+        """Workload types, in the order of their runtimes."""
+        types = dict.fromkeys(handle.workload_type for handle in self._registry.handles())
+        defaults = {one: self._registry.default_for(one) for one in types}
+        return tuple(one for one, handle in defaults.items() if handle and handle.name in store.members)
 
     def _users(self, store: ImageStore, image: ImageStatus) -> tuple[str, ...]:
         names = {image.id, image.ref, *image.tags, *image.digests}

@@ -18,9 +18,17 @@ from kubeletx.api import (
 from kubeletx.pods.manager import PodManager
 from kubeletx.runtimes.endpoints import parse_endpoints
 from kubeletx.runtimes.handle import RuntimeHandle
+from kubeletx.runtimes.images.stores import ImageStores
 from kubeletx.runtimes.kinds import KindTable
 from kubeletx.runtimes.registry import RuntimeRegistry
-from kubeletx.server.views import ConditionView, FilesystemView, Progress, RuntimeDetail, RuntimeView
+from kubeletx.server.views import (
+    ConditionView,
+    FilesystemView,
+    ImageServiceView,
+    Progress,
+    RuntimeDetail,
+    RuntimeView,
+)
 
 from .watching import Latest
 
@@ -30,8 +38,11 @@ QUERY_SECONDS = 5.0
 class RuntimeBackend:
     """The runtime part of `AdminBackend`."""
 
-    def __init__(self, registry: RuntimeRegistry, manager: PodManager, kinds: KindTable) -> None:
+    def __init__(
+        self, registry: RuntimeRegistry, manager: PodManager, kinds: KindTable, stores: ImageStores
+    ) -> None:
         self._registry = registry
+        self._stores = stores
         self._manager = manager
         self._kinds = kinds
         self._watchers: list[Latest[None]] = []
@@ -171,11 +182,27 @@ class RuntimeBackend:
             version=f"{version.name} {version.version}" if version is not None else "",
             pods=len(self._registry.bound_uids(handle.name)),
             default=default is handle,
+            image_service=self._image_service(handle, is_default=default is handle),
             cordoned=state.cordoned,
             image_url=handle.endpoint.image_url,
             reason=state.reason,
             message=state.message,
             origin=handle.endpoint.origin,
+        )
+
+    def _image_service(self, handle: RuntimeHandle, *, is_default: bool) -> ImageServiceView | None:
+        if handle.state.reachable:
+            keeps_images = handle.capability(SupportsImages) is not None
+        else:
+            keeps_images = handle.traits is None or handle.traits.images
+        if not keeps_images:
+            return None
+        return ImageServiceView(
+            name=handle.name,
+            workload_type=handle.workload_type,
+            url=handle.endpoint.image_url or handle.endpoint.url,
+            store=self._stores.known_id(handle),
+            is_default=is_default,
         )
 
 

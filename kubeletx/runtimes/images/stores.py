@@ -90,6 +90,11 @@ class ImageStores:
         self._order_members(store)
         return store
 
+    def known_id(self, handle: RuntimeHandle) -> str:
+        """The id of the runtime's store; empty before it was asked for. Asks nothing."""
+        known = self._of_runtime.get(handle.name)
+        return str(known[2].id) if known is not None and known[0] is handle else ""
+
     async def all(self) -> tuple[tuple[ImageStore, ...], tuple[RuntimeName, ...]]:
         """Every store, in the order of its first runtime, and the runtimes that did not answer (rule 7)."""
         handles = [h for h in self._registry.handles() if h.traits is None or h.traits.images]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from pathlib import Path
 
 import pytest
 from agent_model import AgentModel, a_pod
@@ -21,6 +22,24 @@ async def test_a_pull_shows_progress_and_ends_with_the_store_s_name(agent: Agent
         (new,) = [image for image in listing.items if "registry/new:1" in image.tags]
         assert (new.runtimes, new.pulled_by_us) == (("two",), True)
         assert listing.missing == ()
+
+
+async def test_an_image_says_for_which_workload_types_its_store_is_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = AgentModel(tmp_path, monkeypatch, names=("one", "two", "kvm"))
+    async with agent.running() as backend:
+        for name in ("one", "two", "kvm"):
+            await agent.done(collect(backend.pull_image("new", name)))
+        listing = await backend.list_images()
+        assert {one.store: one.default_for for one in listing.items} == {
+            "fake:one": ("container",),
+            "fake:two": (),
+            "fake:kvm": ("vm",),
+        }
+        await backend.cordon("one")
+        listing = await backend.list_images()
+        assert {one.store: one.default_for for one in listing.items}["fake:two"] == ("container",)
 
 
 async def test_a_pull_without_a_runtime_goes_to_the_default(agent: AgentModel) -> None:

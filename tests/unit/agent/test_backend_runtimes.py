@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from agent_model import AgentModel, a_pod
 
-from kubeletx.api import AlreadyExists, Conflict, InvalidConfig, KubeletxError, NotFound, TimedOut
+from kubeletx.api import (
+    AlreadyExists,
+    Conflict,
+    InvalidConfig,
+    KubeletxError,
+    NotFound,
+    SupportsImages,
+    TimedOut,
+)
 from kubeletx.server.backend import AdminBackend
 
 
@@ -18,6 +27,29 @@ async def test_runtimes_are_listed_in_order_with_their_default(agent: AgentModel
         assert (one.name, one.status, one.kind, one.default, one.pods) == ("one", "Ready", "fake", True, 1)
         assert (two.name, two.default, two.pods, two.origin) == ("two", False, 0, "flag")
         assert one.version == "fake 1.0"
+
+
+async def test_each_runtime_says_whether_its_image_service_is_the_default_of_its_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = AgentModel(tmp_path, monkeypatch, names=("one", "two", "kvm"))
+    async with agent.running() as backend:
+        await backend.list_images()
+        services = [view.image_service for view in await backend.list_runtimes()]
+        assert [(s.name, s.workload_type, s.url, s.store, s.is_default) for s in services if s] == [
+            ("one", "container", "fake://one", "fake:one", True),
+            ("two", "container", "fake://two", "fake:two", False),
+            ("kvm", "vm", "fake://kvm", "fake:kvm", True),
+        ]
+        await backend.cordon("one")
+        services = [view.image_service for view in await backend.list_runtimes()]
+        assert [s.is_default for s in services if s] == [False, True, True]
+
+
+async def test_a_runtime_without_images_has_no_image_service(agent: AgentModel) -> None:
+    agent.without = (SupportsImages,)
+    async with agent.running() as backend:
+        assert {view.image_service for view in await backend.list_runtimes()} == {None}
 
 
 async def test_a_cordoned_default_gives_way_also_after_a_restart(agent: AgentModel) -> None:

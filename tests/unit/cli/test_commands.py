@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from click.shell_completion import ShellComplete
@@ -21,6 +22,7 @@ from kubeletx.kube.core import Container, ObjectMeta, ObjectReference, Pod, PodS
 from kubeletx.kube.event import Event
 from kubeletx.server.views import (
     ConfigValue,
+    ImageServiceView,
     ImageView,
     PluginView,
     PodUsage,
@@ -223,6 +225,28 @@ def test_a_runtime_is_described_with_what_it_can_do(agent: Any, kubeletx: Run) -
         assert "  Exec:        yes\n  Checkpoint:  no\n" in text
         assert re.search(r"^Handlers: +runc$", text, re.MULTILINE)
     assert json.loads(kubeletx("runtime", "describe", "one", "-o", "json").stdout)["handlers"] == ["runc"]
+
+
+@pytest.mark.parametrize(("is_default", "shown"), [(True, "yes, of type container"), (False, "no")])
+def test_a_runtime_says_whether_its_image_service_is_the_default(
+    agent: Any, kubeletx: Run, is_default: bool, shown: str
+) -> None:
+    service = ImageServiceView(
+        name="one", workload_type="container", url="unix:///a", store="s1", is_default=is_default
+    )
+    one = msgspec.structs.replace(runtime(), image_service=service)
+    agent.backend.runtimes = {"one": one}
+    agent.backend.details["one"] = RuntimeDetail(runtime=one, store_id="s1")
+    assert re.search(
+        rf"^Default Images: +{shown}$", kubeletx("runtime", "describe", "one").stdout, re.MULTILINE
+    )
+    expected = {
+        "name": "one", "workloadType": "container", "url": "unix:///a", "store": "s1", "isDefault": is_default,
+    }  # fmt: skip
+    described = json.loads(kubeletx("runtime", "describe", "one", "-o", "json").stdout)
+    assert described["runtime"]["imageService"] == expected
+    (listed,) = json.loads(kubeletx("get", "runtimes", "-o", "json").stdout)["items"]
+    assert listed["imageService"] == expected
 
 
 def test_the_node_is_described_with_runtimes_and_pods(agent: Any, kubeletx: Run) -> None:

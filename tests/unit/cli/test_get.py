@@ -241,6 +241,16 @@ def test_images_are_listed_once_for_each_store_and_silence_is_named(agent: Any, 
     assert result.stderr == "Warning: no answer from two; their images are not shown\n"
 
 
+def test_images_say_for_which_workload_types_their_store_is_the_default(agent: Any, kubeletx: Run) -> None:
+    default = msgspec.structs.replace(an_image("one"), default_for=("container", "vm"))
+    agent.backend.images = (default, an_image("two"))
+    shown = lines(kubeletx("image", "list", "-o", "wide"))
+    column = shown[0].index("DEFAULT FOR")
+    assert [line[column:].split("  ")[0] for line in shown[1:]] == ["container,vm", "<none>"]
+    items = json.loads(kubeletx("get", "images", "-o", "json").stdout)["items"]
+    assert [item["defaultFor"] for item in items] == [["container", "vm"], []]
+
+
 def test_events_are_a_table(agent: Any, kubeletx: Run) -> None:
     agent.backend.events = [
         Event(

@@ -1,16 +1,23 @@
-"""``kubeletx runtime manifests``: one RuntimeClass for each runtime and handler."""
+"""``kubeletx runtime manifests``: one RuntimeClass for each runtime and handler, or one list of the runtimes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 from click.testing import Result
 
+from kubeletx.cli.printers import to_yaml
 from kubeletx.cli.runtime_manifests import runtime_classes
-from kubeletx.server.views import RuntimeDetail, RuntimeView
+from kubeletx.cli.runtime_services import runtime_services
+from kubeletx.kube.meta import ObjectMeta
+from kubeletx.kube.node import Node
+from kubeletx.server.views import ImageServiceView, RuntimeDetail, RuntimeView
+from kubeletx.testing.apiserver import ApiServerDouble
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -65,3 +72,82 @@ def test_it_prints_documents_and_warns_of_runtimes_that_never_answered(
     assert [one["kind"] for one in printed] == ["RuntimeClass", "RuntimeClass"]
     assert [one["apiVersion"] for one in printed] == ["node.k8s.io/v1"] * 2
     assert "alpha never answered" in result.stderr
+
+
+def with_images(one: RuntimeDetail, *, is_default: bool) -> RuntimeDetail:
+    """With an image service of its own."""
+    view = one.runtime
+    service = ImageServiceView(
+        name=view.name, workload_type=view.workload_type, url=view.url, is_default=is_default
+    )
+    changed = msgspec.structs.replace(view, default=is_default, image_service=service)
+    return msgspec.structs.replace(one, runtime=changed)
+
+
+DETAILS = [
+    with_images(
+        detail(
+            "beta", handlers=("runc", "kata"), capabilities={"Exec": True, "Events": True, "Power": False}
+        ),
+        is_default=True,
+    ),
+    with_images(detail("alpha"), is_default=False),
+    detail("kvm", "vm", capabilities={"Machine": True}),
+]
+SERVICES = [
+    {
+        "name": "beta", "workloadType": "container", "kind": "k", "isDefault": True,
+        "features": ["Events", "Exec"], "handlers": ["kata", "runc"],
+        "imageService": {"name": "beta", "workloadType": "container", "isDefault": True},
+    },
+    {
+        "name": "alpha", "workloadType": "container", "kind": "k", "isDefault": False, "features": [], "handlers": [],
+        "imageService": {"name": "alpha", "workloadType": "container", "isDefault": False},
+    },
+    {
+        "name": "kvm", "workloadType": "vm", "kind": "k", "isDefault": False, "features": ["Machine"], "handlers": [],
+    },
+]  # fmt: skip
+
+
+def test_the_services_of_a_node_are_listed_in_the_order_of_its_runtimes() -> None:
+    config_map = runtime_services(DETAILS, "node-1").config_map
+    assert config_map.metadata.name == "runtime-services.node-1"
+    assert config_map.data["node"] == "node-1"
+    assert yaml.safe_load(config_map.data["runtimes.yaml"]) == SERVICES
+
+
+def test_the_list_is_the_same_text_in_whatever_order_a_runtime_tells_its_features() -> None:
+    turned = [
+        msgspec.structs.replace(
+            one, capabilities=dict(reversed(one.capabilities.items())), handlers=one.handlers[::-1]
+        )
+        for one in DETAILS
+    ]
+    assert to_yaml(runtime_services(turned, "n").config_map) == to_yaml(
+        runtime_services(DETAILS, "n").config_map
+    )
+
+
+def test_an_api_server_takes_the_list_and_gives_it_back(
+    agent: Any, kubeletx: Callable[..., Result], tmp_path: Path
+) -> None:
+    for one in DETAILS:
+        agent.backend.runtimes[one.runtime.name] = one.runtime
+        agent.backend.details[one.runtime.name] = one
+    agent.backend.node = Node(metadata=ObjectMeta(name="node-1"))
+    result = kubeletx("runtime", "manifests", "-o", "configmap")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "  runtimes.yaml: |\n    - features:\n      - Events\n" in result.stdout
+    with ApiServerDouble(tmp_path / "api") as api:
+        made = api.admin.create("configmaps", yaml.safe_load(result.stdout), "default")
+        name = made["metadata"]["name"]
+        assert (name, made["data"]["node"]) == ("runtime-services.node-1", "node-1")
+        assert (
+            yaml.safe_load(api.admin.get("configmaps", name, "default")["data"]["runtimes.yaml"]) == SERVICES
+        )
+
+
+def test_the_list_warns_of_runtimes_that_never_answered() -> None:
+    notes = runtime_services([detail("alpha", traits={}), detail("beta")], "node-1").notes
+    assert notes == ("alpha never answered, so its features and handlers are not known",)

@@ -1,0 +1,63 @@
+"""What ``runtime manifests -o configmap`` prints: one ConfigMap with the runtime services that a node supports.
+
+`SERVICES` is its key for the list, YAML in the order of the runtimes, where the first of a workload type that is not
+cordoned is the default. The list holds nothing that changes by itself, such as readiness, so that applying it again
+changes nothing. Source: the multi-runtime design, "Advertise the supported runtime services".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from kubeletx.kube.meta import ObjectMeta
+from kubeletx.kube.objects import ConfigMap
+from kubeletx.server.views import RuntimeDetail
+
+from .printers import to_yaml
+
+SERVICES: Final = "runtimes.yaml"
+NODE: Final = "node"
+LABELS: Final = {"app.kubernetes.io/name": "kubeletx", "app.kubernetes.io/component": "runtime-services"}
+"""By which the ConfigMaps of all nodes are found."""
+
+
+class Services(NamedTuple):
+    """`notes`: what the reader should know of services that are not complete."""
+
+    config_map: ConfigMap
+    notes: tuple[str, ...]
+
+
+def runtime_services(details: Sequence[RuntimeDetail], node_name: str) -> Services:
+    """The ConfigMap of a node, without a namespace."""
+    notes = [
+        f"{one.runtime.name} never answered, so its features and handlers are not known"
+        for one in details
+        if not one.traits
+    ]
+    config_map = ConfigMap(
+        metadata=ObjectMeta(name=f"runtime-services.{node_name}", labels=LABELS),
+        data={NODE: node_name, SERVICES: to_yaml([_service(one) for one in details]) + "\n"},
+    )
+    return Services(config_map, tuple(notes))
+
+
+def _service(detail: RuntimeDetail) -> dict[str, Any]:
+    runtime = detail.runtime
+    found: dict[str, Any] = {
+        "name": runtime.name,
+        "workloadType": runtime.workload_type,
+        "kind": runtime.kind,
+        "isDefault": runtime.default,
+        "features": sorted(name for name, has in detail.capabilities.items() if has),
+        "handlers": sorted(detail.handlers),
+    }
+    images = runtime.image_service
+    if images is not None:
+        found["imageService"] = {
+            "name": images.name,
+            "workloadType": images.workload_type,
+            "isDefault": images.is_default,
+        }
+    return found
