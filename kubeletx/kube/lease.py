@@ -8,12 +8,13 @@ from .meta import ApiStruct, ObjectMeta, constant
 
 
 class LeaseSpec(ApiStruct, frozen=True, kw_only=True):
-    """Who holds it and since when. `renew_time`: metav1.MicroTime, as text."""
+    """The holder and its times. `acquire_time`, `renew_time`: metav1.MicroTime, as text. `lease_transitions`: changes of holder."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
     acquire_time: str | None = None
     renew_time: str | None = None
+    lease_transitions: int | None = None
 
 
 class Lease(ApiStruct, frozen=True, kw_only=True):

@@ -7,13 +7,17 @@ of its own.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
+from kubeletx.kube.client import KubeClient, load_kubeconfig
+from kubeletx.runtimes.clock import SystemClock
 from kubeletx.testing.apiserver import ApiClient, ApiServerDouble, Settings, StatusError
 from kubeletx.testing.lab.kube_apiserver import KubeApiServer, missing_binaries
 
@@ -51,6 +55,15 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def admin(server: Server) -> ApiClient:
     """A client that may do everything."""
     return server.admin
+
+
+@pytest_asyncio.fixture
+async def client(server: Server) -> AsyncIterator[KubeClient]:
+    """The product's client, which may do everything."""
+    access = load_kubeconfig(await asyncio.to_thread(server.admin_kubeconfig))
+    made = KubeClient(access, clock=SystemClock())
+    yield made
+    await made.close()
 
 
 @pytest.fixture

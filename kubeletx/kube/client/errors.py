@@ -8,6 +8,7 @@ Source: meta/v1 Status and its reasons; apimachinery, pkg/api/errors.
     409 AlreadyExists AlreadyExists
     409               Conflict          another version, or another uid (422 with metadata.uid as its cause)
     410               Expired           the version is older than what the server remembers
+    429 with a cause  BudgetExceeded    a PodDisruptionBudget forbids an eviction for now
     429               TooManyRequests   with the time that it asks us to wait; so 5xx with a Retry-After
     5xx and the rest  Unavailable
 """
@@ -29,6 +30,7 @@ from kubeletx.api import (
 from ..meta import ApiStruct
 
 _TOO_LARGE = "ResourceVersionTooLarge"
+_BUDGET = "DisruptionBudget"
 _MAX_TEXT = 500
 LONGEST_RETRY_SECONDS = 300.0
 """Nobody is left alone for longer, whatever a server or a proxy before it says."""
@@ -53,9 +55,22 @@ class TooManyRequests(Unavailable):
         self.retry_after_seconds = retry_after_seconds
 
 
+class BudgetExceeded(Unavailable):
+    """A PodDisruptionBudget does not allow the eviction now: the server itself is well.
+
+    Source: policy/v1, DisruptionBudgetCause. The API server sets Retry-After only while the budget's status is outdated, so
+    the cause decides and not the header.
+    """
+
+    def __init__(self, message: str, *, retry_after_seconds: float = 0.0) -> None:
+        """`retry_after_seconds`: the wait that the server asks for; 0: none, the caller chooses."""
+        super().__init__(message, reason=_BUDGET)
+        self.retry_after_seconds = retry_after_seconds
+
+
 def least_seconds(error: Exception) -> float:
     """How long the server wants to be left alone after this error, for `Backoff.next`; 0: it did not say."""
-    return error.retry_after_seconds if isinstance(error, TooManyRequests) else 0.0
+    return error.retry_after_seconds if isinstance(error, TooManyRequests | BudgetExceeded) else 0.0
 
 
 class StatusCause(ApiStruct, frozen=True, kw_only=True):
@@ -116,6 +131,11 @@ def error_of(code: int, status: Status, what: str, *, retry_after: str = "") -> 
             return known(text, reason=status.reason or None)
         case 410:
             return Expired(text, reason=status.reason or None)
+        case 429 if any(cause.reason == _BUDGET for cause in details.causes):
+            return BudgetExceeded(
+                "; ".join((text, *(cause.message for cause in details.causes if cause.reason == _BUDGET))),
+                retry_after_seconds=_seconds(retry_after, details) if details.retry_after_seconds else 0.0,
+            )
         case 429:
             return TooManyRequests(text, retry_after_seconds=_seconds(retry_after, details))
     if code >= 500 and _is_number(retry_after):

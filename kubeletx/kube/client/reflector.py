@@ -34,6 +34,7 @@ from kubeletx.api import Clock, KubeletxError, TimedOut, Unavailable
 from ..meta import ApiStruct, ListMeta, ObjectMeta
 from .backoff import Backoff
 from .errors import BrokenOff, Expired, Status, error_of, least_seconds
+from .lists import selectors
 from .requests import KubeClient, decode
 from .resources import Resource
 
@@ -114,10 +115,11 @@ class Reflector(Generic[T]):
         clock: Clock,
         namespace: str = "",
         field_selector: str = "",
+        label_selector: str = "",
         turns: asyncio.Semaphore | None = None,
         draw: random.Random | None = None,
     ) -> None:
-        """`namespace` empty: of all. `field_selector`: such as ``spec.nodeName=one``.
+        """`namespace` empty: of all. `field_selector`: such as ``spec.nodeName=one``; `label_selector`: ``app=web``.
 
         `turns`: how many of those that share it may list at once, for hundreds that begin together.
         """
@@ -128,7 +130,7 @@ class Reflector(Generic[T]):
         self._decoder = msgspec.json.Decoder(type_)
         self._sink = sink
         self._clock = clock
-        self._query = {"fieldSelector": field_selector} if field_selector else {}
+        self._query = selectors(label_selector, field_selector)
         self._turns = turns if turns is not None else contextlib.nullcontext()
         self._random = draw or random.Random()
         self._backoff = Backoff(draw=self._random)

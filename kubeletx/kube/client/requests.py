@@ -133,13 +133,27 @@ class KubeClient:
         body = msgspec.json.encode(value)
         return decode(await self.request("PATCH", path, body=body, content_type=kind.value), type_, path)
 
-    async def delete(self, path: str, *, uid: str = "", grace_seconds: int | None = None) -> None:
-        """Ask for the deletion. `uid`: only of that very object, else Conflict. Raises NotFound if it is gone."""
+    async def delete(
+        self,
+        path: str,
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        grace_seconds: int | None = None,
+        propagation: str = "",
+    ) -> None:
+        """Delete the object. Raises NotFound if it is gone.
+
+        `uid`, `resource_version`: delete only the object with this identity or version, else raise Conflict.
+        `propagation`: Background, Foreground or Orphan for the objects that it owns; empty: the resource's default.
+        """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
-        if uid:
-            options["preconditions"] = {"uid": uid}
+        if propagation:
+            options["propagationPolicy"] = propagation
+        if wanted := preconditions(uid, resource_version):
+            options["preconditions"] = wanted
         await self.request("DELETE", path, body=msgspec.json.encode(options))
 
     async def request(
@@ -287,6 +301,11 @@ def decode(body: bytes, type_: type[T], what: str) -> T:
         return msgspec.json.decode(body, type=type_)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unavailable(f"{what}: the answer is no {type_.__name__}: {error}") from error
+
+
+def preconditions(uid: str, resource_version: str) -> dict[str, str]:
+    """The preconditions of a deletion that are set. Source: meta/v1 Preconditions."""
+    return {key: text for key, text in (("uid", uid), ("resourceVersion", resource_version)) if text}
 
 
 def words_of(error: Exception) -> str:

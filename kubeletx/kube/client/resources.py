@@ -47,3 +47,8 @@ RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", namespaced=Fal
 CERTIFICATE_REQUESTS = Resource("certificates.k8s.io", "v1", "certificatesigningrequests", namespaced=False)
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", namespaced=False)
 ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
+JOBS = Resource("batch", "v1", "jobs")
+POD_DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
+CUSTOM_RESOURCE_DEFINITIONS = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False
+)

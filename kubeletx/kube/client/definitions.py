@@ -1,0 +1,78 @@
+"""Installation of custom resource definitions."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kubeletx.api import AlreadyExists, Clock, Conflict, NotFound
+
+from ..custom import CustomResourceDefinition
+from .backoff import Backoff
+from .requests import Patch
+from .resources import CUSTOM_RESOURCE_DEFINITIONS
+
+if TYPE_CHECKING:
+    from .requests import KubeClient
+
+_TRIES = 3
+_FIRST_SECONDS, _CAP_SECONDS = 0.05, 2.0
+
+
+async def install_definition(
+    client: KubeClient, manifest: Mapping[str, Any], *, clock: Clock
+) -> CustomResourceDefinition:
+    """Create the definition or bring it up to date, then wait until its resource is served.
+
+    May be called by several clients at once and again at each start. Fields of the spec that `manifest` lacks are left as
+    they are. Raises Conflict if the names are taken by another definition. The caller sets the deadline.
+    """
+    found = await _written(client, manifest)
+    path = CUSTOM_RESOURCE_DEFINITIONS.path(name=found.metadata.name)
+    backoff = Backoff(first=_FIRST_SECONDS, cap=_CAP_SECONDS)
+    while True:
+        established, accepted = found.condition("Established"), found.condition("NamesAccepted")
+        if established is not None and established.status == "True":
+            return found
+        if accepted is not None and accepted.status == "False":
+            raise Conflict(f"{found.metadata.name}: {accepted.message or accepted.reason}")
+        await client.pause(backoff.next(clock.monotonic()))
+        found = await client.get(path, CustomResourceDefinition)
+
+
+async def _written(client: KubeClient, manifest: Mapping[str, Any]) -> CustomResourceDefinition:
+    name = manifest["metadata"]["name"]
+    path = CUSTOM_RESOURCE_DEFINITIONS.path(name=name)
+    for _ in range(_TRIES):
+        try:
+            return await client.create(CUSTOM_RESOURCE_DEFINITIONS.path(), manifest, CustomResourceDefinition)
+        except AlreadyExists:
+            pass
+        with contextlib.suppress(
+            NotFound, Conflict
+        ):  # another client deletes or installs it at the same time
+            found = await client.get(path, CustomResourceDefinition)
+            if _contains(found.spec, manifest["spec"]):
+                return found
+            version = {"resourceVersion": found.metadata.resource_version}
+            patch = {"metadata": {**manifest["metadata"], **version}, "spec": manifest["spec"]}
+            return await client.patch(path, patch, CustomResourceDefinition, kind=Patch.MERGE)
+    raise Conflict(
+        f"customresourcedefinitions {name!r} changes all the time; look for another program that writes it"
+    )
+
+
+def _contains(whole: Any, part: Any) -> bool:
+    """Whether the server's form of a value has everything that was written."""
+    if isinstance(part, Mapping):
+        return isinstance(whole, Mapping) and all(
+            key in whole and _contains(whole[key], one) for key, one in part.items()
+        )
+    if isinstance(part, list | tuple):
+        return (
+            isinstance(whole, list)
+            and len(whole) == len(part)
+            and all(_contains(one, other) for one, other in zip(whole, part, strict=True))
+        )
+    return bool(whole == part)

@@ -1,0 +1,46 @@
+"""Eviction of pods, which respects PodDisruptionBudgets. Source: policy/v1 Eviction; KEP-85."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from .errors import Status, error_of
+from .requests import decode, preconditions
+from .resources import PODS
+
+if TYPE_CHECKING:
+    from .requests import KubeClient
+
+
+async def evict_pod(
+    client: KubeClient,
+    namespace: str,
+    name: str,
+    *,
+    uid: str = "",
+    resource_version: str = "",
+    grace_seconds: int | None = None,
+) -> None:
+    """Ask for the pod's deletion if its disruption budget allows it; return once it is marked.
+
+    `uid`, `resource_version`: evict only this pod or this version of it, else raise Conflict. `grace_seconds` None: the pod's
+    own. Raises NotFound for a pod that is gone, BudgetExceeded while a budget forbids it, TooManyRequests when the server
+    is overloaded, and Unavailable when two budgets cover the pod, which API servers do not support.
+    """
+    options: dict[str, Any] = {}
+    if grace_seconds is not None:
+        options["gracePeriodSeconds"] = grace_seconds
+    if wanted := preconditions(uid, resource_version):
+        options["preconditions"] = wanted
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+        **({"deleteOptions": options} if options else {}),
+    }
+    path = PODS.path(namespace, name, "eviction")
+    answer = decode(await client.request("POST", path, body=msgspec.json.encode(eviction)), Status, path)
+    if answer.status == "Failure":  # a refusal inside an answer of 201: registry/core/pod/storage/eviction.go
+        raise error_of(answer.code or 500, answer, f"POST {path}")

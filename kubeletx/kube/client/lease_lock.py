@@ -1,0 +1,358 @@
+"""`LeaseLock`: one holder among many candidates, by a Lease object of the cluster.
+
+    free ──acquire──► held ──renewed──► held ──work ends──► released
+                        └──no renewal for renew_seconds──► lost ──acquire──► ...
+
+A candidate takes the lock when the Lease has no holder, or when it has not changed for the holder's lease duration on the
+candidate's own monotonic clock, counted from the answer that showed it. Writes carry the resourceVersion that was read, so
+of two candidates one gets Conflict.
+
+The holder counts from the moment before it sent its last successful renewal, and gives up `renew_seconds` later, which is
+less than the lease duration: it has lost the lock before another can take it. A renewal whose answer is missing counts as
+failed, although it may have reached the server: that makes others wait longer and never shorter.
+
+The holder also gives up when the wall clock says that the time is over. The monotonic clock of Linux does not count
+a suspended machine; the wall clock does. A wall clock that goes back changes nothing.
+
+Work that runs under the lock is cancelled when the lock is lost, and has duration_seconds - renew_seconds to end. It checks
+`is_held` before each step that must not happen twice: a task that was suspended together with its machine is cancelled
+a moment after it runs again. Steps that end outside this process, such as a power switch, need a fence of their own.
+Clocks must run at the same rate; they need not show the same time. Deleting a Lease that is held frees the lock at once.
+
+The node's heartbeat is another use of Leases: apiserver/lease.py. Source: client-go, tools/leaderelection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+import structlog
+from msgspec.structs import replace
+
+from kubeletx.api import (
+    AlreadyExists,
+    Clock,
+    Conflict,
+    InvalidConfig,
+    KubeletxError,
+    NotFound,
+    TimedOut,
+)
+
+from ..lease import Lease, LeaseSpec, micro_time, micro_time_after
+from ..meta import ObjectMeta
+from .errors import least_seconds
+from .resources import LEASES
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+_JITTER = 1.2
+_RELEASED_SECONDS = 1
+_RELEASE_DEADLINE_SECONDS = 5.0
+
+
+class LeaseClient(Protocol):
+    """The part of `KubeClient` that a lock needs."""
+
+    async def get(self, path: str, type_: type[T]) -> T:
+        """The object. Raises NotFound."""
+        ...
+
+    async def create(self, path: str, value: Any, type_: type[T]) -> T:
+        """The created object. Raises AlreadyExists."""
+        ...
+
+    async def replace(self, path: str, value: Any, type_: type[T]) -> T:
+        """The changed object. Raises Conflict if it has another version than `value`."""
+        ...
+
+
+class LockLost(Conflict):
+    """The lock is no longer held; what it protects must stop."""
+
+
+class LockTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """Times of a lock. `duration_seconds`: others wait as long after the last renewal. `renew_seconds`: the holder gives up
+    after as long without a renewal. `retry_seconds`: time between two attempts, with up to a fifth on top.
+
+    Raises InvalidConfig unless duration_seconds > renew_seconds > 1.2 * retry_seconds > 0. Defaults are client-go's.
+    """
+
+    duration_seconds: int = 15
+    renew_seconds: float = 10.0
+    retry_seconds: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.duration_seconds > self.renew_seconds > self.retry_seconds * _JITTER > 0:
+            return
+        raise InvalidConfig(
+            field="lock times",
+            problem=f"duration {self.duration_seconds} s, renew {self.renew_seconds:g} s, retry {self.retry_seconds:g} s",
+            fix="let the duration be longer than the renewal, and that more than 1.2 times longer than the retry",
+        )
+
+
+class _Held(msgspec.Struct, frozen=True):
+    until: float
+    wall_until: datetime
+
+
+def new_identity() -> str:
+    """A name that no other process has, now or after a restart: host, process id, random part."""
+    return f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:12]}"
+
+
+class LeaseLock:
+    """One candidate. `run` is the usual way; `acquire`, `renew` and `release` are its parts, for one task."""
+
+    def __init__(
+        self,
+        client: LeaseClient,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        clock: Clock,
+        times: LockTimes | None = None,
+        draw: random.Random | None = None,
+    ) -> None:
+        """`identity`: unique among all candidates, restarts included; see `new_identity`. `draw`: source of jitter."""
+        self._client = client
+        self._what = f"lease {namespace}/{name}"
+        self._collection = LEASES.path(namespace)
+        self._path = LEASES.path(namespace, name)
+        self._meta = ObjectMeta(name=name, namespace=namespace)
+        self._clock = clock
+        self._times = times or LockTimes()
+        self._random = draw or random.Random()
+        self.identity = identity
+        self._held: _Held | None = None
+        self._lease: Lease | None = None
+        """The Lease as this candidate wrote it last; None: read it before the next write."""
+        self._seen: tuple[LeaseSpec, float] | None = None
+        """The spec that was read last and the monotonic time at which it was first seen."""
+        self._problem = ""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this candidate holds the lock now; no other candidate does while this is true."""
+        held = self._held
+        return (
+            held is not None and self._clock.monotonic() < held.until and self._clock.now() < held.wall_until
+        )
+
+    @property
+    def holder(self) -> str:
+        """The identity that the Lease named when it was read last; empty: none."""
+        if self.is_held:
+            return self.identity
+        return (self._seen[0].holder_identity or "") if self._seen is not None else ""
+
+    async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Wait for the lock, run `work` while it is held, release the lock, return the result of `work`.
+
+        Raises LockLost when the lock is lost; `work` has been cancelled and has ended before.
+        """
+        await self.acquire()
+        keeper = asyncio.create_task(self._keep(), name=f"keep {self._what}")
+        worker = asyncio.create_task(work(), name=f"work under {self._what}")
+        try:
+            await asyncio.wait({keeper, worker}, return_when=asyncio.FIRST_COMPLETED)
+            if not worker.done():
+                await _end(worker)
+                keeper.result()
+            return worker.result()
+        finally:
+            await _end(worker)
+            await _end(keeper)
+            await self.release()
+
+    async def acquire(self) -> None:
+        """Return once the lock is held. Failures are retried for ever; the first of a row is logged."""
+        while True:
+            wait = self._pause()
+            try:
+                if await self._in_time(self.try_acquire(), self._times.renew_seconds) and self.is_held:
+                    return
+                self._problem = ""
+            except KubeletxError as error:
+                if not self._problem:
+                    log.warning("Cannot ask for the lock", lock=self._what, err=str(error))
+                self._problem = str(error)
+                wait = max(wait, least_seconds(error))
+            await self._clock.sleep(wait)
+
+    async def try_acquire(self) -> bool:
+        """Take the lock if it is free or over. False: another candidate has it, or was faster.
+
+        Raises what the API server or the way to it says; then the lock may name this candidate, but is not held.
+        """
+        sent = self._now()
+        lease = await self._find()
+        try:
+            if lease is None:
+                written = await self._client.create(
+                    self._collection, self._taken(Lease(metadata=self._meta)), Lease
+                )
+            elif self._is_free(lease):
+                sent = self._now()
+                written = await self._client.replace(self._path, self._taken(lease), Lease)
+            else:
+                return False
+        except (AlreadyExists, Conflict):  # another candidate was faster
+            return False
+        self._hold(written, sent)
+        log.info("Acquired the lock", lock=self._what, identity=self.identity)
+        return True
+
+    async def renew(self) -> None:
+        """Renew once. Raises LockLost when the lock is lost, and what the API server or the way to it says."""
+        self._check()
+        try:
+            await self._replace()
+        except (Conflict, NotFound) as error:
+            if isinstance(error, LockLost):
+                raise
+            # Written or deleted meanwhile: by this candidate if an answer went missing, by a tool, or by another candidate.
+            await self._replace()
+
+    async def release(self) -> None:
+        """Give the lock up, so that another candidate need not wait. Does nothing if it was not held; errors are logged."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        seconds = min(_RELEASE_DEADLINE_SECONDS, self._times.renew_seconds)
+        try:
+            await self._in_time(self._free(), seconds)
+            log.info("Released the lock", lock=self._what)
+        except KubeletxError as error:
+            log.warning("Could not release the lock; it runs out", lock=self._what, err=str(error))
+
+    # --- inside ---
+
+    async def _keep(self) -> None:
+        """Renew until the lock is lost, which raises LockLost."""
+        while True:
+            await self._clock.sleep(min(self._pause(), self._left()))
+            try:
+                self._check()
+                await self._in_time(self.renew(), min(self._left(), self._times.renew_seconds / 2))
+                self._problem = ""
+            except LockLost as error:
+                log.warning("Lost the lock", lock=self._what, err=str(error))
+                self._held = None
+                raise
+            except KubeletxError as error:
+                if not self._problem:
+                    log.warning("Cannot renew the lock", lock=self._what, err=str(error))
+                self._problem = str(error)
+
+    async def _replace(self) -> None:
+        lease = self._lease or await self._find()
+        if lease is None or lease.spec.holder_identity != self.identity:
+            holder = lease.spec.holder_identity if lease is not None else ""
+            raise LockLost(f"{self._what} has {f'holder {holder!r}' if holder else 'no holder'} now")
+        self._lease = None
+        sent = self._now()
+        self._hold(await self._client.replace(self._path, self._taken(lease), Lease), sent)
+
+    async def _free(self) -> None:
+        for _ in range(2):
+            lease = self._lease or await self._find()
+            self._lease = None
+            if lease is None or lease.spec.holder_identity != self.identity:
+                return
+            spec = replace(
+                lease.spec,
+                holder_identity="",
+                lease_duration_seconds=_RELEASED_SECONDS,
+                renew_time=micro_time_after(lease.spec.renew_time, self._clock.now()),
+            )
+            try:
+                await self._client.replace(self._path, replace(lease, spec=spec), Lease)
+                return
+            except Conflict:
+                continue
+
+    async def _find(self) -> Lease | None:
+        try:
+            lease = await self._client.get(self._path, Lease)
+        except NotFound:
+            self._seen = None
+            return None
+        if self._seen is None or self._seen[0] != lease.spec:
+            self._seen = lease.spec, self._clock.monotonic()  # after the answer: later than any renewal in it
+        return lease
+
+    def _is_free(self, lease: Lease) -> bool:
+        spec = lease.spec
+        if not spec.holder_identity or spec.holder_identity == self.identity:
+            return True
+        since = self._seen[1] if self._seen is not None else self._clock.monotonic()
+        seconds = spec.lease_duration_seconds or self._times.duration_seconds
+        return self._clock.monotonic() - since >= seconds
+
+    def _taken(self, lease: Lease) -> Lease:
+        """The Lease with this candidate as its holder, renewed now."""
+        before, now = lease.spec, self._clock.now()
+        is_ours = before.holder_identity == self.identity
+        transitions = before.lease_transitions or 0
+        spec = LeaseSpec(
+            holder_identity=self.identity,
+            lease_duration_seconds=self._times.duration_seconds,
+            acquire_time=before.acquire_time if is_ours else micro_time(now),
+            renew_time=micro_time_after(before.renew_time, now),
+            lease_transitions=transitions if is_ours or not before.acquire_time else transitions + 1,
+        )
+        return replace(lease, spec=spec)
+
+    def _hold(self, written: Lease, sent: tuple[float, datetime]) -> None:
+        seconds = self._times.renew_seconds
+        self._lease = written
+        self._seen = written.spec, self._clock.monotonic()
+        self._held = _Held(sent[0] + seconds, sent[1] + timedelta(seconds=seconds))
+
+    def _check(self) -> None:
+        if not self.is_held:
+            raise LockLost(f"{self._what} was not renewed within {self._times.renew_seconds:g} s")
+
+    def _left(self) -> float:
+        return max(0.0, self._held.until - self._clock.monotonic()) if self._held is not None else 0.0
+
+    def _now(self) -> tuple[float, datetime]:
+        return self._clock.monotonic(), self._clock.now()
+
+    def _pause(self) -> float:
+        return self._times.retry_seconds * self._random.uniform(1.0, _JITTER)
+
+    async def _in_time(self, work: Awaitable[T], seconds: float) -> T:
+        """The result of `work`. Raises TimedOut after `seconds` of the injected clock; the request may still arrive."""
+        task = asyncio.ensure_future(work)
+        alarm = asyncio.ensure_future(self._clock.sleep(seconds))
+        try:
+            await asyncio.wait({task, alarm}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise TimedOut(f"{self._what}: no answer within {seconds:g} s")
+        finally:
+            await _end(alarm)
+            await _end(task)
+
+
+async def _end(task: asyncio.Future[Any]) -> None:
+    """Cancel the task if it still runs, and wait for its end."""
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()  # asyncio logs exceptions that no code has looked at

@@ -1,0 +1,36 @@
+"""Patches of the status subresource, for built-in and custom resources alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .requests import Patch, preconditions
+from .resources import Resource
+
+if TYPE_CHECKING:
+    from .requests import KubeClient
+
+T = TypeVar("T")
+
+
+async def patch_status(
+    client: KubeClient,
+    resource: Resource,
+    name: str,
+    status: Mapping[str, Any],
+    type_: type[T],
+    *,
+    namespace: str = "",
+    uid: str = "",
+    resource_version: str = "",
+) -> T:
+    """Merge `status` into the object's status and return the object. None removes a field; lists are replaced whole.
+
+    `uid`, `resource_version`: raise Conflict if the object has another one. A merge patch (RFC 7386), as custom resources
+    take no strategic one.
+    """
+    patch: dict[str, Any] = {"status": status}
+    if metadata := preconditions(uid, resource_version):
+        patch["metadata"] = metadata
+    return await client.patch(resource.path(namespace, name, "status"), patch, type_, kind=Patch.MERGE)
