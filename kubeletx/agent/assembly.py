@@ -14,7 +14,7 @@ import structlog
 import kubeletx
 from kubeletx.api import ObjectRef
 from kubeletx.api.names import Event
-from kubeletx.apiserver.runtime_classes import RuntimeClasses
+from kubeletx.apiserver.objects.runtime_classes import RuntimeClasses
 from kubeletx.node.capacity import NodeResources
 from kubeletx.node.cgroup_fs import CgroupTrees
 from kubeletx.node.cgroups import PodCgroupManager
@@ -45,11 +45,13 @@ from kubeletx.pods.specs.user_namespaces import UserNamespaces
 from kubeletx.pods.status.board import StatusBoard
 from kubeletx.pods.status.build import NodeIdentity
 from kubeletx.pods.steps.ensure_image import UnitImages
-from kubeletx.runtimes.bindings import METADATA as RUNTIME_TABLES
-from kubeletx.runtimes.bindings import Bindings
-from kubeletx.runtimes.clock import SystemClock
+from kubeletx.runtimes.binding.bindings import METADATA as RUNTIME_TABLES
+from kubeletx.runtimes.binding.bindings import Bindings
+from kubeletx.runtimes.binding.tombstones import Tombstones
 from kubeletx.runtimes.fleet import Plan
-from kubeletx.runtimes.host import HostParts
+from kubeletx.runtimes.host.clock import SystemClock
+from kubeletx.runtimes.host.host import HostParts
+from kubeletx.runtimes.host.threads import ThreadDoor
 from kubeletx.runtimes.images.credentials import NodeCredentials, default_paths
 from kubeletx.runtimes.images.gc import ImageCollector
 from kubeletx.runtimes.images.node_credentials import ImageCredentials
@@ -58,13 +60,11 @@ from kubeletx.runtimes.images.records import METADATA as IMAGE_TABLES
 from kubeletx.runtimes.images.records import ImageRecords
 from kubeletx.runtimes.images.stores import ImageStores
 from kubeletx.runtimes.registry import RuntimeRegistry
-from kubeletx.runtimes.threads import ThreadDoor
-from kubeletx.runtimes.tombstones import Tombstones
 from kubeletx.runtimes.usage import UsageBoard
-from kubeletx.server.admin import AdminServer
+from kubeletx.server.admin.socket import AdminServer
 from kubeletx.server.healthz import health_server
-from kubeletx.server.http_counts import HttpCounts
-from kubeletx.server.readonly import readonly_server
+from kubeletx.server.kubelet.readonly import readonly_server
+from kubeletx.server.metrics.http_counts import HttpCounts
 from kubeletx.store import Store
 from kubeletx.volumes.preparer import VolumePreparer
 
@@ -79,23 +79,23 @@ from .backend.machines import MachineBackend
 from .backend.node import NodeBackend, runtime_reports
 from .backend.pods import PodBackend
 from .backend.runtimes import RuntimeBackend
-from .clean_up import CleanUp
-from .cluster import Cluster, make_cluster
-from .cluster_link import make_link
-from .config import AgentConfig
-from .drop_ins import DropInWatch
-from .endpoints import check_classes, read_endpoints
-from .eviction import make_evictor, pids_counter
-from .file_threads import FileThreads
-from .files import make_directory
-from .guard import Ours, check, collisions, find_kubelets, is_port_free
-from .identity import ensure_agent_id, lock_root
-from .kubelet_api import kubelet_server, review_client
-from .plugins import load_plugins, log_plugins
-from .pod_cgroups import check_cgroup_version, check_swap, make_pod_cgroups, may_make_cgroups
-from .ports import listens
-from .pulse import Pulse
-from .rooms import (
+from .cluster.link import make_link
+from .cluster.member import Cluster, make_cluster
+from .config.endpoints import check_classes, read_endpoints
+from .config.ports import listens
+from .config.tree import AgentConfig
+from .host.file_threads import FileThreads
+from .host.files import make_directory
+from .host.guard import Ours, check, collisions, find_kubelets, is_port_free
+from .host.identity import ensure_agent_id, lock_root
+from .host.pod_cgroups import check_cgroup_version, check_swap, make_pod_cgroups, may_make_cgroups
+from .host.source_health import SourceHealth
+from .host.watchdog import Pulse
+from .parts.clean_up import CleanUp
+from .parts.drop_ins import DropInWatch
+from .parts.eviction import make_evictor, pids_counter
+from .parts.kubelet_api import kubelet_server, review_client
+from .parts.settings import (
     admission_node,
     call_limits,
     collection_settings,
@@ -106,9 +106,9 @@ from .rooms import (
     pull_settings,
     rotation_limits,
 )
-from .shutdown import make_shutdown
-from .source_health import SourceHealth
-from .sources import Sources, make_sources
+from .parts.shutdown import make_shutdown
+from .parts.sources import Sources, make_sources
+from .plugins import load_plugins, log_plugins
 
 log = structlog.get_logger(__name__)
 

@@ -19,11 +19,11 @@ from kubeletx.api import KubeletxError, Unavailable
 from kubeletx.kube.client.buffers import begin_small
 
 from .assembly import Assembly, assemble
-from .config import AgentConfig
-from .logging import set_up_logging
-from .process import apply_process_settings
-from .service_manager import ServiceManager
-from .supervise import supervise
+from .config.tree import AgentConfig
+from .host.logging import set_up_logging
+from .host.process import apply_process_settings
+from .host.service_manager import ServiceManager
+from .host.supervise import supervise
 
 log = structlog.get_logger(__name__)
 

@@ -11,7 +11,7 @@ import pluggy
 import structlog
 
 from kubeletx.api import ENTRY_POINT_GROUP, InvalidConfig, KubeletxError, hookspecs
-from kubeletx.runtimes.kinds import KindTable
+from kubeletx.runtimes.endpoints.kinds import KindTable
 
 log = structlog.get_logger(__name__)
 

@@ -29,8 +29,8 @@ from kubeletx.kube.client import KubeClient, Patch
 from kubeletx.kube.client.backoff import Backoff
 from kubeletx.kube.client.errors import least_seconds
 from kubeletx.kube.client.resources import EVENTS
-from kubeletx.kube.core import ObjectMeta
-from kubeletx.kube.event import Event
+from kubeletx.kube.types.core import ObjectMeta
+from kubeletx.kube.types.event import Event
 
 log = structlog.get_logger(__name__)
 

@@ -16,7 +16,7 @@ import structlog
 
 from kubeletx.api import KubeletxError
 from kubeletx.kube.client import KubeClient
-from kubeletx.kube.meta import ApiStruct
+from kubeletx.kube.types.meta import ApiStruct
 
 log = structlog.get_logger(__name__)
 

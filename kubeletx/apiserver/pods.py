@@ -22,9 +22,9 @@ from msgspec.structs import replace
 
 from kubeletx.api import PodUid
 from kubeletx.api.names import CONFIG_MIRROR
-from kubeletx.kube.core import ObjectMeta, Pod, PodStatus
-from kubeletx.kube.defaults import set_defaults
-from kubeletx.kube.meta import is_older
+from kubeletx.kube.manifests.defaults import set_defaults
+from kubeletx.kube.types.core import ObjectMeta, Pod, PodStatus
+from kubeletx.kube.types.meta import is_older
 from kubeletx.pods.model.phase import FINAL
 from kubeletx.pods.model.sources import API, PodSink
 from kubeletx.pods.status.conditions import OURS

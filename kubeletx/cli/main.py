@@ -12,32 +12,38 @@ from typing import Any
 
 import click
 
-from kubeletx.agent.kubelet_words import KUBELET, KUBELET_ROOT
+from kubeletx.agent.config.kubelet_words import KUBELET, KUBELET_ROOT
 
-from .agent_flags import explain_unknown, given, with_agent_flags
-from .booleans import boolean, spell_out, spellings_of
-from .exit_codes import ExitCode
-from .group import ErrorGroup, Lazy
-from .settings import DEFAULT_ROOT, Invocation
+from .options.agent_flags import explain_unknown, given, with_agent_flags
+from .options.exit_codes import ExitCode
+from .options.go_flags import boolean, spell_out, spellings_of
+from .options.group import ErrorGroup, Lazy
+from .options.settings import DEFAULT_ROOT, Invocation
 
 COMMANDS = {
-    "get": Lazy("kubeletx.cli.get:get", "Show pods, runtimes, the node, images or events."),
-    "describe": Lazy("kubeletx.cli.describe:describe", "Show everything about a pod, the node or a runtime."),
-    "logs": Lazy("kubeletx.cli.logs:logs", "Print the log of a container."),
-    "exec": Lazy("kubeletx.cli.exec:exec_", "Run a command in a container."),
-    "attach": Lazy("kubeletx.cli.attach:attach", "Join the streams of a running container."),
-    "port-forward": Lazy("kubeletx.cli.port_forward:port_forward", "Forward local ports to a pod."),
-    "apply": Lazy("kubeletx.cli.apply:apply", "Create or change pods from a file."),
-    "replace": Lazy("kubeletx.cli.replace:replace", "Replace pods from a file."),
-    "delete": Lazy("kubeletx.cli.delete:delete", "Delete pods."),
-    "top": Lazy("kubeletx.cli.top:top", "Show usage of pods, runtimes or the node."),
-    "runtime": Lazy("kubeletx.cli.runtime:runtime", "Add, remove, cordon and describe runtimes."),
-    "vm": Lazy("kubeletx.cli.vm:vm", "Pause, snapshot, resize and look into virtual machines."),
-    "image": Lazy("kubeletx.cli.image:image", "List, pull, remove and prune images."),
-    "plugins": Lazy("kubeletx.cli.plugins:plugins", "Show the plugins that were found."),
-    "config": Lazy("kubeletx.cli.config:config", "Show the effective configuration."),
-    "version": Lazy("kubeletx.cli.version:version", "Show the versions of this command and of the agent."),
-    "completion": Lazy("kubeletx.cli.completion:completion", "Print the completion script of a shell."),
+    "get": Lazy("kubeletx.cli.commands.get:get", "Show pods, runtimes, the node, images or events."),
+    "describe": Lazy(
+        "kubeletx.cli.commands.describe:describe", "Show everything about a pod, the node or a runtime."
+    ),
+    "logs": Lazy("kubeletx.cli.commands.logs:logs", "Print the log of a container."),
+    "exec": Lazy("kubeletx.cli.commands.exec:exec_", "Run a command in a container."),
+    "attach": Lazy("kubeletx.cli.commands.attach:attach", "Join the streams of a running container."),
+    "port-forward": Lazy("kubeletx.cli.commands.port_forward:port_forward", "Forward local ports to a pod."),
+    "apply": Lazy("kubeletx.cli.commands.apply:apply", "Create or change pods from a file."),
+    "replace": Lazy("kubeletx.cli.commands.replace:replace", "Replace pods from a file."),
+    "delete": Lazy("kubeletx.cli.commands.delete:delete", "Delete pods."),
+    "top": Lazy("kubeletx.cli.commands.top:top", "Show usage of pods, runtimes or the node."),
+    "runtime": Lazy("kubeletx.cli.commands.runtime:runtime", "Add, remove, cordon and describe runtimes."),
+    "vm": Lazy("kubeletx.cli.commands.vm:vm", "Pause, snapshot, resize and look into virtual machines."),
+    "image": Lazy("kubeletx.cli.commands.image:image", "List, pull, remove and prune images."),
+    "plugins": Lazy("kubeletx.cli.commands.plugins:plugins", "Show the plugins that were found."),
+    "config": Lazy("kubeletx.cli.commands.config:config", "Show the effective configuration."),
+    "version": Lazy(
+        "kubeletx.cli.commands.version:version", "Show the versions of this command and of the agent."
+    ),
+    "completion": Lazy(
+        "kubeletx.cli.commands.completion:completion", "Print the completion script of a shell."
+    ),
 }
 
 

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 
 import click
 
-from kubeletx.agent.config import AgentConfig
-from kubeletx.agent.config_kubelet import KubeletOption
-from kubeletx.agent.config_kubelet_legacy import LEGACY_OPTIONS
-from kubeletx.agent.config_kubelet_options import KUBELET_OPTIONS
-from kubeletx.agent.config_settings import ENDPOINT_KEYS, SETTINGS, Setting
+from kubeletx.agent.config.kubelet import KubeletOption
+from kubeletx.agent.config.kubelet_legacy import LEGACY_OPTIONS
+from kubeletx.agent.config.kubelet_options import KUBELET_OPTIONS
+from kubeletx.agent.config.settings import ENDPOINT_KEYS, SETTINGS, Setting
+from kubeletx.agent.config.tree import AgentConfig
 
-from .exit_codes import ExitCode
 from .main import COMMANDS, cli
+from .options.exit_codes import ExitCode
 
 _INTRO = """\
 # Command line

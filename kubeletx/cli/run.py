@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 
-from .settings import Invocation
+from .options.settings import Invocation
 
 _NO_FORK_HANDLERS = ("GRPC_ENABLE_FORK_SUPPORT", "false")
 """A library in this process that forks on its own (libvirt's embedded driver) would run gRPC's fork handlers, and

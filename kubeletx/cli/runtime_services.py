@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from kubeletx.kube.meta import ObjectMeta
-from kubeletx.kube.objects import ConfigMap
+from kubeletx.kube.types.meta import ObjectMeta
+from kubeletx.kube.types.objects import ConfigMap
 from kubeletx.server.views import RuntimeDetail
 
-from .printers import to_yaml
+from .output.printers import to_yaml
 
 SERVICES: Final = "runtimes.yaml"
 NODE: Final = "node"

@@ -4,8 +4,8 @@
 `defaults` completes them as an API server would, `validation` says everything that is wrong with them.
 """
 
-from .core import Container, Pod, PodList, PodSpec, PodStatus
-from .event import Event
-from .node import Node
+from .types.core import Container, Pod, PodList, PodSpec, PodStatus
+from .types.event import Event
+from .types.node import Node
 
 __all__ = ["Container", "Event", "Node", "Pod", "PodList", "PodSpec", "PodStatus"]

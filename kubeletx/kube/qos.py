@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from .core import PodSpec
-from .quantity import parse
 from .requests import workloads
+from .text.quantity import parse
+from .types.core import PodSpec
 
 GUARANTEED: Final = "Guaranteed"
 BURSTABLE: Final = "Burstable"

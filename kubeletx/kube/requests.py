@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from .core import Container, PodSpec, ResourceRequirements, VirtualMachine
-from .quantity import Quantity, add, parse
+from .text.quantity import Quantity, add, parse
+from .types.core import Container, PodSpec, ResourceRequirements, VirtualMachine
 
 Amounts: TypeAlias = dict[str, Quantity]
 _Side: TypeAlias = Callable[[ResourceRequirements], Mapping[str, str]]

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from kubeletx.api import InvalidConfig
-from kubeletx.kube import quantity
+from kubeletx.kube.text import quantity
 
 from .thresholds import amount_of, is_off
 

@@ -25,8 +25,8 @@ import structlog
 
 from kubeletx.api import Blocking, Internal, Resources
 from kubeletx.api.counting import LabelledDurations
-from kubeletx.kube.core import Pod
 from kubeletx.kube.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, qos_class
+from kubeletx.kube.types.core import Pod
 
 from .capacity import NodeResources
 from .cgroup_fs import CgroupTrees, cpu_weight

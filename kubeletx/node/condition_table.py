@@ -13,7 +13,7 @@ from sqlalchemy import Column, MetaData, String, Table, delete, insert, select
 from sqlalchemy.engine import Connection
 
 from kubeletx.api import Unavailable
-from kubeletx.kube.node import NodeCondition
+from kubeletx.kube.types.node import NodeCondition
 from kubeletx.store import Store
 
 log = structlog.get_logger(__name__)

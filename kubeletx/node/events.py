@@ -24,8 +24,8 @@ import structlog
 
 from kubeletx.api import Clock, KubeletxError, ObjectRef
 from kubeletx.api.text import is_printable, printable
-from kubeletx.kube.event import Event, EventSource
-from kubeletx.kube.meta import ObjectMeta, ObjectReference
+from kubeletx.kube.types.event import Event, EventSource
+from kubeletx.kube.types.meta import ObjectMeta, ObjectReference
 from kubeletx.store import Store
 
 from .event_table import EventRow, delete_before, select_newest, write

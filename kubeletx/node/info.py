@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from kubeletx.api import RuntimeVersion
-from kubeletx.kube.node import NodeSwapStatus, NodeSystemInfo
+from kubeletx.kube.types.node import NodeSwapStatus, NodeSystemInfo
 
 ARCHITECTURES = {
     "x86_64": "amd64",

@@ -19,8 +19,8 @@ from datetime import datetime
 import msgspec
 
 from kubeletx.api import names
-from kubeletx.kube.node import NodeCondition
-from kubeletx.runtimes.health import RuntimeState
+from kubeletx.kube.types.node import NodeCondition
+from kubeletx.runtimes.handles.health import RuntimeState
 
 RUNTIME_CONDITION_PREFIX = "kubeletx.io/RuntimeReady-"
 READY = "Ready"

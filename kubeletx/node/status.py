@@ -20,8 +20,8 @@ from kubeletx.api.names import (
     RUNTIME_TYPE_PREFIX,
     RUNTIME_VERSION_PREFIX,
 )
-from kubeletx.kube.meta import ObjectMeta
-from kubeletx.kube.node import (
+from kubeletx.kube.types.meta import ObjectMeta
+from kubeletx.kube.types.node import (
     ContainerImage,
     DaemonEndpoint,
     Node,
@@ -33,8 +33,8 @@ from kubeletx.kube.node import (
     NodeSpec,
     NodeStatus,
 )
-from kubeletx.runtimes.features import refuses_of
-from kubeletx.runtimes.selection import HANDLER_MARK
+from kubeletx.runtimes.binding.features import refuses_of
+from kubeletx.runtimes.binding.selection import HANDLER_MARK
 
 from .capacity import NodeResources, allocatable, missing_resources, read_capacity, resource_list
 from .condition_table import ConditionTimes, Times

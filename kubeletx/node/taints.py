@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kubeletx.api import CONTAINER, names
-from kubeletx.kube.node import Taint
+from kubeletx.kube.types.node import Taint
 
 from .readiness import NEVER_ASKED, RuntimeFacts, types_without_runtime
 

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from kubeletx.api import InvalidConfig
-from kubeletx.kube import quantity
+from kubeletx.kube.text import quantity
 
 from .readiness import Pressure
 

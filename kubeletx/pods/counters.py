@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kubeletx.api import PodUid
 from kubeletx.api.counting import DEFAULT_BOUNDS, Durations, LabelledDurations
-from kubeletx.kube.core import ContainerStateTerminated, ContainerStatus, Pod, PodStatus
+from kubeletx.kube.types.core import ContainerStateTerminated, ContainerStatus, Pod, PodStatus
 
 from .model.roles import ephemeral_units, init_units
 from .model.sources import API

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from kubeletx.api import Clock, ClusterObjects, EventSink, IdMapping, PodUid, UnitId
-from kubeletx.kube.core import Container, LifecycleHandler, Pod
-from kubeletx.runtimes.handle import RuntimeHandle
+from kubeletx.kube.types.core import Container, LifecycleHandler, Pod
+from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.volumes.preparer import VolumePreparer
 

@@ -25,10 +25,10 @@ from kubeletx.api import (
     UnitId,
 )
 from kubeletx.api.names import Event
-from kubeletx.kube.core import Container, LifecycleHandler, Pod, PodStatus
-from kubeletx.runtimes.handle import RuntimeHandle
-from kubeletx.runtimes.selection import Choice
-from kubeletx.runtimes.snapshots import PodSnapshot
+from kubeletx.kube.types.core import Container, LifecycleHandler, Pod, PodStatus
+from kubeletx.runtimes.binding.selection import Choice
+from kubeletx.runtimes.handles.handle import RuntimeHandle
+from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
 from .counters import Counters
 from .dependencies import Collaborators

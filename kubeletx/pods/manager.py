@@ -19,12 +19,12 @@ from msgspec.structs import replace
 
 from kubeletx.api import InvalidPod, ObjectRef, PodUid, RuntimeEvent, RuntimeName
 from kubeletx.api.names import CHOOSING, RUNTIME_MISMATCH, Event
-from kubeletx.kube.core import Pod
-from kubeletx.kube.hashes import pod_hash
-from kubeletx.runtimes.bindings import Binding
-from kubeletx.runtimes.handle import RuntimeHandle
-from kubeletx.runtimes.selection import Chosen, Waits
-from kubeletx.runtimes.snapshots import PodSnapshot
+from kubeletx.kube.manifests.hashes import pod_hash
+from kubeletx.kube.types.core import Pod
+from kubeletx.runtimes.binding.bindings import Binding
+from kubeletx.runtimes.binding.selection import Chosen, Waits
+from kubeletx.runtimes.handles.handle import RuntimeHandle
+from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
 from .counters import static
 from .executor import PodServices

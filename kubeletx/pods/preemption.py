@@ -16,8 +16,8 @@ import structlog
 
 from kubeletx.api import EventSink, ObjectRef, PodUid
 from kubeletx.api.names import PREEMPTING, Event
-from kubeletx.kube.core import Pod
-from kubeletx.runtimes.handle import RuntimeHandle
+from kubeletx.kube.types.core import Pod
+from kubeletx.runtimes.handles.handle import RuntimeHandle
 
 from .admission.counter import Room
 from .admission.preemption import MESSAGE

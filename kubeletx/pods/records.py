@@ -16,7 +16,7 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection, RowMapping
 
 from kubeletx.api import PodUid, Unavailable
-from kubeletx.kube.core import Pod, PodStatus
+from kubeletx.kube.types.core import Pod, PodStatus
 from kubeletx.store import Store, read_rows
 
 log = structlog.get_logger(__name__)

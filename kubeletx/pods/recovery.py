@@ -22,13 +22,13 @@ from kubeletx.api.names import (
     POD_SPEC_HASH,
     TERMINATED,
 )
-from kubeletx.kube.core import ObjectMeta, Pod, PodSpec, PodStatus
-from kubeletx.kube.hashes import pod_hash
-from kubeletx.kube.numbers import INT32_MAX, whole_number
+from kubeletx.kube.manifests.hashes import pod_hash
+from kubeletx.kube.text.numbers import INT32_MAX, whole_number
+from kubeletx.kube.types.core import ObjectMeta, Pod, PodSpec, PodStatus
 from kubeletx.kube.validation import words
-from kubeletx.runtimes.bindings import Binding
+from kubeletx.runtimes.binding.bindings import Binding
+from kubeletx.runtimes.handles.snapshots import PodSnapshot
 from kubeletx.runtimes.registry import RuntimeRegistry
-from kubeletx.runtimes.snapshots import PodSnapshot
 
 from .model.facts import DesiredPod
 from .model.frame import at_ns

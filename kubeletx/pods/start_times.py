@@ -17,7 +17,7 @@ import msgspec
 
 from kubeletx.api import PodUid
 from kubeletx.api.counting import LabelledDurations
-from kubeletx.kube.core import ContainerStatus, Pod, PodStatus
+from kubeletx.kube.types.core import ContainerStatus, Pod, PodStatus
 
 from .model.phase import FINAL
 

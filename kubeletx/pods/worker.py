@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import Conflict, PodUid, RuntimeEvent, UnitState
 from kubeletx.api.names import Event
-from kubeletx.kube.core import Pod, PodStatus
+from kubeletx.kube.types.core import Pod, PodStatus
 
 from .model import changes
 from .model.actions import Action, Bind, SetPower, StopUnit

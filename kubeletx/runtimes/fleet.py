@@ -18,13 +18,13 @@ import structlog
 from kubeletx.api import Endpoint, InvalidConfig, Runtime, RuntimeName, Unavailable
 
 from .cgroup_driver import NodeCgroupDriver
-from .dropins import DropIns
-from .endpoints import check_name
-from .handle import RuntimeHandle, RuntimeListener
-from .host import HostParts, RuntimeHost
-from .kinds import Kind, KindTable
-from .limits import Limits
-from .waiting import Backoff
+from .endpoints.drop_ins import DropIns
+from .endpoints.grammar import check_name
+from .endpoints.kinds import Kind, KindTable
+from .handles.handle import RuntimeHandle, RuntimeListener
+from .handles.limits import Limits
+from .host.host import HostParts, RuntimeHost
+from .host.waiting import Backoff
 
 log = structlog.get_logger(__name__)
 

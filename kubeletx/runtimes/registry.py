@@ -33,20 +33,20 @@ from kubeletx.api import (
     SupportsImages,
     names,
 )
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 
-from .bindings import Binding, Bindings
-from .endpoints import Item, make_endpoint
+from .binding.bindings import Binding, Bindings
+from .binding.leftovers import clear_leftovers
+from .binding.selection import Choice, Chosen, RuntimeView, Waits, choose
+from .binding.tombstones import Tombstone, Tombstones
+from .endpoints.grammar import Item, make_endpoint
+from .endpoints.kinds import KindTable
+from .endpoints.urls import normal
 from .fleet import Fleet, Plan
-from .handle import RuntimeHandle, RuntimeListener
-from .host import HostParts
-from .kinds import KindTable
-from .leftovers import clear_leftovers
-from .selection import Choice, Chosen, RuntimeView, Waits, choose
-from .snapshots import PodSnapshot
-from .tombstones import Tombstone, Tombstones
-from .urls import normal
-from .waiting import Backoff
+from .handles.handle import RuntimeHandle, RuntimeListener
+from .handles.snapshots import PodSnapshot
+from .host.host import HostParts
+from .host.waiting import Backoff
 
 log = structlog.get_logger(__name__)
 

@@ -15,7 +15,7 @@ import structlog
 
 from kubeletx.api import Clock, KubeletxError, RuntimeName, SupportsStats, UnitStats, names
 
-from .handle import RuntimeHandle
+from .handles.handle import RuntimeHandle
 from .registry import RuntimeRegistry
 
 log = structlog.get_logger(__name__)

@@ -15,9 +15,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from kubeletx.api import Session, StreamRequest, StreamUrl
-from kubeletx.kube.core import Pod
-from kubeletx.kube.event import Event
-from kubeletx.kube.node import Node
+from kubeletx.kube.types.core import Pod
+from kubeletx.kube.types.event import Event
+from kubeletx.kube.types.node import Node
 
 from .machines import MachineVerbs
 from .views import (

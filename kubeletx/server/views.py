@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 
 from .status import Status
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from kubeletx.kube.core import Pod
-from kubeletx.kube.yaml import dump_yaml
+from kubeletx.kube.text.yaml import dump_yaml
+from kubeletx.kube.types.core import Pod
 from kubeletx.store.files import remove_file, write_file
 
 _SUFFIX = ".yaml"

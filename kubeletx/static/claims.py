@@ -14,8 +14,8 @@ import structlog
 
 from kubeletx.api import InvalidPod, PodUid
 from kubeletx.api.text import printable
-from kubeletx.kube.core import Pod
-from kubeletx.kube.hashes import pod_hash
+from kubeletx.kube.manifests.hashes import pod_hash
+from kubeletx.kube.types.core import Pod
 from kubeletx.pods.model.sources import PodSink
 
 log = structlog.get_logger(__name__)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kubeletx.api import InvalidPod
-from kubeletx.kube.load import MAX_BYTES, too_large
+from kubeletx.kube.manifests.load import MAX_BYTES, too_large
 
 
 class Signature(NamedTuple):

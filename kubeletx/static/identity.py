@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 
 from kubeletx.api import PodUid, names
-from kubeletx.kube.core import Pod, PodStatus, Toleration
-from kubeletx.kube.hashes import pod_hash
+from kubeletx.kube.manifests.hashes import pod_hash
+from kubeletx.kube.types.core import Pod, PodStatus, Toleration
 from kubeletx.pods.model.sources import FILE
 
 _TOLERATES_ALL: Final = Toleration(operator="Exists", effect="NoExecute")

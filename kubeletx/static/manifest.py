@@ -13,10 +13,10 @@ from typing import NamedTuple
 import msgspec
 
 from kubeletx.api import InvalidPod
-from kubeletx.kube.core import Pod
-from kubeletx.kube.defaults import set_defaults
-from kubeletx.kube.load import describe, load_manifest
-from kubeletx.kube.static_refs import refused_references
+from kubeletx.kube.manifests.defaults import set_defaults
+from kubeletx.kube.manifests.load import describe, load_manifest
+from kubeletx.kube.manifests.static_refs import refused_references
+from kubeletx.kube.types.core import Pod
 from kubeletx.kube.validation import validate_pod
 
 from .identity import give_identity, static_name, static_uid

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kubeletx.api.names import CHOOSING
-from kubeletx.kube.core import Container, Nic, Pod, PodSpec, VirtualMachine
+from kubeletx.kube.types.core import Container, Nic, Pod, PodSpec, VirtualMachine
 
 _SIZES = ("cpu", "memory")
 _NOTHING: tuple[Any, ...] = (None, {}, [], ())

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 import structlog
 
 from kubeletx.api import Clock, InvalidConfig, InvalidPod, KubeletxError, TimedOut, Unavailable
-from kubeletx.kube.load import MAX_BYTES, too_large
+from kubeletx.kube.manifests.load import MAX_BYTES, too_large
 from kubeletx.pods.model.sources import URL, PodSink
 
 from .claims import Claims

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from kubeletx.api import AlreadyExists, Conflict, NotFound, Session, StreamRequest, StreamUrl
-from kubeletx.kube.core import Pod
-from kubeletx.kube.event import Event
-from kubeletx.kube.node import Node
+from kubeletx.kube.types.core import Pod
+from kubeletx.kube.types.event import Event
+from kubeletx.kube.types.node import Node
 from kubeletx.server.views import (
     ApplyResult,
     ConfigValue,

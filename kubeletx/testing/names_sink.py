@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kubeletx.kube.core import ObjectMeta, Pod
+from kubeletx.kube.types.core import ObjectMeta, Pod
 
 
 class NamesSink:

@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from kubeletx.api import Device, InvalidPod, Mount, MountPropagation, SourceKind
-from kubeletx.kube.core import Container, Pod, VirtualMachine, VolumeMount
-from kubeletx.kube.expansion import MAX_PATH_BYTES, TooLong, UnknownName, expand_strictly
+from kubeletx.kube.text.expansion import MAX_PATH_BYTES, TooLong, UnknownName, expand_strictly
+from kubeletx.kube.types.core import Container, Pod, VirtualMachine, VolumeMount
 
 from . import layout
 from .beneath import make_private

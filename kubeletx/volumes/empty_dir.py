@@ -10,9 +10,9 @@ import os
 from pathlib import Path
 from typing import Final
 
-from kubeletx.kube.core import EmptyDirVolumeSource, Pod
-from kubeletx.kube.quantity import to_bytes
 from kubeletx.kube.requests import enforceable_limits
+from kubeletx.kube.text.quantity import to_bytes
+from kubeletx.kube.types.core import EmptyDirVolumeSource, Pod
 
 from . import layout
 from .beneath import make_private

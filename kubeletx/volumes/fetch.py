@@ -11,8 +11,8 @@ from functools import partial
 from typing import TypeVar
 
 from kubeletx.api import ClusterObjects, KubeletxError, TokenWish
-from kubeletx.kube.core import Container, Pod
-from kubeletx.kube.volume_defaults import TOKEN_EXPIRATION_SECONDS
+from kubeletx.kube.manifests.volume_defaults import TOKEN_EXPIRATION_SECONDS
+from kubeletx.kube.types.core import Container, Pod
 
 from .cluster_objects import ObjectSet, Unread
 from .references import (

@@ -9,7 +9,7 @@ from typing import Final
 
 from kubeletx.api import SourceKind, Unavailable
 from kubeletx.api.names import Event
-from kubeletx.kube.core import HostPathVolumeSource
+from kubeletx.kube.types.core import HostPathVolumeSource
 
 from .prepared import PreparedVolume, SetUp, VolumeError
 

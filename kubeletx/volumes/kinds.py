@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from kubeletx.api import KubeletxError
-from kubeletx.kube.core import Volume, VolumeSource
-from kubeletx.kube.meta import json_name
+from kubeletx.kube.types.core import Volume, VolumeSource
+from kubeletx.kube.types.meta import json_name
 
 from . import (
     config_map,

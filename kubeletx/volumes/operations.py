@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import msgspec
 
 from kubeletx.api.counting import LabelledDurations
-from kubeletx.kube.core import Pod, Volume
+from kubeletx.kube.types.core import Pod, Volume
 
 from .cluster_objects import ObjectSet
 from .kinds import kind_of

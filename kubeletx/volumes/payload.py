@@ -11,14 +11,14 @@ from typing import Final
 
 from kubeletx.api import ObjectData, TokenWish
 from kubeletx.api.names import Event
-from kubeletx.kube.core import (
+from kubeletx.kube.manifests.volume_defaults import TOKEN_EXPIRATION_SECONDS
+from kubeletx.kube.types.core import (
     DownwardAPIVolumeFile,
     EmptyDirVolumeSource,
     KeyToPath,
     Pod,
     ServiceAccountTokenProjection,
 )
-from kubeletx.kube.volume_defaults import TOKEN_EXPIRATION_SECONDS
 
 from . import layout
 from .atomic_writer import DEFAULT_MODE, FileContent, check_path, write_files

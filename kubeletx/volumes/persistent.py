@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import ClusterVolume, SourceKind, Unavailable
 from kubeletx.api.names import Event
-from kubeletx.kube.core import HostPathVolumeSource, NFSVolumeSource, Volume
+from kubeletx.kube.types.core import HostPathVolumeSource, NFSVolumeSource, Volume
 
 from . import host_path, layout, nfs
 from .cluster_objects import read

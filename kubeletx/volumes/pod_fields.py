@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from kubeletx.api import InvalidPod
-from kubeletx.kube import quantity
-from kubeletx.kube.core import Container, ObjectFieldSelector, Pod, ResourceFieldSelector
+from kubeletx.kube.text import quantity
+from kubeletx.kube.types.core import Container, ObjectFieldSelector, Pod, ResourceFieldSelector
 
 
 class FieldContext(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import msgspec
 
 from kubeletx.api import InvalidPod, PodUid, SourceKind
 from kubeletx.api.names import Event
-from kubeletx.kube.core import Pod, Volume
+from kubeletx.kube.types.core import Pod, Volume
 
 from .cluster_objects import ObjectSet
 from .mounting import Mounter

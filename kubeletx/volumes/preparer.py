@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import Blocking, ClusterObjects, KubeletxError, PodUid, TimedOut, Unavailable
 from kubeletx.api.names import Event
-from kubeletx.kube.core import Container, Pod, VirtualMachine
+from kubeletx.kube.types.core import Container, Pod, VirtualMachine
 
 from . import layout
 from .beneath import make_private

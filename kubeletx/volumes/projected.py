@@ -6,7 +6,7 @@ source has no cluster behind it. In memory as soon as a secret or a token is amo
 
 from __future__ import annotations
 
-from kubeletx.kube.core import VolumeProjection
+from kubeletx.kube.types.core import VolumeProjection
 
 from . import layout
 from .payload import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kubeletx.api import ObjectUser
-from kubeletx.kube.core import Container, Pod, Volume, VolumeProjection
+from kubeletx.kube.types.core import Container, Pod, Volume, VolumeProjection
 
 from .pod_fields import all_containers
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.testing.lab import Lab, PrivateAgent, pod_manifest, put_manifest
 from kubeletx.testing.lab.agent import is_ready
 from kubeletx.testing.lab.process import LabError

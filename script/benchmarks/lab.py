@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from kubeletx.api import Mount, RuntimeName
-from kubeletx.kube.hashes import pod_hash
+from kubeletx.kube.manifests.hashes import pod_hash
 from kubeletx.pods.model.node_context import NodeContext
 from kubeletx.pods.specs import build_sandbox_spec, build_unit_spec
 from kubeletx.static.manifest import ManifestReader

@@ -25,8 +25,8 @@ import msgspec
 from kubeletx_libvirt.client import start_event_thread
 from kubeletx_libvirt.domain.metadata import NAMESPACE
 
-from kubeletx.cli.client import AgentClient, pod_path
-from kubeletx.kube.core import Pod
+from kubeletx.cli.connection.client import AgentClient, pod_path
+from kubeletx.kube.types.core import Pod
 from kubeletx.server.views import ApplyReport, DeleteOptions
 from kubeletx.testing.lab import PrivateAgent
 from kubeletx.testing.lab.cni import key_of

@@ -29,7 +29,7 @@ import structlog
 
 from kubeletx.agent import assembly, plugins
 from kubeletx.agent.assembly import Assembly, assemble
-from kubeletx.agent.config import (
+from kubeletx.agent.config.tree import (
     AgentConfig,
     CgroupSettings,
     EndpointText,
@@ -38,8 +38,8 @@ from kubeletx.agent.config import (
     RuntimeSettings,
     ServerSettings,
 )
-from kubeletx.agent.logging import set_up_logging
-from kubeletx.kube.core import Pod
+from kubeletx.agent.host.logging import set_up_logging
+from kubeletx.kube.types.core import Pod
 from kubeletx.static.manifest import ManifestReader
 from kubeletx.testing.lab import pod_manifest
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.testing.lab import Lab, LabError, PrivateAgent
 from kubeletx.testing.lab.libvirt import embedded_endpoint
 from kubeletx.testing.lab.machines import UP, load_machine_image

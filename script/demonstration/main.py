@@ -25,9 +25,9 @@ from rich.live import Live
 from rich.table import Table
 
 from kubeletx.api.names import RUNTIME_SERVICE_NAME
-from kubeletx.cli.pod_status import summarise
-from kubeletx.kube.core import Pod
-from kubeletx.kube.load import load_pods
+from kubeletx.cli.output.pod_status import summarise
+from kubeletx.kube.manifests.load import load_pods
+from kubeletx.kube.types.core import Pod
 from kubeletx.server.views import Usage
 from kubeletx.testing.lab import Lab, LabError, PrivateAgent, bound_runtime, is_ready
 from kubeletx.testing.lab.machines import PASSWORD

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import yaml
 
-from kubeletx.cli.runtime_manifests import runtime_classes
+from kubeletx.cli.commands.runtime_manifests import runtime_classes
 from kubeletx.server.views import RuntimeDetail
 from kubeletx.testing.apiserver import ApiClient
 from kubeletx.testing.lab.kube_apiserver import KubeApiServer, missing_binaries

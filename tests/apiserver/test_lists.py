@@ -11,8 +11,8 @@ from api_cluster import GUARD_SECONDS, pod, refusal, version_now
 
 from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
 from kubeletx.kube.client.resources import PODS
-from kubeletx.kube.core import Pod
-from kubeletx.runtimes.clock import SystemClock
+from kubeletx.kube.types.core import Pod
+from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing.apiserver import ApiClient, StatusError
 from kubeletx.testing.names_sink import NamesSink
 

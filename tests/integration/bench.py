@@ -17,8 +17,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from kubeletx.cri.stubs import runtime_v1_pb2 as cri
-from kubeletx.kube.core import Pod
-from kubeletx.kube.status import (
+from kubeletx.kube.types.core import Pod
+from kubeletx.kube.types.status import (
     ContainerStateTerminated,
     ContainerStateWaiting,
     ContainerStatus,

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from kubeletx.api import PodUid
-from kubeletx.runtimes.clock import SystemClock
 from kubeletx.runtimes.cni import CniPodNetwork
+from kubeletx.runtimes.host.clock import SystemClock
 
 CONFIG = {
     "name": "kxtest",

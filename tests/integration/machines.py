@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.testing.lab import Lab, LabError, PrivateAgent
 from kubeletx.testing.lab.libvirt import embedded_endpoint
 from kubeletx.testing.lab.machines import load_machine_image

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kubeletx.cri.stubs import runtime_v1_pb2 as cri
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.testing.lab import (
     Lab,
     PrivateAgent,

@@ -21,7 +21,7 @@ from clusters import (
 )
 from survival import holds, until
 
-from kubeletx.kube.quantity import to_millicores
+from kubeletx.kube.text.quantity import to_millicores
 from kubeletx.node.cgroup_fs import CgroupTrees
 from kubeletx.testing.lab import Lab, PrivateAgent
 

@@ -40,7 +40,7 @@ from kubeletx.api import (
 )
 from kubeletx.cri import CriStatusError
 from kubeletx.cri.stubs import runtime_v1_pb2 as pb
-from kubeletx.runtimes.clock import SystemClock
+from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock, FakeHost, endpoint, sandbox_spec, unit_spec
 from kubeletx.testing.lab import Lab, PrivateContainerd, image_ref
 from kubeletx.testing.lab.images import make_image

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from survival import JSON, condition, events, node_condition, until
 
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.testing.lab import Lab, PrivateAgent, SmallDisk, pod_manifest, put_manifest
 
 MakeAgent = Callable[..., PrivateAgent]

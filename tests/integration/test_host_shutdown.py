@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from survival import JSON, condition, logged, node_condition, reasons, until
 
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.testing.lab import PrivateAgent, pod_manifest, put_manifest
 from kubeletx.testing.lab.logind import PrivateLogind
 

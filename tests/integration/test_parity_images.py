@@ -14,7 +14,7 @@ import pytest
 from bench import Bench, container_id, is_running, restarts, until
 
 from kubeletx.cri.stubs import runtime_v1_pb2 as cri
-from kubeletx.runtimes.limits import Limits
+from kubeletx.runtimes.handles.limits import Limits
 from kubeletx.testing.lab import Lab, bound_runtime, image_ref
 from kubeletx.testing.lab.images import load_images
 from kubeletx.testing.lab.registry import PASSWORD, USERNAME, PrivateRegistry

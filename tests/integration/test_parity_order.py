@@ -22,7 +22,7 @@ from bench import (
 )
 
 from kubeletx.cri.stubs import runtime_v1_pb2 as cri
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.testing.lab import bound_runtime, image_ref, pod_manifest, put_manifest
 from kubeletx.testing.lab.pods import SLEEP
 

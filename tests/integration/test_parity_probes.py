@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from bench import (
     until,
 )
 
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 
 MOUNT = {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}
 

@@ -19,7 +19,7 @@ from bench import (
     with_containers,
 )
 
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.testing.lab import pod_manifest, put_manifest
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kubeletx.api import Resources
-from kubeletx.kube.core import Container, Pod, PodSpec, ResourceRequirements
-from kubeletx.kube.meta import ObjectMeta
+from kubeletx.kube.types.core import Container, Pod, PodSpec, ResourceRequirements
+from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.node.cgroup_fs import CgroupTrees
 from kubeletx.node.cgroups import PodCgroupManager
 

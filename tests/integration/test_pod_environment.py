@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from survival import until
 
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.testing.lab import PrivateAgent, pod_manifest, put_manifest
 
 

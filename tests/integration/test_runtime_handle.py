@@ -29,10 +29,10 @@ from kubeletx.api import (
     UnitState,
     names,
 )
-from kubeletx.runtimes.clock import SystemClock
-from kubeletx.runtimes.handle import RuntimeHandle
+from kubeletx.runtimes.handles.handle import RuntimeHandle
+from kubeletx.runtimes.handles.limits import Limits
+from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.runtimes.isolation import IsolatedRuntime
-from kubeletx.runtimes.limits import Limits
 from kubeletx.testing import FakeEventSink, FakeHost, endpoint, sandbox_spec, unit_spec
 from kubeletx.testing.lab import PrivateContainerd, image_ref
 

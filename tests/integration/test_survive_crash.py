@@ -19,7 +19,7 @@ from survival import (
     until,
 )
 
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.testing.lab import Lab, PrivateAgent, bound_runtime, pod_manifest, put_manifest
 
 MakeAgent = Callable[..., PrivateAgent]

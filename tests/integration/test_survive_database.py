@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from survival import JSON, holds, ids, life, log_lines, ready_sandboxes, traces, until
 
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.server.views import ORPHANED
 from kubeletx.testing.lab import Lab, PrivateAgent, bound_runtime, is_ready, pod_manifest, put_manifest
 

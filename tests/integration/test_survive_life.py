@@ -21,7 +21,7 @@ from survival import (
     until,
 )
 
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.testing.lab import Lab, PrivateAgent, bound_runtime, is_ready, pod_manifest, put_manifest
 from kubeletx.testing.lab.pods import SLEEP
 

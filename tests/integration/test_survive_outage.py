@@ -27,7 +27,7 @@ from survival import (
 )
 
 from kubeletx.api.names import RUNTIME_REACHABLE, RUNTIMES_READY
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.testing.lab import (
     Lab,
     PrivateAgent,

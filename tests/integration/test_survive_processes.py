@@ -28,7 +28,7 @@ from survival import (
 
 from kubeletx.api.names import RUNTIMES_READY
 from kubeletx.cri.stubs import runtime_v1_pb2 as cri
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.testing.lab import (
     CriCalls,
     Lab,

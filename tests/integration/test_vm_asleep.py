@@ -9,7 +9,7 @@ import pytest
 from machines import is_running, machine_agent, machine_manifest
 from survival import container, until
 
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.testing.lab import Lab, PrivateAgent, put_manifest, sweep
 from kubeletx.testing.lab.libvirt import PrivateLibvirtd
 from kubeletx.testing.lab.tiny_machine import make_tiny_machine_image

@@ -16,8 +16,8 @@ import pytest
 from machines import Keyboards, emulators, machine_agent, machine_manifest, wait_console
 from survival import until
 
-from kubeletx.kube.core import Pod
-from kubeletx.kube.status import ContainerStateTerminated, ContainerStatus
+from kubeletx.kube.types.core import Pod
+from kubeletx.kube.types.status import ContainerStateTerminated, ContainerStatus
 from kubeletx.testing.lab import Lab, PrivateAgent, put_manifest
 from kubeletx.testing.lab.machines import UP, Kernel, load_machine_image
 from kubeletx.testing.lab.tiny_machine import UP as TINY_UP

@@ -18,7 +18,7 @@ from kubeletx_libvirt.records import Run
 from machines import emulators, files_below, machine_agent, machine_manifest
 from survival import until
 
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.testing.lab import Lab, PrivateAgent, put_manifest
 from kubeletx.testing.lab.tiny_machine import make_tiny_machine_image
 

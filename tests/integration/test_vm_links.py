@@ -31,8 +31,8 @@ from kubeletx.api import (
     SandboxSpec,
     Unavailable,
 )
-from kubeletx.runtimes.clock import SystemClock
 from kubeletx.runtimes.cni import CniPodNetwork
+from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing.host import FakeHost
 from kubeletx.testing.lab import Lab, free_port
 from kubeletx.testing.lab.tools import get_tool

@@ -19,7 +19,7 @@ from image_server import ImageServer
 from machines import emulators, machine_manifest, wait_console
 from vm_pods import make_machines
 
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.testing.lab import Lab, put_manifest
 from kubeletx.testing.lab.disk import SmallDisk
 from kubeletx.testing.lab.oci import Entry, build_image, build_layer

@@ -24,7 +24,7 @@ from machines import type_until, wait_console
 from survival import container, holds, until
 from vm_pods import address_of, ask, make_machines
 
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.pods.logs.format import parse_line
 from kubeletx.testing.lab import Lab, put_manifest
 from kubeletx.testing.lab.libvirt import PrivateLibvirtd

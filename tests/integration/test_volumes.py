@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from kubeletx.api import ObjectData, PermissionDenied, PodUid, Unavailable
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.volumes import (
     ContainerMounts,
     FieldContext,

@@ -16,7 +16,7 @@ import pytest
 from survival import until
 from without_root import NOBODY, as_nobody
 
-from kubeletx.kube.core import Pod, PodList
+from kubeletx.kube.types.core import Pod, PodList
 from kubeletx.testing.lab import Daemon, is_ready, sweep
 
 PROGRAM = str(Path(sys.executable).parent / "kubeletx")

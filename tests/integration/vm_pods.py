@@ -13,7 +13,7 @@ from typing import Any
 
 from bench import Bench
 
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.testing.lab import Lab, LabError
 from kubeletx.testing.lab.libvirt import embedded_endpoint
 from kubeletx.testing.lab.machines import load_machine_image

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from agent_model import AgentModel
 
-from kubeletx.apiserver.node_patch import status_patch
-from kubeletx.kube.node import NodeCondition, NodeStatus
+from kubeletx.apiserver.node.patch import status_patch
+from kubeletx.kube.types.node import NodeCondition, NodeStatus
 from kubeletx.node.condition_table import METADATA, ConditionTimes
 from kubeletx.node.readiness import RuntimeFacts
 from kubeletx.node.status import SETTLE_SECONDS, NodePlan, NodeReporter, RuntimeReport
-from kubeletx.runtimes.health import RuntimeState
+from kubeletx.runtimes.handles.health import RuntimeState
 from kubeletx.store import Store
 from kubeletx.testing import FakeClock
 

@@ -15,12 +15,12 @@ from status_model import container, exited, facts, pod, status_of, unit
 
 from kubeletx.api import UnitState
 from kubeletx.apiserver.pods import ApiPods
-from kubeletx.apiserver.status import StatusReporter
+from kubeletx.apiserver.status.reporter import StatusReporter
 from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
 from kubeletx.kube.client.resources import PODS
-from kubeletx.kube.core import Container, ContainerState, ContainerStateTerminated, Pod, PodStatus
+from kubeletx.kube.types.core import Container, ContainerState, ContainerStateTerminated, Pod, PodStatus
 from kubeletx.pods.model.facts import Deletion, DesiredPod
-from kubeletx.runtimes.clock import SystemClock
+from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing.apiserver import ApiServerDouble
 
 DELETION = Deletion(requested_at=0.0, grace_seconds=30)

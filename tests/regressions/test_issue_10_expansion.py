@@ -11,8 +11,8 @@ from pod_text import pod_from
 from volume_doubles import FakeCluster, make_pod, make_preparer
 
 from kubeletx.api import ImageStatus, InvalidPod, ObjectData, ObjectRef, PodUid, RuntimeName, names
-from kubeletx.kube.defaults import set_defaults
-from kubeletx.kube.expansion import MAX_STRING_BYTES, MAX_TOTAL_BYTES, TooLong, expand, expand_strictly
+from kubeletx.kube.manifests.defaults import set_defaults
+from kubeletx.kube.text.expansion import MAX_STRING_BYTES, MAX_TOTAL_BYTES, TooLong, expand, expand_strictly
 from kubeletx.kube.validation import validate_pod
 from kubeletx.node.events import MAX_MESSAGE, EventRecorder
 from kubeletx.pods.model.backoff import RetryPolicy, next_failure

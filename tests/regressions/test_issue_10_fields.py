@@ -12,7 +12,9 @@ from msgspec.structs import replace
 from volume_doubles import FakeCluster, make_pod, make_preparer
 
 from kubeletx.api import InvalidPod, PodUid, Traits, names
-from kubeletx.kube.core import (
+from kubeletx.kube.manifests.machine_form import machine_of
+from kubeletx.kube.manifests.static_refs import refused_references
+from kubeletx.kube.types.core import (
     Container,
     ContainerResizePolicy,
     Pod,
@@ -24,15 +26,13 @@ from kubeletx.kube.core import (
     ResourceRequirements,
     Toleration,
 )
-from kubeletx.kube.machine_form import machine_of
-from kubeletx.kube.node import Taint
-from kubeletx.kube.static_refs import refused_references
+from kubeletx.kube.types.node import Taint
 from kubeletx.pods.admission import AdmissionNode, NodeAdmission
 from kubeletx.pods.admission.held_back import held_back
 from kubeletx.pods.admission.taints import tolerates
 from kubeletx.pods.model.facts import DesiredPod
 from kubeletx.pods.model.sources import API, FILE
-from kubeletx.runtimes.features import missing
+from kubeletx.runtimes.binding.features import missing
 from kubeletx.volumes import VolumeError
 
 UID = PodUid("uid-web")

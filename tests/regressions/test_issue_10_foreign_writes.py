@@ -17,17 +17,17 @@ from kubeletx.api import PodUid, RuntimeName
 from kubeletx.api.names import CONFIG_HASH, CONFIG_MIRROR
 from kubeletx.apiserver.field_managers import ManagedFieldsEntry, last_writer, paths_of
 from kubeletx.apiserver.foreign_writes import BURST, CAP_SECONDS, FORGET_SECONDS, ForeignWrites
-from kubeletx.apiserver.mirror import Mirrors
-from kubeletx.apiserver.node import ApiNode, NodePolicy
+from kubeletx.apiserver.mirrors.mirrors import Mirrors
+from kubeletx.apiserver.node.api_node import ApiNode, NodePolicy
+from kubeletx.apiserver.node.taints import TypeTaints
 from kubeletx.apiserver.pods import ApiPods
-from kubeletx.apiserver.status import StatusReporter
-from kubeletx.apiserver.taints import TypeTaints
+from kubeletx.apiserver.status.reporter import StatusReporter
 from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
 from kubeletx.kube.client.resources import NODES, PODS
-from kubeletx.kube.core import Container, ObjectMeta, Pod, PodSpec, PodStatus
-from kubeletx.kube.node import Node, NodeCondition, NodeSpec, NodeStatus, Taint
+from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec, PodStatus
+from kubeletx.kube.types.node import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from kubeletx.pods.model.facts import DesiredPod, PodFacts
-from kubeletx.runtimes.clock import SystemClock
+from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock, FakeEventSink
 from kubeletx.testing.apiserver import ApiServerDouble
 from kubeletx.testing.apiserver.client import STRATEGIC

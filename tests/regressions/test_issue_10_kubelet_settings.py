@@ -13,19 +13,19 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from kubeletx.agent.cluster import registration_taints
-from kubeletx.agent.config import AgentConfig, ProcessSettings
-from kubeletx.agent.config_kubelet import KubeletOption
-from kubeletx.agent.config_kubelet_legacy import LEGACY_OPTIONS
-from kubeletx.agent.config_kubelet_options import KUBELET_OPTIONS
-from kubeletx.agent.config_load import load_config
-from kubeletx.agent.endpoints import read_endpoints
+from kubeletx.agent.cluster.member import registration_taints
+from kubeletx.agent.config.endpoints import read_endpoints
+from kubeletx.agent.config.kubelet import KubeletOption
+from kubeletx.agent.config.kubelet_legacy import LEGACY_OPTIONS
+from kubeletx.agent.config.kubelet_options import KUBELET_OPTIONS
+from kubeletx.agent.config.load import load_config
+from kubeletx.agent.config.tree import AgentConfig, ProcessSettings
+from kubeletx.agent.host.pod_cgroups import check_swap
+from kubeletx.agent.host.process import apply_process_settings
 from kubeletx.agent.plugins import load_plugins
-from kubeletx.agent.pod_cgroups import check_swap
-from kubeletx.agent.process import apply_process_settings
 from kubeletx.api import InvalidConfig
 from kubeletx.cli.main import cli
-from kubeletx.cli.settings import find_socket
+from kubeletx.cli.options.settings import find_socket
 
 HEADER = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n"
 KUBEADM_VERSION = re.compile(r"\s*Kubernetes v((0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)([-\w.+]*)?)\s*")
@@ -306,8 +306,8 @@ def test_the_command_line_finds_an_agent_that_runs_as_the_kubelet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own, kubelet = tmp_path / "kubeletx", tmp_path / "kubelet"
-    monkeypatch.setattr("kubeletx.cli.settings.DEFAULT_ROOT", own)
-    monkeypatch.setattr("kubeletx.cli.settings.KUBELET_ROOT", kubelet)
+    monkeypatch.setattr("kubeletx.cli.options.settings.DEFAULT_ROOT", own)
+    monkeypatch.setattr("kubeletx.cli.options.settings.KUBELET_ROOT", kubelet)
     assert find_socket(None) == own / "kubeletx.sock"
     kubelet.mkdir()
     (kubelet / "kubeletx.sock").touch()
@@ -328,8 +328,8 @@ def test_as_the_kubelet_the_process_is_protected_as_a_kubelets(tmp_path: Path) -
     assert score.read_text() == "-7\n"
     code = (
         "import resource\n"
-        "from kubeletx.agent.config import ProcessSettings\n"
-        "from kubeletx.agent.process import apply_process_settings\n"
+        "from kubeletx.agent.config.tree import ProcessSettings\n"
+        "from kubeletx.agent.host.process import apply_process_settings\n"
         "apply_process_settings(ProcessSettings(max_open_files=77))\n"
         "print(resource.getrlimit(resource.RLIMIT_NOFILE))\n"
     )

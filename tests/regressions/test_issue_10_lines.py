@@ -11,7 +11,7 @@ from environment_model import with_container
 from volume_doubles import FakeMounter, make_pod, make_preparer
 
 from kubeletx.api import InvalidPod, PodUid, names
-from kubeletx.kube.machine_form import machine_of
+from kubeletx.kube.manifests.machine_form import machine_of
 from kubeletx.node.cgroup_usage import parse_net_dev
 from kubeletx.pods.specs.dns import parse_resolv_conf
 from kubeletx.volumes import mountinfo

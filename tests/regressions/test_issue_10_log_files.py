@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from kubeletx.api import Unavailable
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.pods.logs.directories import PodDirectories
 from kubeletx.pods.logs.file_watch import FileWatcher
 from kubeletx.pods.logs.format import format_record

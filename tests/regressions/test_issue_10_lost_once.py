@@ -16,9 +16,9 @@ from kubeletx.api import KubeletxError
 from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
 from kubeletx.kube.client.connections import Reach
 from kubeletx.kube.client.resources import NODES, PODS
-from kubeletx.kube.core import Pod
-from kubeletx.kube.node import Node
-from kubeletx.runtimes.clock import SystemClock
+from kubeletx.kube.types.core import Pod
+from kubeletx.kube.types.node import Node
+from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing.apiserver import ApiServerDouble, Rule
 from kubeletx.testing.names_sink import NamesSink
 

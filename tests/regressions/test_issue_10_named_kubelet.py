@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.agent.guard import find_kubelets
+from kubeletx.agent.host.guard import find_kubelets
 
 HOST, POD = "pid:[4026531836]", "pid:[4026532000]"
 

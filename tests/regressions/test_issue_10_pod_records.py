@@ -8,7 +8,7 @@ import pytest
 from agent_model import AgentModel, a_pod
 
 from kubeletx.api import PodUid
-from kubeletx.kube.core import ObjectMeta, Pod, PodStatus
+from kubeletx.kube.types.core import ObjectMeta, Pod, PodStatus
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ from kubeletx.api import (
     UnitSummary,
     names,
 )
-from kubeletx.kube.core import ResourceRequirements
-from kubeletx.kube.meta import ObjectMeta, is_older
-from kubeletx.kube.numbers import whole_number
+from kubeletx.kube.text.numbers import whole_number
+from kubeletx.kube.types.core import ResourceRequirements
+from kubeletx.kube.types.meta import ObjectMeta, is_older
 from kubeletx.node.event_table import EVENTS
 from kubeletx.node.events import EventRecorder
 from kubeletx.pods.model.sizes import read_resources
@@ -33,7 +33,7 @@ from kubeletx.pods.plan.machine_hardware import with_size
 from kubeletx.pods.plan.restart_all import generation_of
 from kubeletx.pods.records import _load, _pods
 from kubeletx.pods.recovery import orphan_pod
-from kubeletx.runtimes.snapshots import PodSnapshot
+from kubeletx.runtimes.handles.snapshots import PodSnapshot
 from kubeletx.store import Store
 from kubeletx.testing.clock import FakeClock
 

@@ -8,7 +8,7 @@ import pytest
 from agent_model import AgentModel, a_pod
 
 from kubeletx.api.names import RUNTIME_LABEL_PREFIX
-from kubeletx.kube.core import ObjectMeta, Pod, PodSpec
+from kubeletx.kube.types.core import ObjectMeta, Pod, PodSpec
 from kubeletx.pods.admission import AdmissionNode, NodeAdmission
 from kubeletx.pods.model.facts import DesiredPod
 

@@ -13,7 +13,7 @@ from volume_doubles import FakeCluster
 
 from kubeletx.api import UnitState
 from kubeletx.api.names import ALL_CONTAINERS_RESTARTING, RESTART_GENERATION
-from kubeletx.kube.core import (
+from kubeletx.kube.types.core import (
     Container,
     ContainerRestartRule,
     ContainerRestartRuleOnExitCodes,

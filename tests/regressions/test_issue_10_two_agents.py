@@ -15,8 +15,7 @@ from structlog.testing import capture_logs
 
 from kubeletx.agent.backend.about import node_name_health
 from kubeletx.api.names import AGENT_IDENTITY
-from kubeletx.apiserver.lease import NodeLease
-from kubeletx.apiserver.node_claim import (
+from kubeletx.apiserver.node.claim import (
     Identity,
     Reporting,
     Verdict,
@@ -24,9 +23,10 @@ from kubeletx.apiserver.node_claim import (
     identity_in,
     must_stop,
 )
+from kubeletx.apiserver.node.lease import NodeLease
 from kubeletx.kube.client import KubeClient, load_kubeconfig
-from kubeletx.kube.lease import Lease, LeaseSpec, micro_time
-from kubeletx.kube.meta import ObjectMeta
+from kubeletx.kube.types.lease import Lease, LeaseSpec, micro_time
+from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.server.views import PartHealth
 from kubeletx.testing import FakeClock, FakeEventSink
 from kubeletx.testing.apiserver import ApiServerDouble

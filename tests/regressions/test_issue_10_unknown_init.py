@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from pod_model import PodModel, make_pod
 
 from kubeletx.api import UnitState
-from kubeletx.kube.core import Container
+from kubeletx.kube.types.core import Container
 from kubeletx.pods.model import actions as act
 
 INIT = (Container(name="init", image="i"),)

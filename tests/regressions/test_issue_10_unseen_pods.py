@@ -9,7 +9,7 @@ import pytest
 from agent_model import AgentModel, a_pod
 
 from kubeletx.api import StreamRequest, Unavailable
-from kubeletx.cli.pod_status import summarise
+from kubeletx.cli.output.pod_status import summarise
 from kubeletx.server.views import LogOptions, PodTarget
 
 WEB = PodTarget(namespace="default", name="web")

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import pytest
 from click.testing import CliRunner
 
-from kubeletx.agent.config import AgentConfig
-from kubeletx.agent.endpoints import read_endpoints
+from kubeletx.agent.config.endpoints import read_endpoints
+from kubeletx.agent.config.tree import AgentConfig
 from kubeletx.agent.plugins import load_plugins
 from kubeletx.cli.main import cli
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 import kubeletx
-from kubeletx.apiserver.node_claim import Reporting
+from kubeletx.apiserver.node.claim import Reporting
 from kubeletx.server.views import (
     ConfigValue,
     HealthView,
@@ -18,11 +18,11 @@ from kubeletx.server.views import (
     VersionView,
 )
 
-from ..config import AgentConfig
-from ..config_view import effective_values
+from ..config.tree import AgentConfig
+from ..config.view import effective_values
+from ..host.source_health import SourceHealth
+from ..host.watchdog import Pulse
 from ..plugins import Plugins
-from ..pulse import Pulse
-from ..source_health import SourceHealth
 from .counted import Counted
 
 

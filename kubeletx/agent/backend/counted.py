@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from kubeletx.apiserver.rotation import CertificateRotation
+from kubeletx.apiserver.certificates.rotation import CertificateRotation
 from kubeletx.kube.client.counts import RequestCounts
 from kubeletx.node.cgroups import PodCgroupManager
 from kubeletx.pods.counters import Counters
@@ -15,7 +15,7 @@ from kubeletx.pods.manager import PodManager
 from kubeletx.pods.probes.all_probes import UnitProbes
 from kubeletx.runtimes.images.providers import CredentialProviders
 from kubeletx.runtimes.registry import RuntimeRegistry
-from kubeletx.server.http_counts import HttpCounts
+from kubeletx.server.metrics.http_counts import HttpCounts
 from kubeletx.volumes.preparer import VolumePreparer
 
 

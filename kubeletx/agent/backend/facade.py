@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from kubeletx.api import Session, StreamRequest, StreamUrl
-from kubeletx.kube.core import Pod
-from kubeletx.kube.event import Event
-from kubeletx.kube.node import Node
+from kubeletx.kube.types.core import Pod
+from kubeletx.kube.types.event import Event
+from kubeletx.kube.types.node import Node
 from kubeletx.server.views import (
     ApplyResult,
     ConfigValue,

@@ -21,8 +21,8 @@ from kubeletx.api import (
     UnitStats,
     UnitSummary,
 )
-from kubeletx.kube import quantity
-from kubeletx.kube.core import Container, EphemeralContainer, Pod, PodStatus
+from kubeletx.kube.text import quantity
+from kubeletx.kube.types.core import Container, EphemeralContainer, Pod, PodStatus
 from kubeletx.node.cgroup_fs import CgroupTrees
 from kubeletx.node.cgroups import PodCgroupManager
 from kubeletx.node.host_usage import HostUsage
@@ -37,7 +37,7 @@ from kubeletx.pods.model.roles import all_units
 from kubeletx.pods.worker import PodWorker
 from kubeletx.runtimes.images.stores import ImageStores
 from kubeletx.runtimes.usage import UsageBoard
-from kubeletx.server.figures import (
+from kubeletx.server.metrics.figures import (
     Figures,
     PodFigures,
     SystemFigures,

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from kubeletx.api import Clock, ImageSpec, ImageStatus, KubeletxError, NotFound, PullProgress
-from kubeletx.kube.node import ContainerImage
+from kubeletx.kube.types.node import ContainerImage
 from kubeletx.pods.manager import PodManager
 from kubeletx.runtimes.images.gc import ImageCollector
 from kubeletx.runtimes.images.records import ImageRecords
 from kubeletx.runtimes.images.store import ImageStore
 from kubeletx.runtimes.images.stores import ImageStores
 from kubeletx.runtimes.registry import RuntimeRegistry
-from kubeletx.server.image_ids import meant
+from kubeletx.server.admin.image_ids import meant
 from kubeletx.server.views import ImageListing, ImageView, PruneResult, PullUpdate
 
 from .node_images import NodeImages

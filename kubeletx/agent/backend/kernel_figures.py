@@ -21,7 +21,7 @@ from kubeletx.node.cgroup_usage import (
     read_interfaces,
 )
 from kubeletx.node.host_usage import FsUsage, HostUsage, device_of, read_fs, read_host
-from kubeletx.server.figures import GroupFigures, SystemFigures
+from kubeletx.server.metrics.figures import GroupFigures, SystemFigures
 
 
 class KernelUnit(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from kubeletx.api import Conflict, ObjectRef, UnitState, UnitSummary, Unsupported
-from kubeletx.kube.machine_form import machine_of
+from kubeletx.kube.manifests.machine_form import machine_of
 from kubeletx.pods.executor import PodServices
 from kubeletx.pods.model.phase import FINAL
 from kubeletx.pods.model.roles import regular_units
@@ -15,7 +15,7 @@ from kubeletx.pods.plan.machine_power import MACHINE_WORDS
 from kubeletx.pods.plan.progress import newest
 from kubeletx.pods.steps.orders import ensure_read
 from kubeletx.pods.worker import PodWorker
-from kubeletx.runtimes.handle import RuntimeHandle
+from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.server.views import PodTarget
 
 from .seen import require_seen

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from kubeletx.api import Conflict, InvalidConfig, NicStatus, SupportsNics, UnitState, UnitSummary
-from kubeletx.kube.core import Nic
+from kubeletx.kube.types.core import Nic
 from kubeletx.kube.validation import check_interfaces
 from kubeletx.pods.model import changes
 from kubeletx.pods.model.facts import Failure

@@ -31,8 +31,8 @@ from kubeletx.api import (
     UnitSummary,
 )
 from kubeletx.api.names import Event
-from kubeletx.kube.machine_form import machine_of, power_of
-from kubeletx.kube.quantity import to_bytes, to_millicores
+from kubeletx.kube.manifests.machine_form import machine_of, power_of
+from kubeletx.kube.text.quantity import to_bytes, to_millicores
 from kubeletx.pods.executor import PodServices
 from kubeletx.pods.model import changes
 from kubeletx.pods.model.facts import Failure
@@ -51,7 +51,7 @@ from kubeletx.pods.plan.progress import newest
 from kubeletx.pods.plan.resize_container import INFEASIBLE
 from kubeletx.pods.steps.orders import amend
 from kubeletx.pods.worker import PodWorker
-from kubeletx.runtimes.handle import RuntimeHandle
+from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.server.views import (
     MachineOperation,
     MachineSize,

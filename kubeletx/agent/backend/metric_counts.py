@@ -14,7 +14,7 @@ from kubeletx.pods.counters import Counters, static
 from kubeletx.pods.manager import PodManager
 from kubeletx.pods.model.sources import API
 from kubeletx.pods.plan.progress import has_ended
-from kubeletx.server.http_counts import HttpCounts
+from kubeletx.server.metrics.http_counts import HttpCounts
 from kubeletx.server.views import CountView, HistogramView, LabelledHistogram
 from kubeletx.volumes.operations import SUCCESS, plugin_of
 from kubeletx.volumes.preparer import VolumePreparer

@@ -14,7 +14,7 @@ from kubeletx.pods.eviction.volume_use import VolumeBoard
 from kubeletx.pods.manager import PodManager
 from kubeletx.pods.probes.all_probes import UnitProbes
 from kubeletx.pods.probes.outcome import Result
-from kubeletx.runtimes.calls import BUCKETS, CallCount
+from kubeletx.runtimes.handles.calls import BUCKETS, CallCount
 from kubeletx.server.views import (
     ClaimView,
     CountView,

@@ -8,8 +8,8 @@ import structlog
 
 from kubeletx.api import EventSink, ObjectRef
 from kubeletx.api.names import Event as Reason
-from kubeletx.kube.event import Event
-from kubeletx.kube.node import Node
+from kubeletx.kube.types.event import Event
+from kubeletx.kube.types.node import Node
 from kubeletx.node.events import EventRecorder
 from kubeletx.node.readiness import Pressure, RuntimeFacts
 from kubeletx.node.status import NodeReporter, RuntimeReport, is_ready

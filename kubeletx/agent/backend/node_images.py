@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from kubeletx.api import ImageStatus, KubeletxError, StoreId
-from kubeletx.kube.node import ContainerImage
+from kubeletx.kube.types.node import ContainerImage
 from kubeletx.runtimes.images.store import ImageStore
 from kubeletx.runtimes.images.stores import ImageStores
 

@@ -21,7 +21,7 @@ from kubeletx.api import (
     UnitId,
     Unsupported,
 )
-from kubeletx.kube.core import ObjectMeta, Pod, PodStatus
+from kubeletx.kube.types.core import ObjectMeta, Pod, PodStatus
 from kubeletx.pods.executor import PodServices
 from kubeletx.pods.manager import PodManager
 from kubeletx.pods.model.facts import DesiredPod, PodFacts
@@ -30,7 +30,7 @@ from kubeletx.pods.model.sources import API, APPLIED
 from kubeletx.pods.plan.progress import newest
 from kubeletx.pods.recovery import UNKNOWN_SOURCE
 from kubeletx.pods.worker import PodWorker
-from kubeletx.runtimes.handle import RuntimeHandle
+from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.server.views import ApplyResult, DeleteOptions, LogOptions, PodChange, PodTarget
 from kubeletx.static.applied import AppliedSource
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from kubeletx.api.names import BOUND_RUNTIME
-from kubeletx.kube.core import Pod, PodStatus
+from kubeletx.kube.types.core import Pod, PodStatus
 from kubeletx.pods.model.facts import DesiredPod, Now, PodFacts
 from kubeletx.server.views import ORPHANED
 

@@ -16,10 +16,10 @@ from kubeletx.api import (
     TimedOut,
 )
 from kubeletx.pods.manager import PodManager
-from kubeletx.runtimes.endpoints import parse_endpoints
-from kubeletx.runtimes.handle import RuntimeHandle
+from kubeletx.runtimes.endpoints.grammar import parse_endpoints
+from kubeletx.runtimes.endpoints.kinds import KindTable
+from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.runtimes.images.stores import ImageStores
-from kubeletx.runtimes.kinds import KindTable
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.server.views import (
     ConditionView,

@@ -16,7 +16,7 @@ import msgspec
 
 from kubeletx.api import InvalidConfig
 
-from ..yaml import YamlError, parse_documents
+from ..text.yaml import YamlError, parse_documents
 
 _REFUSED = {
     "auth-provider": "use client certificates, a token or exec",

@@ -20,7 +20,7 @@ import structlog
 
 from kubeletx.api import Clock, InvalidConfig, PermissionDenied
 
-from ..meta import ApiStruct
+from ..types.meta import ApiStruct
 from .access import ClusterAccess, ExecCredential, is_token
 
 log = structlog.get_logger(__name__)

@@ -27,7 +27,7 @@ from kubeletx.api import (
     Unavailable,
 )
 
-from ..meta import ApiStruct
+from ..types.meta import ApiStruct
 
 _TOO_LARGE = "ResourceVersionTooLarge"
 _BUDGET = "DisruptionBudget"

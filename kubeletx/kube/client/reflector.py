@@ -31,7 +31,7 @@ import structlog
 
 from kubeletx.api import Clock, KubeletxError, TimedOut, Unavailable
 
-from ..meta import ApiStruct, ListMeta, ObjectMeta
+from ..types.meta import ApiStruct, ListMeta, ObjectMeta
 from .backoff import Backoff
 from .errors import BrokenOff, Expired, Status, error_of, least_seconds
 from .lists import selectors

@@ -1,7 +1,7 @@
 """Everything an API server would refuse in a pod, because static pods never see one.
 
 `validate_pod` returns all problems at once, each with the field, what was found and what to do. It
-expects defaults to be set (`kubeletx.kube.defaults`). Each file of this package holds the rules of one
+expects defaults to be set (`kubeletx.kube.manifests.defaults`). Each file of this package holds the rules of one
 part of a pod; `problems` collects, `words` knows the syntax of names.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence
 
 from kubeletx.api import InvalidPod, names
 
-from ..core import Nic, Pod
-from ..load import describe
+from ..manifests.load import describe
+from ..types.core import Nic, Pod
 from . import words
 from .machine import VIRTLET_RUNTIME, check_machine_annotations, check_machine_settings, check_nic_list
 from .metadata import check_metadata

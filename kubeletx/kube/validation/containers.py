@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from ..container import Container, ContainerPort
-from ..core import PodSpec
 from ..requests import is_sidecar
+from ..types.container import Container, ContainerPort
+from ..types.core import PodSpec
 from . import words
 from .environment import check_environment
 from .handlers import check_lifecycle, check_probe

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ..container import Container, EnvFromSource, EnvVar, ObjectFieldSelector, ResourceFieldSelector
-from ..expansion import MAX_PATH_BYTES, MAX_STRING_BYTES, MAX_TOTAL_BYTES, least_size, size_of
-from ..quantity import parse
+from ..text.expansion import MAX_PATH_BYTES, MAX_STRING_BYTES, MAX_TOTAL_BYTES, least_size, size_of
+from ..text.quantity import parse
+from ..types.container import Container, EnvFromSource, EnvVar, ObjectFieldSelector, ResourceFieldSelector
 from . import words
 from .problems import Problems, show
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..handlers import (
+from ..types.handlers import (
     ExecAction,
     HTTPGetAction,
     IntOrString,

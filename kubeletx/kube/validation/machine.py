@@ -11,10 +11,10 @@ import msgspec
 
 from kubeletx.api import names
 
-from ..core import Pod, PodSpec
-from ..machine import Nic, VirtualMachine
-from ..machine_form import POD_TWINS, TWINS, machine_of, says_machine
-from ..quantity import parse
+from ..manifests.machine_form import POD_TWINS, TWINS, machine_of, says_machine
+from ..text.quantity import parse
+from ..types.core import Pod, PodSpec
+from ..types.machine import Nic, VirtualMachine
 from . import words
 from .containers import PULL_POLICIES
 from .mounts import check_mounts

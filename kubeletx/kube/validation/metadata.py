@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..meta import ObjectMeta
+from ..types.meta import ObjectMeta
 from . import words
 from .problems import Problems, show
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from itertools import islice
 from typing import Final
 
-from ..container import VolumeDevice, VolumeMount
+from ..types.container import VolumeDevice, VolumeMount
 from . import words
 from .problems import Problems, show
 

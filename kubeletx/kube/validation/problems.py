@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 from kubeletx.api import InvalidPod
 
-from ..quantity import Quantity, parse
+from ..text.quantity import Quantity, parse
 from .words import Check
 
 INT32_MAX = 2**31 - 1

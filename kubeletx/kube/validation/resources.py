@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..container import ResourceRequirements
+from ..types.container import ResourceRequirements
 from . import words
 from .problems import Problems, show
 

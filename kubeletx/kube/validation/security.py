@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..core import PodSpec
-from ..security import AppArmorProfile, PodSecurityContext, SeccompProfile, SecurityContext, Sysctl
+from ..types.core import PodSpec
+from ..types.security import AppArmorProfile, PodSecurityContext, SeccompProfile, SecurityContext, Sysctl
 from . import words
 from .problems import Problems, show
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..core import PodDNSConfig, PodSpec, Toleration
+from ..types.core import PodDNSConfig, PodSpec, Toleration
 from . import words
 from .containers import check_containers
 from .machine import check_machine, check_nics

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..meta import json_name
-from ..volume_defaults import SOURCES, source_names
-from ..volumes import (
+from ..manifests.volume_defaults import SOURCES, source_names
+from ..types.meta import json_name
+from ..types.volumes import (
     DownwardAPIVolumeFile,
     EmptyDirVolumeSource,
     HostPathVolumeSource,

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 
 from kubeletx.api import Traits
 from kubeletx.api.names import Event
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.kube.validation import validate_annotations
-from kubeletx.runtimes.features import missing, reason_of
+from kubeletx.runtimes.binding.features import missing, reason_of
 
 from ..model.facts import Rejection
 from ..model.sources import API

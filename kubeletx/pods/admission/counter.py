@@ -13,8 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from kubeletx.api import PodUid, Traits
-from kubeletx.kube.core import Pod
-from kubeletx.kube.node import Taint
+from kubeletx.kube.types.core import Pod
+from kubeletx.kube.types.node import Taint
 
 from ..model.facts import DesiredPod, Rejection, Waiting
 from ..model.sources import API

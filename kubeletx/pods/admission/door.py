@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kubeletx.api.names import EVICTED, NODE_SHUTDOWN
-from kubeletx.kube.core import Toleration
 from kubeletx.kube.qos import BEST_EFFORT, qos_class
+from kubeletx.kube.types.core import Toleration
 from kubeletx.node.readiness import Pressure
 
 from ..model.facts import DesiredPod, Rejection

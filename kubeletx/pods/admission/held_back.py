@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kubeletx.api.names import Event
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 
 from ..model.facts import Waiting
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 
 from ..model.facts import Rejection
 from ..model.roles import init_units, is_sidecar

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kubeletx.api import PodUid, Traits
-from kubeletx.kube.core import Pod
-from kubeletx.kube.node import Taint
 from kubeletx.kube.qos import BEST_EFFORT, qos_class
 from kubeletx.kube.requests import effective_requests
+from kubeletx.kube.types.core import Pod
+from kubeletx.kube.types.node import Taint
 
 from ..model.facts import Fact
 from ..model.priority import is_critical

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kubeletx.api.names import RUNTIME_CORDONED, RUNTIME_LABEL_PREFIX, RUNTIME_NOT_READY
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 
 from ..model.facts import Rejection, Waiting
 from .node import AdmissionNode

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kubeletx.api import names
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 
 from ..model.facts import Rejection
 from .node import AdmissionNode

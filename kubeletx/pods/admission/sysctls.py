@@ -6,7 +6,7 @@ kernel that this agent runs on has all of them. Names may be written with slashe
 
 from __future__ import annotations
 
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 
 from ..model.facts import Rejection
 from ..model.sysctls import dotted

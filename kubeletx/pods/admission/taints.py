@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from kubeletx.kube.core import Toleration
-from kubeletx.kube.node import Taint
+from kubeletx.kube.types.core import Toleration
+from kubeletx.kube.types.node import Taint
 
 from ..model.facts import Rejection
 

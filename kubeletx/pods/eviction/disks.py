@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from kubeletx.api import Blocking, Clock, PodUid
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.node.host_usage import read_fs
 from kubeletx.volumes import layout
 from kubeletx.volumes.disk_usage import DiskUse, measure

@@ -31,7 +31,7 @@ from kubeletx.api import (
     UnitStats,
 )
 from kubeletx.api.names import EVICTED, Event
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.node.pressure import ImageDisk, find_image_disks, read_signals
 from kubeletx.node.readiness import Pressure
 from kubeletx.node.thresholds import TRANSITION_SECONDS, Met, Observation, State, Threshold, step

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kubeletx.kube import quantity
-from kubeletx.kube.core import Pod
 from kubeletx.kube.requests import effective_limits
+from kubeletx.kube.text import quantity
+from kubeletx.kube.types.core import Pod
 
 from ..model.roles import init_units, regular_units
 from . import texts

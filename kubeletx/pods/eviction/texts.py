@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeletx.kube import quantity
+from kubeletx.kube.text import quantity
 from kubeletx.node.thresholds import Met
 
 from ..model.roles import init_units, regular_units

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Collection, Iterable, Mapping
 
 from kubeletx.api import PodUid
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.volumes.disk_usage import DiskUse, add_up
 
 from ..model.facts import Fact

@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from kubeletx.api import Blocking, Clock, KubeletxError, PodUid, SourceKind
-from kubeletx.kube.core import Pod, Volume
+from kubeletx.kube.types.core import Pod, Volume
 from kubeletx.node.host_usage import FsUsage, read_fs
 from kubeletx.volumes.disk_usage import DiskUse
 from kubeletx.volumes.kinds import kind_of

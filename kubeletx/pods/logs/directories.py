@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, ParamSpec
 
 from kubeletx.api import KubeletxError, PodUid, Unavailable, UnitId
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.volumes import layout
 from kubeletx.volumes.beneath import make_private, remove_tree
 from kubeletx.volumes.held import hold_directory

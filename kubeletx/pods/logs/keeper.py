@@ -30,8 +30,8 @@ from kubeletx.api import (
     UnitSummary,
 )
 from kubeletx.kube.validation import words
-from kubeletx.runtimes.handle import RuntimeHandle
-from kubeletx.runtimes.snapshots import PodSnapshot
+from kubeletx.runtimes.handles.handle import RuntimeHandle
+from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
 from ..model.node_context import NodeContext
 from .file_watch import FileWatcher

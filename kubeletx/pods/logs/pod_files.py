@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from kubeletx.api import Blocking, KubeletxError, Unavailable, UnitId
-from kubeletx.kube.core import Container, Pod
+from kubeletx.kube.types.core import Container, Pod
 from kubeletx.store.files import write_file
 from kubeletx.volumes import layout
 from kubeletx.volumes.held import hold_directory

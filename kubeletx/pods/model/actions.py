@@ -12,7 +12,7 @@ from typing import ClassVar
 import msgspec
 
 from kubeletx.api import SandboxId, UnitId
-from kubeletx.kube.core import Nic, ResourceRequirements
+from kubeletx.kube.types.core import Nic, ResourceRequirements
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):

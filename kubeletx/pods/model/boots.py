@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kubeletx.api import UnitStatus, UnitSummary
-from kubeletx.kube.core import ContainerStatus
+from kubeletx.kube.types.core import ContainerStatus
 
 from .facts import PodFacts
 from .frame import at_ns, is_of_unit

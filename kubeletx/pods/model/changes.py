@@ -12,7 +12,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from kubeletx.api import ImageStatus, NicStatus, RuntimeName, UnitId
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 
 from . import actions as act
 from .actions import Action

@@ -12,8 +12,8 @@ from datetime import datetime
 import msgspec
 
 from kubeletx.api import ImageStatus, NicStatus, PodUid, RuntimeName, UnitId
-from kubeletx.kube.core import Pod, PodStatus
-from kubeletx.runtimes.snapshots import PodSnapshot
+from kubeletx.kube.types.core import Pod, PodStatus
+from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
 from .machine_requests import Orders
 

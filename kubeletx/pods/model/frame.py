@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from kubeletx.api import RuntimeName, UnitId
-from kubeletx.kube.core import ContainerStatus, PodStatus
+from kubeletx.kube.types.core import ContainerStatus, PodStatus
 
 from .facts import DesiredPod, Now, PodFacts
 from .roles import ephemeral_units, init_units, regular_units

@@ -23,7 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kubeletx.api import UnitId
-from kubeletx.kube.core import Nic, ResourceRequirements
+from kubeletx.kube.types.core import Nic, ResourceRequirements
 
 KEPT_OPERATIONS: Final = 20
 

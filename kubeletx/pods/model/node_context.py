@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from kubeletx.api import PodUid
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.volumes import layout
 from kubeletx.volumes.pod_fields import FieldContext
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from kubeletx.api import EventKind, RuntimeEvent, SandboxState, UnitState
-from kubeletx.runtimes.snapshots import PodSnapshot
+from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
 FIRST_DELAY_SECONDS = 0.01
 LAST_DELAY_SECONDS = 10.0

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kubeletx.kube.core import Container, ContainerState, ContainerStatus, Pod
+from kubeletx.kube.types.core import Container, ContainerState, ContainerStatus, Pod
 
 from .restart_policy import should_restart
 from .roles import init_units, is_sidecar, regular_units

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubeletx.api import InvalidPod
-from kubeletx.kube.core import Container
+from kubeletx.kube.types.core import Container
 
 
 def resolve_port(container: Container, port: int | str) -> int:

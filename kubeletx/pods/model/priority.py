@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 
 from .sources import FILE, URL
 

@@ -8,7 +8,7 @@ Source: kubelet, component-helpers and kuberuntime's computePodActions; KEP-5307
 
 from __future__ import annotations
 
-from kubeletx.kube.core import Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes
+from kubeletx.kube.types.core import Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes
 
 ALWAYS, ON_FAILURE, NEVER = "Always", "OnFailure", "Never"
 LOST_EXIT_CODE = 137

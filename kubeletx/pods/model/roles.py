@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kubeletx.kube.core import Container, EphemeralContainer, Pod, ResourceRequirements, VirtualMachine
-from kubeletx.kube.machine_form import machine_of
+from kubeletx.kube.manifests.machine_form import machine_of
 from kubeletx.kube.requests import is_sidecar as is_sidecar
+from kubeletx.kube.types.core import Container, EphemeralContainer, Pod, ResourceRequirements, VirtualMachine
 
 
 def init_units(pod: Pod) -> tuple[Container, ...]:

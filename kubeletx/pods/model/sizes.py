@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from kubeletx.kube.core import ResourceRequirements
-from kubeletx.kube.quantity import to_bytes, to_millicores
+from kubeletx.kube.text.quantity import to_bytes, to_millicores
+from kubeletx.kube.types.core import ResourceRequirements
 
 RESIZED: Final = ("cpu", "memory")
 

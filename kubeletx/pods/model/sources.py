@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from kubeletx.api import InvalidPod, PodUid
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 
 FILE = "file"
 URL = "http"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kubeletx.api import InvalidPod
-from kubeletx.kube.core import Container, Pod, VirtualMachine
+from kubeletx.kube.types.core import Container, Pod, VirtualMachine
 
 CREATE_CONTAINER_CONFIG_ERROR: Final = "CreateContainerConfigError"
 CONFIG_POD_SANDBOX_ERROR: Final = "ConfigPodSandboxError"

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from kubeletx.api import NicState, NicStatus, UnitState, UnitSummary
 from kubeletx.api.names import MADE_WITH_NICS, MADE_WITH_SIZE, Event
-from kubeletx.kube.core import Nic, Pod, ResourceRequirements
-from kubeletx.kube.machine_form import machine_of, nics_of
-from kubeletx.kube.numbers import whole_number
-from kubeletx.kube.quantity import to_bytes, to_millicores
+from kubeletx.kube.manifests.machine_form import machine_of, nics_of
+from kubeletx.kube.text.numbers import whole_number
+from kubeletx.kube.text.quantity import to_bytes, to_millicores
+from kubeletx.kube.types.core import Nic, Pod, ResourceRequirements
 
 from ..model.actions import AttachNic, DetachNic, ListNics, ResizeUnit, StopUnit
 from ..model.facts import DesiredPod, PodFacts, UnitFacts

@@ -20,7 +20,7 @@ from typing import Final
 
 from kubeletx.api import UnitState, UnitSummary
 from kubeletx.api.names import Event
-from kubeletx.kube.machine_form import power_of
+from kubeletx.kube.manifests.machine_form import power_of
 
 from ..model.actions import SetPower
 from ..model.facts import DesiredPod, PodFacts

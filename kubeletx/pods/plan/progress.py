@@ -15,8 +15,8 @@ import msgspec
 
 from kubeletx.api import SandboxId, SandboxState, UnitState, UnitSummary
 from kubeletx.api.names import START_CUT_OFF
-from kubeletx.kube.core import Container, ContainerStatus, PodStatus
-from kubeletx.runtimes.snapshots import PodSnapshot
+from kubeletx.kube.types.core import Container, ContainerStatus, PodStatus
+from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
 from ..model.backoff import restart_at
 from ..model.exits import exit_code_of, restarts_of, stored_exit_code

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import UnitState, UnitSummary
 from kubeletx.api.names import MADE_WITH_RESOURCES
-from kubeletx.kube.core import Container, Pod, PodCondition, ResourceRequirements
+from kubeletx.kube.types.core import Container, Pod, PodCondition, ResourceRequirements
 
 from ..model.actions import ReadOrders, ResizeContainer, StopUnit
 from ..model.facts import DesiredPod, Failure, PodFacts

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import UnitState, UnitSummary
 from kubeletx.api.names import MADE_WITH_POD_RESOURCES
-from kubeletx.kube.core import Container, Pod, ResourceRequirements
+from kubeletx.kube.types.core import Container, Pod, ResourceRequirements
 
 from ..model.actions import ReadOrders, ResizePod
 from ..model.facts import PodFacts

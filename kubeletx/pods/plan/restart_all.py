@@ -20,8 +20,8 @@ from collections.abc import Iterator
 
 from kubeletx.api import UnitState, UnitSummary
 from kubeletx.api.names import RESTART_GENERATION
-from kubeletx.kube.core import Container, ContainerStateTerminated
-from kubeletx.kube.numbers import whole_number
+from kubeletx.kube.text.numbers import whole_number
+from kubeletx.kube.types.core import Container, ContainerStateTerminated
 
 from ..model.exits import exit_code_of
 from ..model.facts import DesiredPod, PodFacts

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kubeletx.api import UnitState, UnitSummary
 from kubeletx.api.names import CONTAINER_HASH, RUNTIME_UNSUPPORTED
-from kubeletx.kube.core import Container, Probe
-from kubeletx.kube.hashes import container_hash
+from kubeletx.kube.manifests.hashes import container_hash
+from kubeletx.kube.types.core import Container, Probe
 
 from ..model.actions import RemoveSandbox, RemoveUnit, ResizePod, RunPostStart, StartUnit, StopUnit
 from ..model.facts import DesiredPod, HookState, Now, PodFacts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeletx.kube.core import Container, Probe
+from kubeletx.kube.types.core import Container, Probe
 
 from .exec import ExecDoor, ask_exec
 from .grpc import ask_grpc

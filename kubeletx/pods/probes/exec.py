@@ -10,7 +10,7 @@ import asyncio
 from typing import Protocol
 
 from kubeletx.api import KubeletxError, SupportsExec, TimedOut, Unavailable, UnitId
-from kubeletx.kube.core import ExecAction
+from kubeletx.kube.types.core import ExecAction
 
 from .outcome import Answer, Result
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kubeletx.kube.core import GRPCAction
+from kubeletx.kube.types.core import GRPCAction
 
 from .http_get import USER_AGENT, authority
 from .outcome import Answer, Result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kubeletx.api import UnitId
 from kubeletx.api.names import Event
-from kubeletx.kube.core import Container, LifecycleHandler
+from kubeletx.kube.types.core import Container, LifecycleHandler
 from kubeletx.runtimes.registry import RuntimeRegistry
 
 from ..steps.context import StepContext

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from kubeletx.api import InvalidPod
-from kubeletx.kube.core import Container, HTTPGetAction
+from kubeletx.kube.types.core import Container, HTTPGetAction
 
 from ..model.ports import resolve_port
 from .http_get import GetFailed, HttpGet, get

@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kubeletx.api import Clock, InvalidPod, KubeletxError, UnitId
-from kubeletx.kube.core import Container, HTTPGetAction, LifecycleHandler
+from kubeletx.kube.types.core import Container, HTTPGetAction, LifecycleHandler
 
 from ..model.ports import resolve_port
 from .exec import ExecDoor

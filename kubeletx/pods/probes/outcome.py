@@ -12,7 +12,7 @@ import enum
 
 import msgspec
 
-from kubeletx.kube.core import Probe
+from kubeletx.kube.types.core import Probe
 
 
 class ProbeKind(enum.Enum):

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kubeletx.api import UnitId, UnitState, UnitSummary
-from kubeletx.kube.core import Container, Probe
+from kubeletx.kube.types.core import Container, Probe
 
 from ..model.boots import boot_of, is_of_boot
 from ..model.facts import DesiredPod, HookState, PodFacts, ProbeFacts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from kubeletx.api import InvalidPod
-from kubeletx.kube.core import Container, TCPSocketAction
+from kubeletx.kube.types.core import Container, TCPSocketAction
 
 from ..model.ports import resolve_port
 from .http_get import authority, dial_text

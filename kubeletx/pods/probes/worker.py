@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from kubeletx.api import Clock, EventSink, ObjectRef, UnitId
 from kubeletx.api.counting import LabelledDurations
 from kubeletx.api.names import Event
-from kubeletx.kube.core import Probe
+from kubeletx.kube.types.core import Probe
 
 from ..model.facts import ProbeFacts
 from .ask import ask as ask_probe

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kubeletx.api import IdMapping, ImageStatus, LogMode, RuntimeName, Traits, UnitId, UnitSpec
-from kubeletx.kube.core import Container, Pod, VirtualMachine
+from kubeletx.kube.types.core import Container, Pod, VirtualMachine
 from kubeletx.volumes import ObjectSet, PreparedVolumes, VolumePreparer
 from kubeletx.volumes.container_mounts import ContainerMounts
 

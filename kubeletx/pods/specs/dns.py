@@ -13,7 +13,7 @@ import msgspec
 
 from kubeletx.api import Dns, Unavailable
 from kubeletx.api.names import Event
-from kubeletx.kube.core import Pod, PodDNSConfig
+from kubeletx.kube.types.core import Pod, PodDNSConfig
 
 from ..model.node_context import NodeContext
 from ..model.spec_errors import CONFIG_POD_SANDBOX_ERROR, describe

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from kubeletx import api
 from kubeletx.api import ObjectData
-from kubeletx.kube.core import (
+from kubeletx.kube.types.core import (
     ConfigMapEnvSource,
     ConfigMapKeySelector,
     Container,

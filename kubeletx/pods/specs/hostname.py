@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 
 from ..model.node_context import NodeContext
 from ..model.spec_errors import SandboxConfigError

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kubeletx.kube.core import HostAlias, Pod
+from kubeletx.kube.types.core import HostAlias, Pod
 
 from ..model.node_context import NodeContext
 from .hostname import host_name

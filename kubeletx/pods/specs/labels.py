@@ -9,8 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from kubeletx.api import RuntimeName, names
-from kubeletx.kube.core import Container, Pod, VirtualMachine
-from kubeletx.kube.hashes import container_hash
+from kubeletx.kube.manifests.hashes import container_hash
+from kubeletx.kube.types.core import Container, Pod, VirtualMachine
 
 from ..model.node_context import NodeContext
 from ..model.sizes import resized, resources_text

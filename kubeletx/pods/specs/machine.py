@@ -9,10 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from kubeletx.api import CloudInit, Machine, Nic, names
-from kubeletx.kube.core import Nic as PodNic
-from kubeletx.kube.core import Pod, VirtualMachine
-from kubeletx.kube.machine_form import HOST_SETTINGS, nics_of, vpc_of
-from kubeletx.kube.quantity import parse, to_bytes
+from kubeletx.kube.manifests.machine_form import HOST_SETTINGS, nics_of, vpc_of
+from kubeletx.kube.text.quantity import parse, to_bytes
+from kubeletx.kube.types.core import Nic as PodNic
+from kubeletx.kube.types.core import Pod, VirtualMachine
 
 from ..model.spec_errors import ContainerConfigError
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kubeletx.kube.expansion import MAX_STRING_BYTES, MAX_TOTAL_BYTES, TooLong, expand, size_of
+from kubeletx.kube.text.expansion import MAX_STRING_BYTES, MAX_TOTAL_BYTES, TooLong, expand, size_of
 
 from ..model.spec_errors import ContainerConfigError
 

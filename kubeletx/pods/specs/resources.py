@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kubeletx.api import Resources
-from kubeletx.kube.core import Container, Pod, ResourceRequirements, VirtualMachine
 from kubeletx.kube.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, qos_class
-from kubeletx.kube.quantity import Quantity, parse, to_bytes, to_millicores
 from kubeletx.kube.requests import (
     container_requests,
     effective_limits,
@@ -20,6 +18,8 @@ from kubeletx.kube.requests import (
     enforceable_limits,
     is_sidecar,
 )
+from kubeletx.kube.text.quantity import Quantity, parse, to_bytes, to_millicores
+from kubeletx.kube.types.core import Container, Pod, ResourceRequirements, VirtualMachine
 
 from ..model.node_context import NodeContext
 from .host_facts import page_size_name

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kubeletx.api import HostEntry, IdMapping, PortMapping, RuntimeName, SandboxSpec
-from kubeletx.kube.core import Container, Pod
 from kubeletx.kube.requests import is_sidecar
+from kubeletx.kube.types.core import Container, Pod
 
 from ..model.node_context import NodeContext
 from ..model.sysctls import dotted

@@ -10,7 +10,7 @@ from typing import Final
 
 from kubeletx import api
 from kubeletx.api import ImageStatus, NamespaceMode, Namespaces, ProfileType, SecurityProfile, UnitId
-from kubeletx.kube.core import (
+from kubeletx.kube.types.core import (
     AppArmorProfile,
     Container,
     Pod,

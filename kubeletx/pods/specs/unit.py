@@ -22,7 +22,7 @@ from kubeletx.api import (
     UnitId,
     UnitSpec,
 )
-from kubeletx.kube.core import Container, Pod, VirtualMachine
+from kubeletx.kube.types.core import Container, Pod, VirtualMachine
 from kubeletx.volumes.cluster_objects import ObjectSet
 from kubeletx.volumes.env_file import EnvFiles
 

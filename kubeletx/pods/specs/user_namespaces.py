@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 
 from kubeletx.api import IdMapping, PodUid, Unavailable
-from kubeletx.kube.core import Pod
-from kubeletx.kube.meta import ApiStruct
+from kubeletx.kube.types.core import Pod
+from kubeletx.kube.types.meta import ApiStruct
 from kubeletx.volumes import layout
 from kubeletx.volumes.beneath import make_private
 from kubeletx.volumes.held import hold_directory

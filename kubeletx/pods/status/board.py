@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kubeletx.api import PodUid
-from kubeletx.kube.core import PodStatus
+from kubeletx.kube.types.core import PodStatus
 
 from ..model.facts import DesiredPod, PodFacts
 

@@ -29,7 +29,11 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from kubeletx.api import RuntimeName, UnitState, UnitSummary
-from kubeletx.kube.core import (
+from kubeletx.kube.manifests.machine_form import machine_of
+from kubeletx.kube.qos import qos_class
+from kubeletx.kube.requests import effective_requests, enforceable_limits
+from kubeletx.kube.text.quantity import from_bytes, to_bytes, to_millicores
+from kubeletx.kube.types.core import (
     ContainerStatus,
     HostIP,
     Pod,
@@ -39,11 +43,7 @@ from kubeletx.kube.core import (
     VirtualMachine,
     VirtualMachineStatus,
 )
-from kubeletx.kube.machine_form import machine_of
-from kubeletx.kube.qos import qos_class
-from kubeletx.kube.quantity import from_bytes, to_bytes, to_millicores
-from kubeletx.kube.requests import effective_requests, enforceable_limits
-from kubeletx.runtimes.snapshots import PodSnapshot
+from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
 from ..model.facts import DesiredPod, Fact, Now, PodFacts, Rejection
 from ..model.frame import frame_of

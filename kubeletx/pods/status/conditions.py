@@ -14,7 +14,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from kubeletx.api import SandboxState, UnitState, names
-from kubeletx.kube.core import ContainerStatus, Pod, PodCondition, PodStatus
+from kubeletx.kube.types.core import ContainerStatus, Pod, PodCondition, PodStatus
 
 from ..model.facts import DesiredPod, PodFacts
 from ..model.phase import FAILED, FINAL, PENDING, SUCCEEDED

@@ -21,7 +21,8 @@ from msgspec.structs import replace
 
 from kubeletx.api import UnitState, UnitStatus, UnitSummary, names
 from kubeletx.api.names import RUNTIME_UNSUPPORTED
-from kubeletx.kube.core import (
+from kubeletx.kube.manifests.hashes import container_hash
+from kubeletx.kube.types.core import (
     Container,
     ContainerState,
     ContainerStateRunning,
@@ -30,7 +31,6 @@ from kubeletx.kube.core import (
     ContainerStatus,
     VolumeMountStatus,
 )
-from kubeletx.kube.hashes import container_hash
 from kubeletx.runtimes.images.references import is_same
 
 from ..model.boots import is_of_boot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kubeletx.kube.core import PodStatus
+from kubeletx.kube.types.core import PodStatus
 
 from .waiting import CRASH_LOOP
 

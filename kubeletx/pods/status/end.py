@@ -14,7 +14,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from kubeletx.api import names
-from kubeletx.kube.core import (
+from kubeletx.kube.types.core import (
     Container,
     ContainerState,
     ContainerStateTerminated,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubeletx.api import UnitState, UnitSummary
-from kubeletx.kube.core import Container, ContainerStateWaiting
+from kubeletx.kube.types.core import Container, ContainerStateWaiting
 
 from ..model.backoff import duration_text, restart_at
 from ..model.exits import exit_code_of

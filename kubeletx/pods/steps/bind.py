@@ -6,8 +6,8 @@ import structlog
 
 from kubeletx.api import KubeletxError
 from kubeletx.api.names import BINDING_NOT_WRITTEN, Event
-from kubeletx.runtimes.bindings import Binding
-from kubeletx.runtimes.selection import Chosen, Rejected, Waits
+from kubeletx.runtimes.binding.bindings import Binding
+from kubeletx.runtimes.binding.selection import Chosen, Rejected, Waits
 
 from ..admission.held_back import held_back
 from ..admission.placement import NODE_AFFINITY

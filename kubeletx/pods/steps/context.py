@@ -9,9 +9,9 @@ import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from kubeletx.api import KubeletxError, ObjectRef, PodUid, TimedOut, Unavailable
-from kubeletx.kube.core import Pod
-from kubeletx.kube.image_names import without_credentials
-from kubeletx.runtimes.handle import RuntimeHandle
+from kubeletx.kube.text.image_names import without_credentials
+from kubeletx.kube.types.core import Pod
+from kubeletx.runtimes.handles.handle import RuntimeHandle
 
 from ..model.changes import Change, together, unsettled
 from ..model.facts import DesiredPod, Now, PodFacts

@@ -29,9 +29,9 @@ from kubeletx.api import (
     Unsupported,
 )
 from kubeletx.api.names import POD_SOURCE, Event
-from kubeletx.kube.core import Container, ImageVolumeSource, Pod, VirtualMachine
-from kubeletx.kube.duration import format_duration
-from kubeletx.kube.image_names import without_credentials
+from kubeletx.kube.text.duration import format_duration
+from kubeletx.kube.text.image_names import without_credentials
+from kubeletx.kube.types.core import Container, ImageVolumeSource, Pod, VirtualMachine
 from kubeletx.runtimes.images.credentials import pull_secret_auths
 from kubeletx.runtimes.images.errors import IMAGE_PULL_BACK_OFF, PullBackOff, PullFailed
 from kubeletx.runtimes.images.puller import Puller

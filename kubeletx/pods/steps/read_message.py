@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubeletx.api import KubeletxError
-from kubeletx.kube.core import Container
+from kubeletx.kube.types.core import Container
 
 from ..model import changes
 from ..model.actions import ReadMessage

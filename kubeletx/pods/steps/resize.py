@@ -16,8 +16,8 @@ from kubeletx.api import (
     Unsupported,
 )
 from kubeletx.api.names import POD_UID, Event
-from kubeletx.kube.core import Pod, ResourceRequirements
-from kubeletx.kube.quantity import to_bytes
+from kubeletx.kube.text.quantity import to_bytes
+from kubeletx.kube.types.core import Pod, ResourceRequirements
 
 from ..model import changes
 from ..model.actions import ResizeContainer, ResizePod

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import Internal, KubeletxError, NotFound, SandboxId, SandboxSpec
 from kubeletx.api.names import Event
-from kubeletx.runtimes.handle import RuntimeHandle
+from kubeletx.runtimes.handles.handle import RuntimeHandle
 
 from ..model import changes
 from ..model.actions import StopSandbox

@@ -33,9 +33,9 @@ from kubeletx.api.names import (
     RESTART_GENERATION,
     Event,
 )
-from kubeletx.kube.core import Container, EphemeralContainer, Pod, VirtualMachine
-from kubeletx.runtimes.handle import RuntimeHandle
-from kubeletx.runtimes.selection import HANDLER_MARK
+from kubeletx.kube.types.core import Container, EphemeralContainer, Pod, VirtualMachine
+from kubeletx.runtimes.binding.selection import HANDLER_MARK
+from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.volumes.cluster_objects import ObjectSet
 from kubeletx.volumes.fetch import fetch_environment
 from kubeletx.volumes.prepared import PreparedVolumes

@@ -6,7 +6,7 @@ import structlog
 
 from kubeletx.api import KubeletxError, NotFound
 from kubeletx.api.names import Event
-from kubeletx.kube.core import Container
+from kubeletx.kube.types.core import Container
 
 from ..model import changes
 from ..model.actions import RemoveUnit, StopUnit

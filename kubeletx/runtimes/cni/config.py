@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from kubeletx.api import Unavailable
-from kubeletx.kube.numbers import whole_number
+from kubeletx.kube.text.numbers import whole_number
 
 _SUFFIXES = (".conflist", ".conf", ".json")
 

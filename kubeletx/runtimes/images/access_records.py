@@ -16,7 +16,7 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection, RowMapping
 
 from kubeletx.api import ImageStatus, StoreId, Unavailable
-from kubeletx.kube.image_names import without_credentials
+from kubeletx.kube.text.image_names import without_credentials
 from kubeletx.store import Store, read_rows
 
 from . import references

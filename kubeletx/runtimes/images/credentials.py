@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import ImageAuth
 
-from ..programs import ProgramFailed, run_program
+from ..host.programs import ProgramFailed, run_program
 from .keyring import Entry, file_server, helper_server, matching, registry_of
 
 log = structlog.get_logger(__name__)

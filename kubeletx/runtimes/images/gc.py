@@ -28,7 +28,7 @@ from kubeletx.api import (
     names,
 )
 
-from ..threads import ThreadDoor
+from ..host.threads import ThreadDoor
 from . import choice
 from .choice import DiskUsage
 from .records import ImageRecords

@@ -19,11 +19,11 @@ from typing import Any, Final
 import msgspec
 
 from kubeletx.api import InvalidConfig
-from kubeletx.kube.duration import parse_duration
-from kubeletx.kube.type_errors import explain
-from kubeletx.kube.yaml import YamlError, parse_documents
+from kubeletx.kube.text.duration import parse_duration
+from kubeletx.kube.text.type_errors import explain
+from kubeletx.kube.text.yaml import YamlError, parse_documents
 
-from ..problems import raise_all
+from ..endpoints.problems import raise_all
 
 KIND: Final = "CredentialProviderConfig"
 CONFIG_GROUP: Final = "kubelet.config.k8s.io"

@@ -11,9 +11,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from kubeletx.kube.duration import parse_duration
+from kubeletx.kube.text.duration import parse_duration
 
-from ..programs import ProgramFailed, run_program
+from ..host.programs import ProgramFailed, run_program
 from .provider_config import Provider, Strict
 
 PROVIDER_SECONDS: Final = 60.0

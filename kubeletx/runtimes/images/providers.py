@@ -19,7 +19,7 @@ import structlog
 
 from kubeletx.api import Clock, ClusterObjects, KubeletxError, NotFound, TokenWish
 
-from ..calls import CallCount
+from ..handles.calls import CallCount
 from .credentials import auth_of
 from .keyring import Entry, fits, matching, repository_of
 from .provider_config import Provider, ProviderPlan, TokenAttributes

@@ -32,8 +32,8 @@ from kubeletx.api import (
 )
 from kubeletx.api.names import POD_SOURCE
 
-from ..calls import translate
-from ..handle import RuntimeHandle
+from ..handles.calls import translate
+from ..handles.handle import RuntimeHandle
 from .errors import ERR_IMAGE_PULL, PullBackOff, PullFailed
 from .keyring import repository_of
 from .limits import PullBackoffs, TokenBucket

@@ -18,7 +18,7 @@ from kubeletx.api import (
     Unsupported,
 )
 
-from ..handle import RuntimeHandle
+from ..handles.handle import RuntimeHandle
 from ..registry import RuntimeRegistry
 from .records import ImageRecords
 from .settings import PullSettings

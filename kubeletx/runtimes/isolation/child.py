@@ -31,8 +31,8 @@ from kubeletx.api import (
     Runtime,
 )
 
-from ..clock import SystemClock
-from ..threads import ThreadDoor
+from ..host.clock import SystemClock
+from ..host.threads import ThreadDoor
 from .control import CONTROL, EVENTS, LOG, NETWORK, RUNTIME, Control, EventNote, Init, LogNote, Opened
 from .peer import Peer
 from .remote import Served, remote_class

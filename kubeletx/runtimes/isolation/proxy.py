@@ -36,7 +36,7 @@ from kubeletx.api import (
     UnitSummary,
 )
 
-from ..waiting import Backoff
+from ..host.waiting import Backoff
 from .control import EVENTS, LOG, NETWORK, RUNTIME, EventNote, Init, LogNote
 from .peer import Emit, Peer
 from .process import ChildProcess

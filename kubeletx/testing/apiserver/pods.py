@@ -1,6 +1,6 @@
 """What an API server does to pods: defaults, admission at creation, and which fields may change later.
 
-Defaults come from `kubeletx.kube.defaults`, rules from `kubeletx.kube.validation`; both follow upstream. Source:
+Defaults come from `kubeletx.kube.manifests.defaults`, rules from `kubeletx.kube.validation`; both follow upstream. Source:
 kubernetes, pkg/registry/core/pod/strategy.go; plugin/pkg/admission/{serviceaccount,priority,runtimeclass,
 defaulttolerationseconds}; pkg/apis/core/validation ValidatePodUpdate.
 """
@@ -13,10 +13,10 @@ from typing import Any, Final
 import msgspec
 
 from kubeletx.api import InvalidPod
-from kubeletx.kube.core import Pod
-from kubeletx.kube.defaults import set_defaults
+from kubeletx.kube.manifests.defaults import set_defaults
 from kubeletx.kube.qos import qos_class
-from kubeletx.kube.quantity import parse
+from kubeletx.kube.text.quantity import parse
+from kubeletx.kube.types.core import Pod
 from kubeletx.kube.validation import validate_pod
 
 from .errors import Json, bad_request, forbidden, invalid

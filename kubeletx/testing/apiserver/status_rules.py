@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kubeletx.kube.quantity import parse
+from kubeletx.kube.text.quantity import parse
 
 from .errors import Json, bad_request
 from .objects import label_key_problem

@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 
 from kubeletx.api.names import BOUND_RUNTIME
-from kubeletx.kube.core import Pod, PodList
-from kubeletx.kube.node import Node
+from kubeletx.kube.types.core import Pod, PodList
+from kubeletx.kube.types.node import Node
 from kubeletx.server.views import RuntimeView, UsageView
 
 from . import sweep

@@ -15,7 +15,7 @@ import pytest
 from kubeletx.agent import assembly
 from kubeletx.agent.assembly import Assembly
 from kubeletx.agent.backend import Backend
-from kubeletx.agent.config import (
+from kubeletx.agent.config.tree import (
     AgentConfig,
     CgroupSettings,
     EndpointText,
@@ -29,8 +29,8 @@ from kubeletx.agent.config import (
 from kubeletx.agent.main import _run
 from kubeletx.agent.plugins import LoadedPlugin, Plugins
 from kubeletx.api import Endpoint, Host
-from kubeletx.kube.core import Container, ObjectMeta, Pod, PodSpec
-from kubeletx.runtimes.kinds import Kind, KindTable
+from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
+from kubeletx.runtimes.endpoints.kinds import Kind, KindTable
 from kubeletx.testing import FakeClock, FakeRuntime
 
 T = TypeVar("T")

@@ -23,7 +23,7 @@ from kubeletx.api import (
     Unsupported,
 )
 from kubeletx.api.streams import StreamRequest
-from kubeletx.kube.core import (
+from kubeletx.kube.types.core import (
     Nic,
     Pod,
     ResourceRequirements,

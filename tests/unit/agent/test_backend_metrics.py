@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from kubeletx.agent.backend.counted import SecretFigures
-from kubeletx.apiserver.rotation import CertificateRotation
+from kubeletx.apiserver.certificates.rotation import CertificateRotation
 from kubeletx.runtimes.images.provider_config import ProviderPlan
 from kubeletx.runtimes.images.providers import CredentialProviders
 from kubeletx.testing import FakeClock

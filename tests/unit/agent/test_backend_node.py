@@ -6,9 +6,9 @@ import pytest
 from agent_model import AgentModel, a_pod
 
 from kubeletx.api import SupportsStats
-from kubeletx.kube.node import Node
+from kubeletx.kube.types.node import Node
 from kubeletx.node.readiness import Pressure
-from kubeletx.server.metrics import render
+from kubeletx.server.metrics.agent import render
 
 
 def ready(node: Node) -> str:

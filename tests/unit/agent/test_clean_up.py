@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from kubeletx.agent.clean_up import RETRY_SECONDS, SETTLE_SECONDS, CleanUp
+from kubeletx.agent.parts.clean_up import RETRY_SECONDS, SETTLE_SECONDS, CleanUp
 from kubeletx.api import PodUid, Unavailable
 from kubeletx.pods.logs.directories import PodDirectories
 from kubeletx.pods.manager import PodManager

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.agent.cluster_access import cert_directory, node_access
-from kubeletx.agent.config import AgentConfig, ClusterSettings
-from kubeletx.apiserver.certificate_files import CLIENT, CertificateFiles
-from kubeletx.apiserver.key_pairs import KeyPair, parse_pair
+from kubeletx.agent.cluster.access import cert_directory, node_access
+from kubeletx.agent.config.tree import AgentConfig, ClusterSettings
+from kubeletx.apiserver.certificates.files import CLIENT, CertificateFiles
+from kubeletx.apiserver.certificates.key_pairs import KeyPair, parse_pair
 from kubeletx.testing import FakeClock
 from kubeletx.testing.apiserver import CertificateAuthority, write_kubeconfig
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletx.agent.config import AgentConfig, EndpointText
-from kubeletx.agent.config_kinds import Duration
-from kubeletx.agent.config_kubelet_options import OPTION_BY_FIELD, OPTION_BY_FLAG
-from kubeletx.agent.config_load import load_config
-from kubeletx.agent.config_settings import BY_FLAG, BY_KEY, BY_PATH, ENDPOINT_KEYS, SETTINGS, Setting
-from kubeletx.agent.config_view import effective_values
+from kubeletx.agent.config.kinds import Duration
+from kubeletx.agent.config.kubelet_options import OPTION_BY_FIELD, OPTION_BY_FLAG
+from kubeletx.agent.config.load import load_config
+from kubeletx.agent.config.settings import BY_FLAG, BY_KEY, BY_PATH, ENDPOINT_KEYS, SETTINGS, Setting
+from kubeletx.agent.config.tree import AgentConfig, EndpointText
+from kubeletx.agent.config.view import effective_values
 from kubeletx.api import InvalidConfig
-from kubeletx.kube.duration import format_duration, parse_duration
-from kubeletx.runtimes.problems import InvalidConfigs
+from kubeletx.kube.text.duration import format_duration, parse_duration
+from kubeletx.runtimes.endpoints.problems import InvalidConfigs
 
 
 def write(path: Path, text: str) -> Path:

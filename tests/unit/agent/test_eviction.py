@@ -11,8 +11,8 @@ import pytest
 from agent_model import AgentModel, a_pod
 
 from kubeletx.api import RuntimeName, UnitState
-from kubeletx.kube.core import Container, Pod, PodStatus, ResourceRequirements, VirtualMachine
-from kubeletx.kube.volumes import EmptyDirVolumeSource, Volume
+from kubeletx.kube.types.core import Container, Pod, PodStatus, ResourceRequirements, VirtualMachine
+from kubeletx.kube.types.volumes import EmptyDirVolumeSource, Volume
 from kubeletx.node.pressure import ImageDisk
 from kubeletx.node.thresholds import Observation
 from kubeletx.pods.eviction import evictor

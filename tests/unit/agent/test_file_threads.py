@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from kubeletx.agent import file_threads
-from kubeletx.agent.file_threads import FileThreads
+from kubeletx.agent.host import file_threads
+from kubeletx.agent.host.file_threads import FileThreads
 from kubeletx.api import Unavailable
 
 

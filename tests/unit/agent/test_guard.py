@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.agent.guard import Kubelet, Ours, check, collisions, find_kubelets
+from kubeletx.agent.host.guard import Kubelet, Ours, check, collisions, find_kubelets
 from kubeletx.api import InvalidConfig
 
 OURS = Ours(

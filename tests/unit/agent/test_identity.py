@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.agent.files import make_directory
-from kubeletx.agent.identity import ensure_agent_id, lock_root
+from kubeletx.agent.host.files import make_directory
+from kubeletx.agent.host.identity import ensure_agent_id, lock_root
 from kubeletx.api import InvalidConfig
 
 
@@ -58,7 +58,7 @@ def test_an_id_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 def test_a_second_agent_on_the_same_root_is_refused(tmp_path: Path) -> None:
     lock = lock_root(tmp_path / "root")
     script = (
-        "import sys; from pathlib import Path; from kubeletx.agent.identity import lock_root\n"
+        "import sys; from pathlib import Path; from kubeletx.agent.host.identity import lock_root\n"
         "try: lock_root(Path(sys.argv[1]))\n"
         "except Exception as error: print(error)"
     )

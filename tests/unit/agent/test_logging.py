@@ -13,7 +13,7 @@ from typing import TextIO
 import pytest
 import structlog
 
-from kubeletx.agent.logging import set_up_logging, set_verbosity
+from kubeletx.agent.host.logging import set_up_logging, set_verbosity
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from agent_model import AgentModel, a_pod
 
 from kubeletx.api import Conflict, InvalidPod, NotFound, Unavailable, UnitState, Unsupported
 from kubeletx.api.names import RUNTIME_UNSUPPORTED
-from kubeletx.kube.core import Nic, Pod, ResourceRequirements, VirtualMachine
+from kubeletx.kube.types.core import Nic, Pod, ResourceRequirements, VirtualMachine
 from kubeletx.server.views import MachineSize, NicRequest, PodTarget
 
 VM = PodTarget(namespace="default", name="vm")

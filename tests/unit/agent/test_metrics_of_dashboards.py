@@ -21,15 +21,15 @@ from kubeletx.agent import assembly
 from kubeletx.agent.backend.counted import SecretFigures
 from kubeletx.agent.backend.figures import FigureBackend
 from kubeletx.api.counting import Durations
-from kubeletx.apiserver.rotation import CertificateRotation
+from kubeletx.apiserver.certificates.rotation import CertificateRotation
 from kubeletx.kube.client.counts import RequestCounts
-from kubeletx.kube.core import Container, ResourceRequirements, Volume
+from kubeletx.kube.types.core import Container, ResourceRequirements, Volume
 from kubeletx.node.cgroup_fs import CgroupTrees
-from kubeletx.server.cadvisor_metrics import cadvisor_metrics
-from kubeletx.server.metric_table import METRICS
-from kubeletx.server.metrics import render
-from kubeletx.server.resource_metrics import resource_metrics
-from kubeletx.server.stats_summary import summary
+from kubeletx.server.metrics.agent import render
+from kubeletx.server.metrics.cadvisor import cadvisor_metrics
+from kubeletx.server.metrics.resource import resource_metrics
+from kubeletx.server.metrics.stats_summary import summary
+from kubeletx.server.metrics.table import METRICS
 from kubeletx.server.views import ClaimView
 
 OF_METRICS = {
@@ -230,9 +230,9 @@ def test_an_agent_that_nobody_scrapes_has_not_imported_what_renders_metrics() ->
     assert not set(done.stdout.split()) & {
         "kubeletx.agent.backend.metric_counts",
         "kubeletx.agent.backend.metrics",
-        "kubeletx.server.cadvisor_metrics",
-        "kubeletx.server.metrics",
-        "kubeletx.server.resource_metrics",
-        "kubeletx.server.stats_summary",
+        "kubeletx.server.metrics.cadvisor",
+        "kubeletx.server.metrics.agent",
+        "kubeletx.server.metrics.resource",
+        "kubeletx.server.metrics.stats_summary",
         "prometheus_client",
     }

@@ -12,10 +12,10 @@ from agent_model import AgentModel, a_pod
 from msgspec.structs import replace
 
 from kubeletx.agent import assembly
-from kubeletx.agent.config import AgentConfig, CgroupSettings
-from kubeletx.agent.pod_cgroups import check_cgroup_version, make_pod_cgroups, may_make_cgroups
+from kubeletx.agent.config.tree import AgentConfig, CgroupSettings
+from kubeletx.agent.host.pod_cgroups import check_cgroup_version, make_pod_cgroups, may_make_cgroups
 from kubeletx.api import InvalidConfig, ObjectRef, Resources
-from kubeletx.kube.core import Container, ResourceRequirements
+from kubeletx.kube.types.core import Container, ResourceRequirements
 from kubeletx.node.cgroup_fs import CgroupTrees
 from kubeletx.node.cgroups import PodCgroupManager
 from kubeletx.pods.model.node_context import NodeContext

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.agent.config import AgentConfig, ClusterSettings, ServerSettings
-from kubeletx.agent.ports import EXTEND_WEBSOCKETS, declared_features
+from kubeletx.agent.config.ports import EXTEND_WEBSOCKETS, declared_features
+from kubeletx.agent.config.tree import AgentConfig, ClusterSettings, ServerSettings
 
 IN_A_CLUSTER = ClusterSettings(kubeconfig=Path("/etc/kubeletx/kubeconfig"))
 

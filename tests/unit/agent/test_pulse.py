@@ -8,8 +8,8 @@ import time
 import pytest
 import structlog
 
-from kubeletx.agent import pulse
-from kubeletx.agent.pulse import Pulse
+from kubeletx.agent.host import watchdog as pulse
+from kubeletx.agent.host.watchdog import Pulse
 
 
 @pytest.fixture(autouse=True)

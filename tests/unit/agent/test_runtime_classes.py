@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.agent.config import AgentConfig, RuntimeSettings
-from kubeletx.agent.endpoints import check_classes
+from kubeletx.agent.config.endpoints import check_classes
+from kubeletx.agent.config.tree import AgentConfig, RuntimeSettings
 from kubeletx.api import Endpoint, InvalidConfig, RuntimeName
 
 ENDPOINTS = (Endpoint(name=RuntimeName("second"), workload_type="container", url="unix:///x", kind="k"),)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.agent.service_manager import ServiceManager
+from kubeletx.agent.host.service_manager import ServiceManager
 
 GUARD_SECONDS = 60
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import kubeletx.agent
-from kubeletx.agent.config_settings import SETTINGS
+from kubeletx.agent.config.settings import SETTINGS
 
 SOURCES = "\n".join(
     path.read_text()

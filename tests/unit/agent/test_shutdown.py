@@ -10,9 +10,9 @@ import pytest
 from agent_model import AgentModel, a_pod
 from msgspec.structs import replace
 
-from kubeletx.agent import shutdown as part
+from kubeletx.agent.parts import shutdown as part
 from kubeletx.api import PodUid, Unavailable
-from kubeletx.kube.core import PodStatus
+from kubeletx.kube.types.core import PodStatus
 from kubeletx.server.backend import AdminBackend
 
 STATIC = """

@@ -12,10 +12,10 @@ import pytest
 from agent_model import AgentModel
 from aiohttp import web
 
-from kubeletx.agent.cluster import Cluster
-from kubeletx.agent.source_health import FORGET_SECONDS, SourceHealth
+from kubeletx.agent.cluster.member import Cluster
+from kubeletx.agent.host.source_health import FORGET_SECONDS, SourceHealth
 from kubeletx.api import InvalidPod, ObjectRef
-from kubeletx.kube.load import load_pods
+from kubeletx.kube.manifests.load import load_pods
 from kubeletx.node.events import EventRecorder
 from kubeletx.pods.model.sources import FILE
 from kubeletx.server.views import DeleteOptions, PodTarget

@@ -179,7 +179,7 @@ async def test_a_failed_cgroup_v1_check_names_the_setting(
 
 
 async def test_a_bad_endpoint_is_refused_with_its_number(agent: AgentModel) -> None:
-    from kubeletx.agent.config import EndpointText
+    from kubeletx.agent.config.tree import EndpointText
 
     text = EndpointText(text="vm:machines:fake://x", origin="flag --container-runtime-endpoint")
     agent.configure("runtimes", endpoints=(text,))

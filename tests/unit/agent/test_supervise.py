@@ -8,7 +8,7 @@ import itertools
 import pytest
 import structlog
 
-from kubeletx.agent.supervise import RESTART_SECONDS, supervise
+from kubeletx.agent.host.supervise import RESTART_SECONDS, supervise
 from kubeletx.api import Unavailable
 from kubeletx.testing import FakeClock
 

@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 
 from kubeletx.api import InvalidConfig, PermissionDenied, TimedOut
-from kubeletx.apiserver import certificate_request
-from kubeletx.apiserver.bootstrap import KEY_FILE, Bootstrap, joined, kubeconfig_text
-from kubeletx.apiserver.certificate_files import CLIENT, SERVER, CertificateFiles
-from kubeletx.apiserver.certificate_request import obtain
-from kubeletx.apiserver.key_pairs import KeyPair, Subject, new_key, parse_pair
-from kubeletx.apiserver.rotation import CertificateRotation, Purpose
-from kubeletx.kube.certificates import CLIENT_SIGNER, SERVING_SIGNER
+from kubeletx.apiserver.certificates import request as certificate_request
+from kubeletx.apiserver.certificates.bootstrap import KEY_FILE, Bootstrap, joined, kubeconfig_text
+from kubeletx.apiserver.certificates.files import CLIENT, SERVER, CertificateFiles
+from kubeletx.apiserver.certificates.key_pairs import KeyPair, Subject, new_key, parse_pair
+from kubeletx.apiserver.certificates.request import obtain
+from kubeletx.apiserver.certificates.rotation import CertificateRotation, Purpose
 from kubeletx.kube.client import ClusterAccess, KubeClient, load_kubeconfig
 from kubeletx.kube.client.resources import NODES
-from kubeletx.kube.node import Node, NodeList
-from kubeletx.runtimes.clock import SystemClock
+from kubeletx.kube.types.certificates import CLIENT_SIGNER, SERVING_SIGNER
+from kubeletx.kube.types.node import Node, NodeList
+from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock
 from kubeletx.testing.apiserver import ApiServerDouble
 

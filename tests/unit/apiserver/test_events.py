@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from kubeletx.api import AlreadyExists, KubeletxError, PermissionDenied, TimedOut, Unavailable
 from kubeletx.apiserver.events import TRIES, EventReporter
-from kubeletx.kube.core import ObjectMeta
-from kubeletx.kube.event import Event
-from kubeletx.kube.meta import ObjectReference
+from kubeletx.kube.types.core import ObjectMeta
+from kubeletx.kube.types.event import Event
+from kubeletx.kube.types.meta import ObjectReference
 from kubeletx.testing import FakeClock
 
 

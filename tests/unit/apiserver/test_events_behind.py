@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from kubeletx.apiserver.events import MOST_SECONDS, QUIET_SECONDS, WAITING, EventReporter
 from kubeletx.kube.client import KubeClient, load_kubeconfig
-from kubeletx.kube.event import Event
-from kubeletx.kube.meta import ObjectMeta, ObjectReference
-from kubeletx.runtimes.clock import SystemClock
+from kubeletx.kube.types.event import Event
+from kubeletx.kube.types.meta import ObjectMeta, ObjectReference
+from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock
 from kubeletx.testing.apiserver import ApiServerDouble
 from kubeletx.testing.apiserver.faults import Rule

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kubeletx.api import KubeletxError, Unavailable
-from kubeletx.apiserver.in_step import keep_in_step
+from kubeletx.apiserver.sync_loop import keep_in_step
 from kubeletx.kube.client import TooManyRequests
 from kubeletx.kube.client.backoff import Backoff
 from kubeletx.testing import FakeClock

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kubeletx.api import Conflict, KubeletxError, TimedOut
-from kubeletx.apiserver.lease import SILENT_RENEWALS, NodeLease
+from kubeletx.apiserver.node.lease import SILENT_RENEWALS, NodeLease
 from kubeletx.kube.client import TooManyRequests
 from kubeletx.testing import FakeClock
 

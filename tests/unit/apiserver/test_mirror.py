@@ -11,15 +11,15 @@ from api_connections import connections
 from msgspec.structs import replace
 
 from kubeletx.api import InvalidPod, ObjectRef, PodUid, names
-from kubeletx.apiserver.mirror import Mirrors
+from kubeletx.apiserver.mirrors.mirrors import Mirrors
 from kubeletx.apiserver.pods import ApiPods
-from kubeletx.apiserver.status import StatusReporter
+from kubeletx.apiserver.status.reporter import StatusReporter
 from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
 from kubeletx.kube.client.resources import PODS
-from kubeletx.kube.core import Container, ObjectMeta, Pod, PodSpec, PodStatus
-from kubeletx.kube.node import Node
+from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec, PodStatus
+from kubeletx.kube.types.node import Node
 from kubeletx.pods.model.facts import DesiredPod, PodFacts
-from kubeletx.runtimes.clock import SystemClock
+from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing.apiserver import ApiServerDouble
 
 GUARD_SECONDS = 60

@@ -8,9 +8,10 @@ import msgspec
 from msgspec.structs import replace
 
 from kubeletx.api import PodUid, names
-from kubeletx.apiserver.mirror_form import Create, Delete, Step, mirror_of, plan_mirrors
-from kubeletx.kube.container import Container, VolumeDevice
-from kubeletx.kube.core import (
+from kubeletx.apiserver.mirrors.form import Create, Delete, Step, mirror_of, plan_mirrors
+from kubeletx.kube.manifests.machine_form import as_containers, machine_of, nics_of, vpc_of
+from kubeletx.kube.types.container import Container, VolumeDevice
+from kubeletx.kube.types.core import (
     Nic,
     ObjectMeta,
     OwnerReference,
@@ -19,7 +20,6 @@ from kubeletx.kube.core import (
     ResourceRequirements,
     VirtualMachine,
 )
-from kubeletx.kube.machine_form import as_containers, machine_of, nics_of, vpc_of
 from kubeletx.pods.model.facts import Deletion, DesiredPod
 
 KEY = ("default", "web-n")

@@ -13,13 +13,13 @@ from api_connections import connections
 from msgspec.structs import replace
 
 from kubeletx.api import Conflict, NotFound
-from kubeletx.apiserver.lease import NodeLease
-from kubeletx.apiserver.node import ApiNode, NodePolicy
+from kubeletx.apiserver.node.api_node import ApiNode, NodePolicy
+from kubeletx.apiserver.node.lease import NodeLease
 from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
 from kubeletx.kube.client.resources import NODES
-from kubeletx.kube.core import ObjectMeta
-from kubeletx.kube.node import Node, NodeAddress, NodeCondition, NodeStatus, Taint
-from kubeletx.runtimes.clock import SystemClock
+from kubeletx.kube.types.core import ObjectMeta
+from kubeletx.kube.types.node import Node, NodeAddress, NodeCondition, NodeStatus, Taint
+from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock
 from kubeletx.testing.apiserver import ApiServerDouble, Line, write_kubeconfig
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from kubeletx.apiserver.node_patch import map_patch, metadata_patch, status_patch
-from kubeletx.kube.meta import ObjectMeta
-from kubeletx.kube.node import NodeAddress, NodeCondition, NodeStatus
+from kubeletx.apiserver.node.patch import map_patch, metadata_patch, status_patch
+from kubeletx.kube.types.meta import ObjectMeta
+from kubeletx.kube.types.node import NodeAddress, NodeCondition, NodeStatus
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 READY = NodeCondition(type="Ready", status="True", reason="KubeletReady", last_heartbeat_time=NOW)

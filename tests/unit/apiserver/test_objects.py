@@ -13,13 +13,14 @@ from api_connections import connections
 from msgspec.structs import replace
 
 from kubeletx.api import ClusterVolume, ObjectUser, PodUid, TokenWish, Unavailable
-from kubeletx.apiserver import objects_followed, objects_volumes
-from kubeletx.apiserver.objects import ApiObjects
-from kubeletx.apiserver.objects_services import Services
+from kubeletx.apiserver.objects.api_objects import ApiObjects
+from kubeletx.apiserver.objects.api_objects import followed as objects_followed
+from kubeletx.apiserver.objects.api_objects import volumes as objects_volumes
+from kubeletx.apiserver.objects.services import Services
 from kubeletx.kube.client import KubeClient, load_kubeconfig
-from kubeletx.kube.meta import ObjectMeta
-from kubeletx.kube.objects import Service, ServiceSpec
-from kubeletx.runtimes.clock import SystemClock
+from kubeletx.kube.types.meta import ObjectMeta
+from kubeletx.kube.types.objects import Service, ServiceSpec
+from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing.apiserver import ApiServerDouble, Rule
 
 GUARD_SECONDS = 60

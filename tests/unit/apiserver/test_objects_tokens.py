@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from kubeletx.api import KubeletxError, ObjectUser, PermissionDenied, PodUid, TokenWish, Unavailable
-from kubeletx.apiserver.objects_tokens import PodTokens
+from kubeletx.apiserver.objects.tokens import PodTokens
 from kubeletx.kube.client import KubeClient
-from kubeletx.kube.objects import TokenRequest, TokenRequestStatus
+from kubeletx.kube.types.objects import TokenRequest, TokenRequestStatus
 from kubeletx.testing.clock import FakeClock
 
 UID = PodUid("u")

@@ -8,7 +8,7 @@ import pytest
 
 from kubeletx.api import InvalidPod, PodUid
 from kubeletx.apiserver.pods import ApiPods, prepared
-from kubeletx.kube.core import Container, ObjectMeta, Pod, PodCondition, PodSpec, PodStatus
+from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodCondition, PodSpec, PodStatus
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kubeletx.apiserver.runtime_classes import RuntimeClasses
-from kubeletx.kube.meta import ObjectMeta
-from kubeletx.kube.objects import RuntimeClass
+from kubeletx.apiserver.objects.runtime_classes import RuntimeClasses
+from kubeletx.kube.types.meta import ObjectMeta
+from kubeletx.kube.types.objects import RuntimeClass
 
 
 def a_class(name: str, handler: str) -> RuntimeClass:

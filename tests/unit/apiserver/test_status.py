@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from kubeletx.api import InvalidPod, PodUid, RuntimeName
 from kubeletx.apiserver.pods import ApiPods
-from kubeletx.apiserver.status import QUIET_SECONDS, StatusReporter
+from kubeletx.apiserver.status.reporter import QUIET_SECONDS, StatusReporter
 from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
 from kubeletx.kube.client.resources import PODS
-from kubeletx.kube.core import (
+from kubeletx.kube.types.core import (
     ContainerState,
     ContainerStateTerminated,
     ContainerStateWaiting,
@@ -28,7 +28,7 @@ from kubeletx.kube.core import (
     VirtualMachineStatus,
 )
 from kubeletx.pods.model.facts import Deletion, DesiredPod, PodFacts
-from kubeletx.runtimes.clock import SystemClock
+from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock
 from kubeletx.testing.apiserver import ApiServerDouble, Rule
 

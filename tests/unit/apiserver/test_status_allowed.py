@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kubeletx.apiserver.status_allowed import allowed
-from kubeletx.kube.core import (
+from kubeletx.apiserver.status.allowed import allowed
+from kubeletx.kube.types.core import (
     Container,
     ContainerRestartRule,
     ContainerRestartRuleOnExitCodes,

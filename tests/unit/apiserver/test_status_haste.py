@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kubeletx.apiserver.status_haste import is_way_to_start
-from kubeletx.kube.core import (
+from kubeletx.apiserver.status.debounce import is_way_to_start
+from kubeletx.kube.types.core import (
     ContainerState,
     ContainerStateRunning,
     ContainerStateTerminated,

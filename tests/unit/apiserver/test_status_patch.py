@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from kubeletx.apiserver.status_patch import status_patch
-from kubeletx.kube.core import ContainerStatus, HostIP, PodCondition, PodIP, PodStatus
+from kubeletx.apiserver.status.patch import status_patch
+from kubeletx.kube.types.core import ContainerStatus, HostIP, PodCondition, PodIP, PodStatus
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 

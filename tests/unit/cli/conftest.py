@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kubeletx.cli.main import cli
-from kubeletx.server.admin import AdminServer
+from kubeletx.server.admin.socket import AdminServer
 from kubeletx.testing.fake_admin import FakeAdminBackend
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
 @pytest.fixture
 def kubeletx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Run a command against the agent of this test; `input` is its standard input."""
-    for name in ("common", "get", "describe", "version"):
+    for name in ("options.common", "commands.get", "commands.describe", "commands.version"):
         monkeypatch.setattr(importlib.import_module(f"kubeletx.cli.{name}"), "now", lambda: NOW)
 
     def run(*args: str, input: str | None = None) -> Result:

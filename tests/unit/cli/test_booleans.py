@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletx.cli.booleans import boolean, command, spell_out, spellings_of
 from kubeletx.cli.main import COMMANDS, cli
+from kubeletx.cli.options.go_flags import boolean, command, spell_out, spellings_of
 
 
 @command()

@@ -18,8 +18,8 @@ from click.testing import Result
 
 from kubeletx.api import names
 from kubeletx.cli.main import cli
-from kubeletx.kube.core import Container, ObjectMeta, ObjectReference, Pod, PodSpec, PodStatus
-from kubeletx.kube.event import Event
+from kubeletx.kube.types.core import Container, ObjectMeta, ObjectReference, Pod, PodSpec, PodStatus
+from kubeletx.kube.types.event import Event
 from kubeletx.server.views import (
     ConfigValue,
     ImageServiceView,

@@ -9,10 +9,10 @@ import click
 import pytest
 import yaml
 
-from kubeletx.agent.config_load import load_config
-from kubeletx.agent.config_settings import BY_FLAG, BY_KEY
-from kubeletx.cli.exit_codes import ExitCode
+from kubeletx.agent.config.load import load_config
+from kubeletx.agent.config.settings import BY_FLAG, BY_KEY
 from kubeletx.cli.main import cli
+from kubeletx.cli.options.exit_codes import ExitCode
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "operator-guide.md").read_text()
 
@@ -54,7 +54,7 @@ def test_the_sample_configuration_is_valid(tmp_path: Path) -> None:
 
 
 def test_the_sample_drop_in_is_valid() -> None:
-    from kubeletx.runtimes.dropins import DropIn
+    from kubeletx.runtimes.endpoints.drop_ins import DropIn
 
     (text,) = [
         block for block in re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL) if "workloadType" in block

@@ -13,7 +13,7 @@ import yaml
 from click.testing import Result
 
 from kubeletx.api import names
-from kubeletx.kube.core import (
+from kubeletx.kube.types.core import (
     Container,
     ContainerState,
     ContainerStateRunning,
@@ -28,8 +28,8 @@ from kubeletx.kube.core import (
     PodSpec,
     PodStatus,
 )
-from kubeletx.kube.event import Event
-from kubeletx.kube.node import Node, NodeCondition, NodeStatus, NodeSystemInfo
+from kubeletx.kube.types.event import Event
+from kubeletx.kube.types.node import Node, NodeCondition, NodeStatus, NodeSystemInfo
 from kubeletx.server.views import ImageListing, ImageView, RuntimeView
 
 Run = Callable[..., Result]

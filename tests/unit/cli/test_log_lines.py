@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletx.api import NotFound
-from kubeletx.cli.log_lines import merge, whole_lines, with_prefix
+from kubeletx.cli.output.log_lines import merge, whole_lines, with_prefix
 
 
 @given(st.lists(st.binary(max_size=8)))

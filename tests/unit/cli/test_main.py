@@ -11,11 +11,11 @@ from types import ModuleType
 import pytest
 from click.testing import CliRunner
 
-from kubeletx.agent.config import AgentConfig
-from kubeletx.agent.config_kinds import Boolean
-from kubeletx.agent.config_settings import BY_FLAG
-from kubeletx.cli.booleans import spell_out, spellings_of
+from kubeletx.agent.config.kinds import Boolean
+from kubeletx.agent.config.settings import BY_FLAG
+from kubeletx.agent.config.tree import AgentConfig
 from kubeletx.cli.main import COMMANDS, cli
+from kubeletx.cli.options.go_flags import spell_out, spellings_of
 from kubeletx.cli.reference import render
 
 ENDPOINT = "--container-runtime-endpoint=container:a:unix:///a"

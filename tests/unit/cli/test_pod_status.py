@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kubeletx.api import InvalidConfig
-from kubeletx.cli.ages import human_duration
-from kubeletx.cli.pod_status import summarise
-from kubeletx.cli.selectors import parse_selector, select
-from kubeletx.kube.core import (
+from kubeletx.cli.options.selectors import parse_selector, select
+from kubeletx.cli.output.ages import human_duration
+from kubeletx.cli.output.pod_status import summarise
+from kubeletx.kube.types.core import (
     Container,
     ContainerState,
     ContainerStateRunning,

@@ -19,8 +19,8 @@ import click
 import pytest
 
 from kubeletx.api import Channel, StreamRequest
-from kubeletx.cli.port_forward import Forward, parse_forward
-from kubeletx.kube.core import Container, ObjectMeta, Pod, PodSpec, VirtualMachine
+from kubeletx.cli.connection.forwards import Forward, parse_forward
+from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec, VirtualMachine
 from kubeletx.testing.sessions import FakeSession
 
 COMMAND = [sys.executable, "-c", "from kubeletx.cli.main import main; main()"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from kubeletx.kube.core import ObjectMeta, Pod, PodSpec, VirtualMachine
+from kubeletx.kube.types.core import ObjectMeta, Pod, PodSpec, VirtualMachine
 from kubeletx.server.views import MachineSize, MachineView, NicRequest, SnapshotView
 
 Run = Callable[..., Result]

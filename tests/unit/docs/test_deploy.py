@@ -13,9 +13,9 @@ import pytest
 import yaml
 from pages import DOCS, ROOT
 
-from kubeletx.agent.config import AgentConfig
-from kubeletx.agent.config_load import load_config
-from kubeletx.agent.config_settings import BY_FLAG
+from kubeletx.agent.config.load import load_config
+from kubeletx.agent.config.settings import BY_FLAG
+from kubeletx.agent.config.tree import AgentConfig
 from kubeletx.kube.client import load_kubeconfig
 
 DEPLOY = ROOT / "deploy"
@@ -158,7 +158,7 @@ def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
         for name in METRIC.findall(target["expr"])
     }
     words = {word for word in asked if word not in ("container_state",)}
-    source = "\n".join(path.read_text() for path in (ROOT / "kubeletx" / "server").glob("*.py"))
+    source = "\n".join(path.read_text() for path in (ROOT / "kubeletx" / "server").rglob("*.py"))
     missing = [
         name
         for name in sorted(words - OF_THE_CLIENT)

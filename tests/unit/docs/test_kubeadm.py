@@ -8,8 +8,8 @@ import re
 from pages import DOCS, ROOT
 
 from kubeletx import __version__
-from kubeletx.agent.config_settings import BY_FLAG, BY_KEY
-from kubeletx.agent.kubelet_words import KUBELET_ROOT
+from kubeletx.agent.config.kubelet_words import KUBELET_ROOT
+from kubeletx.agent.config.settings import BY_FLAG, BY_KEY
 from kubeletx.cli.main import _version
 
 PAGE = (DOCS / "kubeadm.md").read_text()

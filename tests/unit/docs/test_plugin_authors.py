@@ -17,7 +17,7 @@ import pytest
 from pages import DOCS, ROOT, first_words, named_blocks, section, words
 
 from kubeletx import api
-from kubeletx.agent.config_load import load_config
+from kubeletx.agent.config.load import load_config
 from kubeletx.api import (
     CAPABILITIES,
     FEATURES,
@@ -32,8 +32,8 @@ from kubeletx.api import (
     specfiles,
 )
 from kubeletx.api.errors import TABLE
-from kubeletx.kube.load import load_pods
-from kubeletx.runtimes.kinds import KindTable
+from kubeletx.kube.manifests.load import load_pods
+from kubeletx.runtimes.endpoints.kinds import KindTable
 
 PAGE = (DOCS / "plugin-authors.md").read_text()
 EXAMPLE = ROOT / "examples" / "plugins" / "local-process"
@@ -109,7 +109,7 @@ def test_the_settings_of_the_page_are_checked_by_the_host(tmp_path: Path) -> Non
 def test_the_sample_pod_is_valid_and_nothing_that_the_plugin_refuses() -> None:
     from kubeletx_local_process.runtime import ProcessRuntime
 
-    from kubeletx.runtimes.features import missing
+    from kubeletx.runtimes.binding.features import missing
 
     (pod,) = load_pods(BLOCKS["pods/ticker.yaml"][0].encode(), "page")
     assert missing(pod, ProcessRuntime.declared) == ()
@@ -118,7 +118,7 @@ def test_the_sample_pod_is_valid_and_nothing_that_the_plugin_refuses() -> None:
 def test_every_command_and_flag_exists() -> None:
     import click
 
-    from kubeletx.agent.config_settings import BY_FLAG
+    from kubeletx.agent.config.settings import BY_FLAG
     from kubeletx.cli.main import COMMANDS, cli
 
     (text,) = BLOCKS["commands"]

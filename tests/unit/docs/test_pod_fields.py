@@ -9,7 +9,7 @@ import msgspec
 from msgspec import inspect
 from pages import DOCS, rows, words
 
-from kubeletx.kube.core import ApiStruct, PodSpec
+from kubeletx.kube.types.core import ApiStruct, PodSpec
 
 PAGE = (DOCS / "pod-fields.md").read_text()
 TABLE = [row for row in rows(PAGE) if len(row) == 4]

@@ -14,11 +14,11 @@ from pages import DOCS, ROOT, first_words, rows, section, words
 from kubeletx.agent.backend.present import PROBLEM
 from kubeletx.api import names
 from kubeletx.api.errors import TABLE, FieldError
-from kubeletx.cli.group import show
+from kubeletx.cli.options.group import show
 from kubeletx.node.readiness import RUNTIME_CONDITION_PREFIX
 from kubeletx.pods.status.conditions import OURS
 from kubeletx.runtimes.registry import RuntimeRegistry
-from kubeletx.server.metric_table import METRICS
+from kubeletx.server.metrics.table import METRICS
 from kubeletx.server.views import (
     ORPHANED,
 )
@@ -42,7 +42,7 @@ def test_every_node_condition_is_there() -> None:
     from datetime import UTC, datetime
 
     from kubeletx.node.readiness import NodeFacts, RuntimeFacts, node_conditions
-    from kubeletx.runtimes.health import RuntimeState
+    from kubeletx.runtimes.handles.health import RuntimeState
 
     now = datetime(2026, 1, 1, tzinfo=UTC)
     state = RuntimeState(since=now)

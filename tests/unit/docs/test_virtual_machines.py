@@ -12,13 +12,13 @@ from kubeletx_libvirt.config import Settings
 from kubeletx_libvirt.images.reference import HttpImage, LocalImage, OciImage, parse
 from pages import DOCS, ROOT, first_words, named_blocks, rows, section, words
 
-from kubeletx.agent.config_load import load_config
+from kubeletx.agent.config.load import load_config
 from kubeletx.api import names
-from kubeletx.kube.core import Nic, Pod, VirtualMachine
-from kubeletx.kube.defaults import set_defaults
-from kubeletx.kube.load import load_pods
-from kubeletx.kube.machine_form import machine_of
-from kubeletx.kube.static_refs import refused_references
+from kubeletx.kube.manifests.defaults import set_defaults
+from kubeletx.kube.manifests.load import load_pods
+from kubeletx.kube.manifests.machine_form import machine_of
+from kubeletx.kube.manifests.static_refs import refused_references
+from kubeletx.kube.types.core import Nic, Pod, VirtualMachine
 from kubeletx.kube.validation import validate_pod
 from kubeletx.pods.specs.machine import build_machine
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from kubeletx.api.names import RUNTIME_SERVICE_NAME
-from kubeletx.kube.core import Pod
-from kubeletx.kube.defaults import set_defaults
-from kubeletx.kube.load import load_pods
-from kubeletx.kube.static_refs import refused_references
+from kubeletx.kube.manifests.defaults import set_defaults
+from kubeletx.kube.manifests.load import load_pods
+from kubeletx.kube.manifests.static_refs import refused_references
+from kubeletx.kube.types.core import Pod
 from kubeletx.kube.validation import validate_pod
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "pods"

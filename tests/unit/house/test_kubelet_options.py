@@ -12,9 +12,9 @@ from pathlib import Path
 import click
 import pytest
 
-from kubeletx.agent.config_kubelet_legacy import LEGACY_OPTIONS
-from kubeletx.agent.config_kubelet_options import KUBELET_OPTIONS
-from kubeletx.agent.config_settings import ENDPOINT_KEYS, SETTINGS
+from kubeletx.agent.config.kubelet_legacy import LEGACY_OPTIONS
+from kubeletx.agent.config.kubelet_options import KUBELET_OPTIONS
+from kubeletx.agent.config.settings import ENDPOINT_KEYS, SETTINGS
 from kubeletx.cli.main import cli
 
 LIST = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kubeletx.api import CloudInit, EnvVar, ImageAuth, ImageSpec, ObjectData, Process, UnitSpec
-from kubeletx.kube.core import Container, Pod, PodSpec
-from kubeletx.kube.core import EnvVar as PodVariable
+from kubeletx.kube.types.core import Container, Pod, PodSpec
+from kubeletx.kube.types.core import EnvVar as PodVariable
 from kubeletx.runtimes.images.credentials import HelperAnswer, entries_of, parse_config
 from kubeletx.runtimes.images.provider_config import EnvironmentVariable
 from kubeletx.runtimes.images.provider_program import Login, Question

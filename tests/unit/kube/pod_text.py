@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kubeletx.kube.core import Pod
-from kubeletx.kube.defaults import set_defaults
-from kubeletx.kube.load import load_pods
+from kubeletx.kube.manifests.defaults import set_defaults
+from kubeletx.kube.manifests.load import load_pods
+from kubeletx.kube.types.core import Pod
 
 
 def raw_pod(spec: str = "", *, container: str = "", metadata: str = "") -> Pod:

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import msgspec
 import pytest
 
-from kubeletx.kube import core, event, node
-from kubeletx.kube.core import (
+from kubeletx.kube.types import core, event, node
+from kubeletx.kube.types.core import (
     Container,
     ContainerState,
     ContainerStateRunning,
@@ -20,7 +20,7 @@ from kubeletx.kube.core import (
     PodStatus,
     Volume,
 )
-from kubeletx.kube.meta import ApiStruct, json_name
+from kubeletx.kube.types.meta import ApiStruct, json_name
 
 SPELLED = {
     "pod_ip": "podIP",

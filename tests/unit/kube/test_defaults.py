@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 from pod_text import full_pod, raw_pod
 
-from kubeletx.kube.core import (
+from kubeletx.kube.image_policy import pull_policy
+from kubeletx.kube.manifests.defaults import set_defaults
+from kubeletx.kube.types.core import (
     Container,
     ObjectMeta,
     Pod,
@@ -11,8 +13,6 @@ from kubeletx.kube.core import (
     PodSpec,
     ResourceRequirements,
 )
-from kubeletx.kube.defaults import set_defaults
-from kubeletx.kube.image_policy import pull_policy
 from kubeletx.kube.validation import validate_pod
 
 

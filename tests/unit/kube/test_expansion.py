@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletx.kube.expansion import UnknownName, expand, expand_strictly
+from kubeletx.kube.text.expansion import UnknownName, expand, expand_strictly
 
 NAMES = st.text(alphabet="ABC_1.-", min_size=1, max_size=4)
 VALUES = st.dictionaries(NAMES, st.text(max_size=6))

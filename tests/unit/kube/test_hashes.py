@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pod_text import pod_from, raw_pod
 
-from kubeletx.kube.hashes import container_hash, pod_hash
-from kubeletx.kube.load import load_pods
+from kubeletx.kube.manifests.hashes import container_hash, pod_hash
+from kubeletx.kube.manifests.load import load_pods
 
 POD = {
     "apiVersion": "v1",

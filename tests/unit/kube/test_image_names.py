@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeletx.kube.image_names import without_credentials
+from kubeletx.kube.text.image_names import without_credentials
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletx.api import InvalidPod
-from kubeletx.kube.load import load_pods
+from kubeletx.kube.manifests.load import load_pods
 
 POD = {
     "apiVersion": "v1",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletx.kube.quantity import (
+from kubeletx.kube.text.quantity import (
     MAX,
     NANO,
     Format,

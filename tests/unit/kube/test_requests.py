@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pod_text import full_pod
 
-from kubeletx.kube.core import Container, PodSpec, ResourceRequirements
 from kubeletx.kube.qos import qos_class
 from kubeletx.kube.requests import (
     Amounts,
@@ -14,6 +13,7 @@ from kubeletx.kube.requests import (
     enforceable_limits,
     workloads,
 )
+from kubeletx.kube.types.core import Container, PodSpec, ResourceRequirements
 
 
 def amounts(found: Amounts) -> dict[str, str]:

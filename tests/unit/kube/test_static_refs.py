@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pod_text import full_pod
 
-from kubeletx.kube.static_refs import refused_references
+from kubeletx.kube.manifests.static_refs import refused_references
 
 REFUSED = [
     ("serviceAccountName: a", "", "spec.serviceAccountName", "refers to the service account 'a'"),

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeletx.kube.core import Pod
-from kubeletx.kube.load import load_manifest
-from kubeletx.kube.unknown_fields import MOST, strict_error, unknown_fields
+from kubeletx.kube.manifests.load import load_manifest
+from kubeletx.kube.manifests.unknown_fields import MOST, strict_error, unknown_fields
+from kubeletx.kube.types.core import Pod
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",

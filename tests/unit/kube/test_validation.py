@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from pod_text import full_pod
 
 from kubeletx.api import InvalidPod
-from kubeletx.kube.core import Pod
-from kubeletx.kube.defaults import set_defaults
-from kubeletx.kube.load import load_pods
+from kubeletx.kube.manifests.defaults import set_defaults
+from kubeletx.kube.manifests.load import load_pods
+from kubeletx.kube.types.core import Pod
 from kubeletx.kube.validation import validate_pod, words
 
 VOLUMES = "volumes: [{name: v}, {name: w}]"

@@ -8,7 +8,7 @@ import yaml as pyyaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kubeletx.kube.yaml import MAX_ALIASED, YamlError, dump_yaml, parse_documents
+from kubeletx.kube.text.yaml import MAX_ALIASED, YamlError, dump_yaml, parse_documents
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import pytest
 
 from kubeletx.api import Internal, Resources
-from kubeletx.kube.core import Container, Pod, PodSpec, ResourceRequirements
-from kubeletx.kube.meta import ObjectMeta
+from kubeletx.kube.types.core import Container, Pod, PodSpec, ResourceRequirements
+from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.node.capacity import NodeResources
 from kubeletx.node.cgroup_fs import CgroupTrees, cpu_weight, v1_files, v2_files
 from kubeletx.node.cgroups import (

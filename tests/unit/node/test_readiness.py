@@ -13,7 +13,7 @@ from kubeletx.node.readiness import (
     node_conditions,
     types_without_runtime,
 )
-from kubeletx.runtimes.health import RuntimeState
+from kubeletx.runtimes.handles.health import RuntimeState
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 

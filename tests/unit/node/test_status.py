@@ -3,10 +3,10 @@ from pathlib import Path
 from typing import Any
 
 from kubeletx.api import RuntimeVersion, Traits
-from kubeletx.kube.node import ContainerImage, Node
+from kubeletx.kube.types.node import ContainerImage, Node
 from kubeletx.node.readiness import RuntimeFacts
 from kubeletx.node.status import NodePlan, NodeReporter, RuntimeReport, is_ready, top_images
-from kubeletx.runtimes.health import RuntimeState
+from kubeletx.runtimes.handles.health import RuntimeState
 from kubeletx.testing import FakeClock
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from kubeletx.kube.node import Taint
+from kubeletx.kube.types.node import Taint
 from kubeletx.node.readiness import NEVER_ASKED, RuntimeFacts
 from kubeletx.node.taints import type_taints
-from kubeletx.runtimes.health import RuntimeState
+from kubeletx.runtimes.handles.health import RuntimeState
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 READY = RuntimeState(ready=True, network_ready=True, since=NOW)

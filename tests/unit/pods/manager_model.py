@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kubeletx.api import Endpoint, Host, IdMapping, PodUid, RuntimeName
-from kubeletx.kube.core import Container, ObjectMeta, Pod, PodSpec
-from kubeletx.kube.defaults import set_defaults
+from kubeletx.kube.manifests.defaults import set_defaults
+from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.pods.admission import AdmissionNode, NodeAdmission
 from kubeletx.pods.dependencies import Collaborators
 from kubeletx.pods.executor import PodServices
@@ -26,17 +26,17 @@ from kubeletx.pods.status.board import StatusBoard
 from kubeletx.pods.status.build import NodeIdentity
 from kubeletx.pods.steps.ensure_image import UnitImages
 from kubeletx.pods.worker import PodWorker
-from kubeletx.runtimes.bindings import METADATA as RUNTIME_TABLES
-from kubeletx.runtimes.bindings import Bindings
-from kubeletx.runtimes.host import HostParts
+from kubeletx.runtimes.binding.bindings import METADATA as RUNTIME_TABLES
+from kubeletx.runtimes.binding.bindings import Bindings
+from kubeletx.runtimes.binding.tombstones import Tombstones
+from kubeletx.runtimes.endpoints.kinds import Kind, KindTable
+from kubeletx.runtimes.handles.limits import Limits
+from kubeletx.runtimes.host.host import HostParts
 from kubeletx.runtimes.images.records import METADATA as IMAGE_TABLES
 from kubeletx.runtimes.images.records import ImageRecords
 from kubeletx.runtimes.images.settings import PullSettings
 from kubeletx.runtimes.images.stores import ImageStores
-from kubeletx.runtimes.kinds import Kind, KindTable
-from kubeletx.runtimes.limits import Limits
 from kubeletx.runtimes.registry import Plan, RuntimeRegistry
-from kubeletx.runtimes.tombstones import Tombstones
 from kubeletx.store import Store
 from kubeletx.testing import FakeClock, FakeEventSink, FakeRuntime
 from kubeletx.volumes import VolumePreparer

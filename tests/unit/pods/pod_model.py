@@ -20,8 +20,8 @@ from kubeletx.api import (
     UnitSummary,
 )
 from kubeletx.api.names import CONTAINER_HASH, RESTART_GENERATION
-from kubeletx.kube.core import Container, ObjectMeta, Pod, PodSpec
-from kubeletx.kube.hashes import container_hash
+from kubeletx.kube.manifests.hashes import container_hash
+from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.pods.model import actions as act
 from kubeletx.pods.model import changes
 from kubeletx.pods.model.facts import Deletion, DesiredPod, Now, PodFacts
@@ -29,7 +29,7 @@ from kubeletx.pods.model.roles import find_unit
 from kubeletx.pods.plan.draft import Plan
 from kubeletx.pods.plan.pod import plan_pod
 from kubeletx.pods.worker import _note_exits
-from kubeletx.runtimes.snapshots import PodSnapshot
+from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 

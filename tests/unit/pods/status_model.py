@@ -16,7 +16,7 @@ from kubeletx.api import (
     UnitStatus,
     UnitSummary,
 )
-from kubeletx.kube.core import (
+from kubeletx.kube.types.core import (
     Container,
     ContainerStatus,
     ObjectMeta,
@@ -27,7 +27,7 @@ from kubeletx.kube.core import (
 )
 from kubeletx.pods.model.facts import DesiredPod, Now, PodFacts
 from kubeletx.pods.status.build import NodeIdentity, build_status
-from kubeletx.runtimes.snapshots import PodSnapshot
+from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 FAKE = RuntimeName("fake")

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from status_model import START, condition, exited, facts, pod, snapshot, status_of, unit
 
 from kubeletx.api import UnitId, UnitState
-from kubeletx.kube.core import (
+from kubeletx.kube.types.core import (
     Container,
     ExecAction,
     PodCondition,

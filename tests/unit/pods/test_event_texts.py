@@ -11,7 +11,7 @@ from manager_model import Node, a_pod
 from msgspec.structs import replace
 
 from kubeletx.api import ImageStatus
-from kubeletx.kube.core import ExecAction, Lifecycle, LifecycleHandler, Pod
+from kubeletx.kube.types.core import ExecAction, Lifecycle, LifecycleHandler, Pod
 from kubeletx.pods.probes.all_probes import RuntimeExecDoor
 from kubeletx.pods.steps.ensure_image import _pulled_text
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from servers import answer, free_port, web
 
 from kubeletx.api import ExecResult, TimedOut, UnitId
-from kubeletx.kube.core import (
+from kubeletx.kube.types.core import (
     Container,
     ContainerPort,
     ExecAction,

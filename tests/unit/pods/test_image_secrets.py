@@ -8,7 +8,7 @@ import pytest
 from manager_model import Node, a_pod
 
 from kubeletx.api import Internal
-from kubeletx.kube.core import VirtualMachine
+from kubeletx.kube.types.core import VirtualMachine
 
 URL = "https://me:hunter2@images.example/disk.qcow2?token=t0ps3cret"
 

@@ -20,7 +20,7 @@ from kubeletx.api import (
     Unavailable,
 )
 from kubeletx.api.names import POD_SOURCE
-from kubeletx.kube.core import (
+from kubeletx.kube.types.core import (
     Container,
     ImageVolumeSource,
     LocalObjectReference,

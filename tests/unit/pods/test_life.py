@@ -7,7 +7,7 @@ from pod_model import PodModel, make_pod
 from status_model import condition, container
 
 from kubeletx.api import UnitId
-from kubeletx.kube.core import Container, ExecAction, PodStatus, Probe
+from kubeletx.kube.types.core import Container, ExecAction, PodStatus, Probe
 from kubeletx.pods.model import actions as act
 from kubeletx.pods.model import changes
 from kubeletx.pods.model.facts import ProbeFacts

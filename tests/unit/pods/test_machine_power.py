@@ -11,7 +11,7 @@ from manager_model import Node, a_pod
 from msgspec.structs import replace as changed
 
 from kubeletx.api import Conflict, SupportsMachine, UnitState, names
-from kubeletx.kube.core import Pod, VirtualMachine
+from kubeletx.kube.types.core import Pod, VirtualMachine
 from kubeletx.pods.model.machine_requests import with_power
 from kubeletx.pods.steps.orders import amend
 from kubeletx.pods.worker import PodWorker

@@ -10,7 +10,7 @@ from manager_model import Node, a_pod
 from msgspec.structs import replace
 
 from kubeletx.api import Endpoint, Host, UnitId, UnitState, names
-from kubeletx.kube.core import Container, ExecAction, Pod, Probe
+from kubeletx.kube.types.core import Container, ExecAction, Pod, Probe
 from kubeletx.pods.model.machine_requests import with_power
 from kubeletx.pods.steps.orders import amend
 from kubeletx.pods.worker import PodWorker

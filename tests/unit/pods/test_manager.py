@@ -10,7 +10,7 @@ from manager_model import Node, a_pod
 from msgspec.structs import replace
 
 from kubeletx.api import PodUid, SandboxId, SandboxStatus, TimedOut, Unavailable
-from kubeletx.kube.core import ImageVolumeSource, Pod, PodStatus, Volume
+from kubeletx.kube.types.core import ImageVolumeSource, Pod, PodStatus, Volume
 from kubeletx.pods.model.actions import PrepareVolumes
 from kubeletx.pods.model.facts import DesiredPod, PodFacts
 from kubeletx.pods.plan.draft import Plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeletx.kube.core import Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes
+from kubeletx.kube.types.core import Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes
 from kubeletx.pods.model.restart_policy import should_restart
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from status_model import exited, facts, pod, status_of, unit
 
 from kubeletx.api import UnitState, UnitStatus
-from kubeletx.kube.core import Container, PodStatus
+from kubeletx.kube.types.core import Container, PodStatus
 from kubeletx.pods.model.facts import Backoff, Deletion, UnitFacts
 
 SIDECAR = Container(name="side", restart_policy="Always")

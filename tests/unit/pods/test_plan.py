@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from msgspec.structs import replace
 from pod_model import PodModel, make_pod
 
-from kubeletx.kube.core import Container
+from kubeletx.kube.types.core import Container
 from kubeletx.pods.model import actions as act
 from kubeletx.pods.model import changes
 from kubeletx.pods.plan.draft import Goal

@@ -6,7 +6,7 @@ import pytest
 from status_model import at, facts, pod, unit
 
 from kubeletx.api import ImageStatus, UnitId, UnitStatus
-from kubeletx.kube.core import Container, ExecAction, Lifecycle, LifecycleHandler
+from kubeletx.kube.types.core import Container, ExecAction, Lifecycle, LifecycleHandler
 from kubeletx.pods.model import actions as act
 from kubeletx.pods.model.facts import Failure, HookState, UnitFacts, VolumeFacts
 from kubeletx.pods.plan.pod import plan_pod

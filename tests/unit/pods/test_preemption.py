@@ -10,7 +10,7 @@ from manager_model import Node, a_pod
 from msgspec.structs import replace
 
 from kubeletx.api import PodUid
-from kubeletx.kube.core import Container, Pod, PodStatus, ResourceRequirements
+from kubeletx.kube.types.core import Container, Pod, PodStatus, ResourceRequirements
 from kubeletx.pods.admission import NodeAdmission
 from kubeletx.pods.manager import PodManager
 from kubeletx.pods.model.priority import CRITICAL_PRIORITY

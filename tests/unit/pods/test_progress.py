@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from status_model import at, container, exited, facts, pod, status_of, unit
 
-from kubeletx.kube.core import Container
+from kubeletx.kube.types.core import Container
 from kubeletx.pods.model import changes
 from kubeletx.pods.model.exits import restarts_of
 from kubeletx.pods.model.facts import DesiredPod, PodFacts, UnitFacts

@@ -12,7 +12,7 @@ from manager_model import Node, a_pod
 from msgspec.structs import replace
 
 from kubeletx.api import PodUid, Unavailable, Unsupported
-from kubeletx.kube.core import (
+from kubeletx.kube.types.core import (
     Container,
     ContainerResizePolicy,
     Pod,

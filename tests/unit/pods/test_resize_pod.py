@@ -10,8 +10,8 @@ from manager_model import Node, a_pod
 from msgspec.structs import replace
 
 from kubeletx.api import PodUid, Unavailable
-from kubeletx.kube.core import Container, Pod, PodCondition, PodStatus, ResourceRequirements
 from kubeletx.kube.requests import enforceable_limits
+from kubeletx.kube.types.core import Container, Pod, PodCondition, PodStatus, ResourceRequirements
 from kubeletx.testing.fake_backend import FakeUnit
 
 UID = PodUid("uid-web")

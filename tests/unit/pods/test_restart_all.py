@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pod_model import PodModel, make_pod
 
 from kubeletx.api import names
-from kubeletx.kube.core import Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes
+from kubeletx.kube.types.core import Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes
 from kubeletx.pods.model import actions as act
 from kubeletx.pods.model.facts import DesiredPod
 from kubeletx.pods.plan.progress import has_ended

@@ -15,7 +15,7 @@ from manager_model import Node, a_pod
 from msgspec.structs import replace
 
 from kubeletx.api import PodUid, SandboxState
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.pods import worker
 from kubeletx.pods.manager import SOURCE_SECONDS
 from kubeletx.pods.model.frame import at_ns

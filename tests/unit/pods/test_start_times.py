@@ -9,7 +9,7 @@ from manager_model import Node, a_pod
 from msgspec.structs import replace
 
 from kubeletx.api import PodUid
-from kubeletx.kube.core import (
+from kubeletx.kube.types.core import (
     ContainerState,
     ContainerStateRunning,
     ContainerStateTerminated,

@@ -10,7 +10,7 @@ from pod_model import PodModel, make_pod
 from status_model import FAKE, UID, at, condition, exited, facts, pod, snapshot, status_of, unit
 
 from kubeletx.api import UnitId, UnitState, UnitStatus
-from kubeletx.kube.core import (
+from kubeletx.kube.types.core import (
     Container,
     EphemeralContainer,
     ExecAction,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from status_model import START, at, container, exited, facts, pod, status_of, unit
 
 from kubeletx.api import UnitId, UnitState
-from kubeletx.kube.core import Container, EphemeralContainer, ExecAction, Probe, VolumeMount
+from kubeletx.kube.types.core import Container, EphemeralContainer, ExecAction, Probe, VolumeMount
 from kubeletx.pods.model.facts import Backoff, Failure, HookState, Outage, ProbeFacts, UnitFacts, Waiting
 from kubeletx.pods.status.build import status_changes_at
 

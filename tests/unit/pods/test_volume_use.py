@@ -12,7 +12,7 @@ import pytest
 from manager_model import a_pod
 
 from kubeletx.api import PodUid, SourceKind, Unavailable
-from kubeletx.kube.core import (
+from kubeletx.kube.types.core import (
     HostPathVolumeSource,
     NFSVolumeSource,
     PersistentVolumeClaimVolumeSource,

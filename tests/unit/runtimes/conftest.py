@@ -21,13 +21,13 @@ from kubeletx.api import (
     UnitSpec,
     names,
 )
-from kubeletx.runtimes.bindings import METADATA, Bindings
-from kubeletx.runtimes.handle import RuntimeHandle
-from kubeletx.runtimes.host import HostParts
-from kubeletx.runtimes.kinds import Kind, KindTable
-from kubeletx.runtimes.limits import Limits
+from kubeletx.runtimes.binding.bindings import METADATA, Bindings
+from kubeletx.runtimes.binding.tombstones import Tombstones
+from kubeletx.runtimes.endpoints.kinds import Kind, KindTable
+from kubeletx.runtimes.handles.handle import RuntimeHandle
+from kubeletx.runtimes.handles.limits import Limits
+from kubeletx.runtimes.host.host import HostParts
 from kubeletx.runtimes.registry import Plan, RuntimeRegistry
-from kubeletx.runtimes.tombstones import Tombstones
 from kubeletx.store import Store
 from kubeletx.testing import FakeClock, FakeEventSink, FakeRuntime, sandbox_spec, unit_spec
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kubeletx.api import Conflict, NotFound, PodUid, RuntimeName, Unavailable
-from kubeletx.runtimes.bindings import METADATA, Binding, Bindings
+from kubeletx.runtimes.binding.bindings import METADATA, Binding, Bindings
 from kubeletx.store import Store
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kubeletx.api import InvalidConfig
-from kubeletx.runtimes.discover import describe, discover
+from kubeletx.runtimes.endpoints.discover import describe, discover
 
 
 def test_sockets_are_found_in_order_and_it_is_said_who_listens(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletx.api import Endpoint, InvalidConfig, RuntimeName
-from kubeletx.runtimes.endpoints import format_endpoints, is_name, parse_endpoints
-from kubeletx.runtimes.kinds import Kind, KindTable
+from kubeletx.runtimes.endpoints.grammar import format_endpoints, is_name, parse_endpoints
+from kubeletx.runtimes.endpoints.kinds import Kind, KindTable
 
 
 def no_factory(*_args: Any) -> Any:

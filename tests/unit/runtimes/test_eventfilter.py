@@ -17,8 +17,8 @@ from kubeletx.api import (
     UnitStatus,
     UnitSummary,
 )
-from kubeletx.runtimes.eventfilter import EventFilter
-from kubeletx.runtimes.lastknown import SnapshotTable
+from kubeletx.runtimes.handles.event_filter import EventFilter
+from kubeletx.runtimes.handles.snapshot_table import SnapshotTable
 
 UNIT = UnitId("c")
 STOPPED = RuntimeEvent(kind=EventKind.STOPPED, unit_id=UNIT)

@@ -22,7 +22,7 @@ from kubeletx.api import (
     UnitState,
     names,
 )
-from kubeletx.runtimes.limits import Limits
+from kubeletx.runtimes.handles.limits import Limits
 from kubeletx.testing import FakeClock, FakeRuntime
 
 from .conftest import FAST, Bench, sandbox_of

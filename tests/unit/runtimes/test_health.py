@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletx.api import RuntimeHealth
-from kubeletx.runtimes.health import FAILED_PROBES, Health, RuntimeState, Silence, cordon, step
+from kubeletx.runtimes.handles.health import FAILED_PROBES, Health, RuntimeState, Silence, cordon, step
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 SILENCE = Silence(reason="TimedOut", message="no answer")

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kubeletx.api import AlreadyExists, InvalidConfig
-from kubeletx.runtimes.kinds import Kind, KindTable
+from kubeletx.runtimes.endpoints.kinds import Kind, KindTable
 
 
 class Settings(msgspec.Struct, frozen=True, rename="camel"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubeletx.api import PodUid, SandboxId, SandboxState, SandboxSummary
-from kubeletx.runtimes.lastknown import SnapshotTable
+from kubeletx.runtimes.handles.snapshot_table import SnapshotTable
 
 
 def sandbox(number: int) -> SandboxSummary:

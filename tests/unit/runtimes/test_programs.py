@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.runtimes.programs import ProgramFailed, run_program
+from kubeletx.runtimes.host.programs import ProgramFailed, run_program
 
 
 async def test_a_program_gives_its_output_or_says_why_not() -> None:

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 import pytest
 
 from kubeletx.api import Conflict, InvalidConfig, NotFound, PodUid, RuntimeName, Unavailable
-from kubeletx.kube.core import ObjectMeta, Pod, PodSpec
-from kubeletx.runtimes.bindings import Binding
+from kubeletx.kube.types.core import ObjectMeta, Pod, PodSpec
+from kubeletx.runtimes.binding.bindings import Binding
 from kubeletx.runtimes.registry import RuntimeRegistry
 
 from .conftest import World, sandbox_of, unit_of

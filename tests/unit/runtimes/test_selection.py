@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletx.api import FEATURES, RuntimeName, Traits, names
-from kubeletx.kube.core import (
+from kubeletx.kube.types.core import (
     Capabilities,
     Container,
     ContainerPort,
@@ -28,8 +28,8 @@ from kubeletx.kube.core import (
     Volume,
     VolumeMount,
 )
-from kubeletx.runtimes.features import missing, needs_of
-from kubeletx.runtimes.selection import Chosen, Rejected, RuntimeView, Waits, choose, workload_type_of
+from kubeletx.runtimes.binding.features import missing, needs_of
+from kubeletx.runtimes.binding.selection import Chosen, Rejected, RuntimeView, Waits, choose, workload_type_of
 
 TRAITS = Traits(details=("process", "machine"))
 

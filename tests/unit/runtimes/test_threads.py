@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from kubeletx.api import Unavailable
-from kubeletx.runtimes.threads import ThreadDoor
+from kubeletx.runtimes.host.threads import ThreadDoor
 
 
 async def test_results_and_exceptions_come_back() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kubeletx.runtimes.turns import Turns
+from kubeletx.runtimes.handles.turns import Turns
 
 
 async def settle() -> None:

@@ -17,26 +17,24 @@ from aiohttp import web
 
 from kubeletx.api import Unavailable
 from kubeletx.kube.client import ClusterAccess, KubeClient
-from kubeletx.kube.container import Container
-from kubeletx.kube.core import ObjectMeta, Pod, PodSpec
-from kubeletx.server import (
-    kubelet_debug,
-    kubelet_logs,
-    kubelet_metrics,
-    kubelet_node_logs,
-    kubelet_pods,
-    kubelet_streams,
-    kubelet_zpages,
-)
-from kubeletx.server.authentication import Authenticator
-from kubeletx.server.authorization import AlwaysAllow, Authorizer
-from kubeletx.server.figures import Figures, FiguresSource
-from kubeletx.server.http_counts import HttpCounts
-from kubeletx.server.kubelet_node_logs import NodeLogs
-from kubeletx.server.kubelet_route import KubeletRoute
-from kubeletx.server.kubelet_server import KubeletServer, Listen
-from kubeletx.server.self_signed import ensure_pair
-from kubeletx.server.tls import ServerTls, TlsPlan
+from kubeletx.kube.types.container import Container
+from kubeletx.kube.types.core import ObjectMeta, Pod, PodSpec
+from kubeletx.server.access.authentication import Authenticator
+from kubeletx.server.access.authorization import AlwaysAllow, Authorizer
+from kubeletx.server.access.self_signed import ensure_pair
+from kubeletx.server.access.tls import ServerTls, TlsPlan
+from kubeletx.server.kubelet import debug as kubelet_debug
+from kubeletx.server.kubelet import logs as kubelet_logs
+from kubeletx.server.kubelet import metrics as kubelet_metrics
+from kubeletx.server.kubelet import node_logs as kubelet_node_logs
+from kubeletx.server.kubelet import pods as kubelet_pods
+from kubeletx.server.kubelet import streams as kubelet_streams
+from kubeletx.server.kubelet import zpages as kubelet_zpages
+from kubeletx.server.kubelet.api import KubeletServer, Listen
+from kubeletx.server.kubelet.node_logs import NodeLogs
+from kubeletx.server.kubelet.route import KubeletRoute
+from kubeletx.server.metrics.figures import Figures, FiguresSource
+from kubeletx.server.metrics.http_counts import HttpCounts
 from kubeletx.testing import FakeClock
 from kubeletx.testing.apiserver import CertificateAuthority, Pair
 from kubeletx.testing.fake_admin import FakeAdminBackend

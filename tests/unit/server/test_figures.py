@@ -17,8 +17,8 @@ from kubeletx.node.cgroup_usage import CgroupSpec, CgroupUsage, DiskUsage
 from kubeletx.node.host_usage import FsUsage, HostUsage
 from kubeletx.node.machine import MachineInfo
 from kubeletx.node.psi import Pressure, Pressures, Stall
-from kubeletx.server.cadvisor_metrics import cadvisor_metrics
-from kubeletx.server.figures import (
+from kubeletx.server.metrics.cadvisor import cadvisor_metrics
+from kubeletx.server.metrics.figures import (
     Figures,
     GroupFigures,
     PodFigures,
@@ -26,9 +26,9 @@ from kubeletx.server.figures import (
     UnitFigures,
     VolumeFigures,
 )
-from kubeletx.server.probe_metrics import probe_metrics, sli_metrics
-from kubeletx.server.resource_metrics import resource_metrics
-from kubeletx.server.stats_summary import summary
+from kubeletx.server.metrics.probe import probe_metrics, sli_metrics
+from kubeletx.server.metrics.resource import resource_metrics
+from kubeletx.server.metrics.stats_summary import summary
 from kubeletx.server.views import HealthView, HistogramView, PartHealth, ProbeCount, ProbeDuration
 from kubeletx.volumes.disk_usage import DiskUse
 

@@ -8,10 +8,10 @@ import aiohttp
 import pytest
 
 from kubeletx.api import InvalidConfig
-from kubeletx.kube.core import ObjectMeta, Pod
+from kubeletx.kube.types.core import ObjectMeta, Pod
 from kubeletx.server import healthz
 from kubeletx.server.healthz import health_server
-from kubeletx.server.readonly import readonly_server
+from kubeletx.server.kubelet.readonly import readonly_server
 from kubeletx.server.views import HealthView, HistogramView, MetricsView, OperationView, PartHealth
 from kubeletx.testing.fake_admin import FakeAdminBackend
 

@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from api_client import serving
 
-from kubeletx.server.http_counts import HttpCounts, counting, first_part
+from kubeletx.server.metrics.http_counts import HttpCounts, counting, first_part
 
 
 @pytest.mark.parametrize(

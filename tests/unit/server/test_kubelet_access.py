@@ -12,9 +12,15 @@ from api_client import ReviewServer, serving
 from structlog.testing import capture_logs
 
 from kubeletx.api import Unavailable
-from kubeletx.server import authentication, authorization
-from kubeletx.server.authentication import ANONYMOUS, Authenticator, TokenReviews, User, user_of_certificate
-from kubeletx.server.authorization import AccessReviews, Authorizer
+from kubeletx.server.access import authentication, authorization
+from kubeletx.server.access.authentication import (
+    ANONYMOUS,
+    Authenticator,
+    TokenReviews,
+    User,
+    user_of_certificate,
+)
+from kubeletx.server.access.authorization import AccessReviews, Authorizer
 from kubeletx.testing import FakeClock
 from kubeletx.testing.apiserver import CertificateAuthority
 
@@ -235,7 +241,7 @@ async def test_heads_that_are_too_large_are_refused_and_their_words_are_not_logg
 
 
 async def test_clients_that_send_half_a_head_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubeletx.server.kubelet_server.IDLE_SECONDS", 0.2)
+    monkeypatch.setattr("kubeletx.server.kubelet.api.IDLE_SECONDS", 0.2)
     async with serving(tmp_path) as api, asyncio.timeout(60):
         for head in (b"", b"GET /pods HTTP/1.1\r\nHost: a\r\nX-Slow: "):
             reader, writer = await asyncio.open_connection(

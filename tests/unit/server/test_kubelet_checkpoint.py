@@ -8,7 +8,7 @@ from pathlib import Path
 from api_client import serving
 
 from kubeletx.api import Unsupported
-from kubeletx.server import kubelet_checkpoint
+from kubeletx.server.kubelet import checkpoint as kubelet_checkpoint
 from kubeletx.server.views import PodTarget
 from kubeletx.testing.fake_admin import FakeAdminBackend
 

@@ -12,8 +12,8 @@ import pytest
 from api_client import Api, inline, serving
 from yarl import URL
 
-from kubeletx.server.kubelet_node_logs import NodeLogs
-from kubeletx.server.node_log_files import CHUNK_BYTES
+from kubeletx.server.kubelet.node_log_files import CHUNK_BYTES
+from kubeletx.server.kubelet.node_logs import NodeLogs
 
 SECRET = "nobody may read this"
 

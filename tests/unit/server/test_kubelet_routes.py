@@ -15,14 +15,14 @@ from msgspec.structs import replace
 from yarl import URL
 
 from kubeletx.api import Unavailable
-from kubeletx.kube.status import (
+from kubeletx.kube.types.status import (
     ContainerState,
     ContainerStateRunning,
     ContainerStateWaiting,
     ContainerStatus,
     PodStatus,
 )
-from kubeletx.server import kubelet_server
+from kubeletx.server.kubelet import api as kubelet_server
 from kubeletx.server.views import ConfigValue, LogOptions, PodTarget
 
 

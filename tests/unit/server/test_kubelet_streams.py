@@ -25,7 +25,8 @@ from kubeletx.api import (
     Unavailable,
     Unsupported,
 )
-from kubeletx.server import kubelet_server, routes_streams
+from kubeletx.server.admin.socket import routes_streams
+from kubeletx.server.kubelet import api as kubelet_server
 from kubeletx.streaming import encode_exit, open_port_forward, open_session, websocket
 from kubeletx.streaming.remote_client import forward_over
 from kubeletx.streaming.spdy import Data, Decoder, Encoder, SpdyConnection, SynStream

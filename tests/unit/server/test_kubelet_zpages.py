@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from api_client import serving
 
-from kubeletx.kube.yaml import parse_documents
+from kubeletx.kube.text.yaml import parse_documents
 from kubeletx.server.views import ConfigValue
 
 VALUES = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeletx.server.node_log_query import (
+from kubeletx.server.kubelet.node_log_query import (
     ImpossibleQuery,
     LogQuery,
     UnreadableQuery,

@@ -14,9 +14,9 @@ from cryptography import x509
 from structlog.testing import capture_logs
 
 from kubeletx.api import InvalidConfig
-from kubeletx.server.ciphers import CIPHERS, openssl_ciphers
-from kubeletx.server.self_signed import Pair, ensure_pair
-from kubeletx.server.tls import ServerTls, TlsPlan, make_context
+from kubeletx.server.access.ciphers import CIPHERS, openssl_ciphers
+from kubeletx.server.access.self_signed import Pair, ensure_pair
+from kubeletx.server.access.tls import ServerTls, TlsPlan, make_context
 from kubeletx.testing import FakeClock
 from kubeletx.testing.apiserver import CertificateAuthority
 from kubeletx.testing.apiserver.ca import encrypt_key

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from kubeletx.api import InvalidPod, PodUid
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 
 
 class RecordingSink:

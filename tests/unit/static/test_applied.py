@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from recording_sink import RecordingSink
 
 from kubeletx.api import Conflict, InvalidPod, NotFound, Unavailable
-from kubeletx.kube.core import Pod
-from kubeletx.kube.load import load_pods
+from kubeletx.kube.manifests.load import load_pods
+from kubeletx.kube.types.core import Pod
 from kubeletx.static import applied
 from kubeletx.static.applied import Action, AppliedSource
 from kubeletx.testing.clock import FakeClock

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from recording_sink import RecordingSink
 
 from kubeletx.api import InvalidPod
-from kubeletx.kube.core import Container, ObjectMeta, Pod, PodSpec
+from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.static.claims import Claims
 
 ORIGINS = ("/m/a", "/m/b", "/m/c")

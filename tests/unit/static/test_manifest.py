@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kubeletx.api import InvalidPod
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.static.manifest import ManifestReader
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kubeletx.api import ClusterVolume, KubeletxError, PodUid
-from kubeletx.kube.core import ObjectMeta, Pod, PodSpec, Volume
-from kubeletx.kube.volumes import (
+from kubeletx.kube.types.core import ObjectMeta, Pod, PodSpec, Volume
+from kubeletx.kube.types.volumes import (
     ConfigMapVolumeSource,
     EmptyDirVolumeSource,
     FlexVolumeSource,

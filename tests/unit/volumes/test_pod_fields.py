@@ -4,7 +4,7 @@ import pytest
 from volume_doubles import make_pod
 
 from kubeletx.api import InvalidPod
-from kubeletx.kube.core import ObjectFieldSelector, ResourceFieldSelector
+from kubeletx.kube.types.core import ObjectFieldSelector, ResourceFieldSelector
 from kubeletx.volumes.pod_fields import (
     FieldContext,
     containers_by_name,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kubeletx.api import ClusterService, ClusterVolume, ObjectData, ObjectUser, PodUid, TokenWish
-from kubeletx.kube.core import Pod
+from kubeletx.kube.types.core import Pod
 from kubeletx.volumes import FieldContext, VolumePreparer
 from kubeletx.volumes.mountinfo import MountPoint
 

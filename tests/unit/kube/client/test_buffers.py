@@ -13,7 +13,7 @@ import pytest
 from kubeletx.kube.client import KubeClient, load_kubeconfig
 from kubeletx.kube.client.buffers import READ_BYTES, begin_small, shrink
 from kubeletx.kube.client.resources import CONFIG_MAPS
-from kubeletx.runtimes.clock import SystemClock
+from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing.apiserver import ApiServerDouble, CertificateAuthority
 
 GUARD_SECONDS = 60

@@ -12,7 +12,7 @@ from scripted_server import GONE, TOO_LARGE, Script, bookmark, lines, pod, pod_l
 
 from kubeletx.kube.client import KubeClient, Reflector
 from kubeletx.kube.client.resources import PODS
-from kubeletx.kube.core import ObjectMeta, Pod
+from kubeletx.kube.types.core import ObjectMeta, Pod
 from kubeletx.testing.clock import FakeClock
 
 

@@ -9,8 +9,8 @@ from scripted_server import Script, pod_list, serve
 
 from kubeletx.api import Unavailable
 from kubeletx.kube.client import KubeClient
-from kubeletx.kube.core import PodList
-from kubeletx.runtimes.clock import SystemClock
+from kubeletx.kube.types.core import PodList
+from kubeletx.runtimes.host.clock import SystemClock
 
 
 async def never() -> None:

@@ -20,8 +20,8 @@ from kubeletx.kube.client import ClusterAccess, KubeClient, Reflector, errors, r
 from kubeletx.kube.client.backoff import Backoff
 from kubeletx.kube.client.errors import TooManyRequests
 from kubeletx.kube.client.resources import PODS
-from kubeletx.kube.core import Pod
-from kubeletx.runtimes.clock import SystemClock
+from kubeletx.kube.types.core import Pod
+from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing.clock import FakeClock
 from kubeletx.testing.names_sink import NamesSink
 

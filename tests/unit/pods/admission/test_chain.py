@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kubeletx.api import PodUid, Traits
-from kubeletx.kube.core import (
+from kubeletx.kube.types.core import (
     AppArmorProfile,
     Container,
     ContainerPort,
@@ -27,7 +27,7 @@ from kubeletx.kube.core import (
     VirtualMachine,
     Volume,
 )
-from kubeletx.kube.volumes import EmptyDirVolumeSource
+from kubeletx.kube.types.volumes import EmptyDirVolumeSource
 from kubeletx.pods.admission import AdmissionNode, NodeAdmission, admit, taken_by
 from kubeletx.pods.model.facts import DesiredPod
 from kubeletx.pods.model.sources import API, FILE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubeletx.api import PodUid
-from kubeletx.kube.core import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements, Toleration
+from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements, Toleration
 from kubeletx.node.readiness import Pressure
 from kubeletx.pods.admission.door import Door, check_pressure, check_shutdown, tolerates_memory_pressure
 from kubeletx.pods.model.facts import DesiredPod, Rejection

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kubeletx.kube.core import Container, Pod
+from kubeletx.kube.types.core import Container, Pod
 from kubeletx.pods.model.node_context import NodeContext
 
 T = TypeVar("T")

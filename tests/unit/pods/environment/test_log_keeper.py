@@ -27,8 +27,8 @@ from kubeletx.api import (
 from kubeletx.pods.logs.file_watch import FileWatcher
 from kubeletx.pods.logs.keeper import LogKeeper
 from kubeletx.pods.logs.rotation import RotationLimits
-from kubeletx.runtimes.handle import RuntimeHandle
-from kubeletx.runtimes.snapshots import PodSnapshot
+from kubeletx.runtimes.handles.handle import RuntimeHandle
+from kubeletx.runtimes.handles.snapshots import PodSnapshot
 from kubeletx.testing.clock import FakeClock
 
 UID = PodUid("u1")

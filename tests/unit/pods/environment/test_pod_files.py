@@ -10,7 +10,7 @@ import pytest
 from environment_model import make_node
 
 from kubeletx.api import PodUid, UnitId
-from kubeletx.kube.core import ObjectMeta, Pod, PodSpec
+from kubeletx.kube.types.core import ObjectMeta, Pod, PodSpec
 from kubeletx.pods.logs.directories import PodDirectories
 from kubeletx.pods.logs.pod_files import PodFiles
 from kubeletx.pods.model.node_context import NodeContext

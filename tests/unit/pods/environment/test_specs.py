@@ -21,8 +21,8 @@ from kubeletx.api import (
     UnitSpec,
     names,
 )
-from kubeletx.kube.hashes import container_hash
-from kubeletx.kube.machine_form import machine_of
+from kubeletx.kube.manifests.hashes import container_hash
+from kubeletx.kube.manifests.machine_form import machine_of
 from kubeletx.pods.specs import build_sandbox_spec, build_unit_spec, sandbox_warnings
 
 RUNTIME = RuntimeName("ctr-a")

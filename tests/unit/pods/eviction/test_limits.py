@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from kubeletx.api import PodUid
-from kubeletx.kube.core import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
-from kubeletx.kube.volumes import EmptyDirVolumeSource, Volume
+from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from kubeletx.kube.types.volumes import EmptyDirVolumeSource, Volume
 from kubeletx.pods.eviction.limits import exceeded, has_limits
 from kubeletx.pods.eviction.use import ContainerUse, PodUse
 from kubeletx.volumes.disk_usage import DiskUse

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletx.api import PodUid
-from kubeletx.kube.core import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from kubeletx.node.thresholds import MEMORY, NODE, PIDS, Met, Observation, Threshold
 from kubeletx.pods.eviction.rank import rank, usage
 from kubeletx.pods.eviction.texts import low_on

@@ -12,7 +12,7 @@ from servers import answer, free_port, web
 
 from kubeletx.api import Internal, NotFound, TimedOut, Unavailable, UnitId
 from kubeletx.cri.stubs import health_v1_pb2 as pb
-from kubeletx.kube.core import (
+from kubeletx.kube.types.core import (
     Container,
     ContainerPort,
     ExecAction,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletx.kube.core import Probe
+from kubeletx.kube.types.core import Probe
 from kubeletx.pods.probes import Answer, ProbeKind, Result, Tally, Timing, first_tally, is_on_hold, tally
 
 RESULTS = st.sampled_from(list(Result))

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from status_model import exited, facts, pod, status_of, unit
 
 from kubeletx.api import UnitId, UnitState
-from kubeletx.kube.core import Container, ExecAction, Probe
+from kubeletx.kube.types.core import Container, ExecAction, Probe
 from kubeletx.pods.model.facts import HookState, ProbeFacts, UnitFacts
 from kubeletx.pods.probes import targets_of
 

@@ -11,7 +11,7 @@ from doors import FakeDoor
 from msgspec.structs import replace
 
 from kubeletx.api import ObjectRef, UnitId
-from kubeletx.kube.core import Container, ExecAction, Probe
+from kubeletx.kube.types.core import Container, ExecAction, Probe
 from kubeletx.pods.model.facts import ProbeFacts
 from kubeletx.pods.probes import Answer, ProbeSet, ProbeTarget, Result
 from kubeletx.testing.clock import FakeClock

@@ -25,7 +25,7 @@ from kubeletx.api import (
     Unavailable,
     UnitId,
 )
-from kubeletx.runtimes.handle import RuntimeHandle
+from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.runtimes.isolation import IsolatedRuntime, proxy
 from kubeletx.testing import FakeClock, FakeEventSink, FakeHost, endpoint, sandbox_spec
 

@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from kubeletx.api import InvalidPod
-from kubeletx.kube.image_names import without_credentials
+from kubeletx.kube.text.image_names import without_credentials
 
 INVALID_IMAGE_NAME = "InvalidImageName"
 FIELD = "image"

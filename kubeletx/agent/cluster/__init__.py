@@ -1,0 +1,1 @@
+"""The node's membership in a cluster: identity, connection, and what runs on it."""

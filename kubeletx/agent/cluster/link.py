@@ -1,0 +1,110 @@
+"""The connection to the cluster, and what pods refer to there: built before the pods' rooms, which read it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import msgspec
+
+import kubeletx
+from kubeletx.api import Clock, KubeletxError, PodUid
+from kubeletx.apiserver.certificates.rotation import CertificateRotation
+from kubeletx.apiserver.node.api_node import ApiNode
+from kubeletx.apiserver.objects.api_objects import ApiObjects
+from kubeletx.apiserver.objects.runtime_classes import RuntimeClasses
+from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
+from kubeletx.kube.client.resources import RUNTIME_CLASSES
+from kubeletx.kube.types.node import Node
+from kubeletx.kube.types.objects import RuntimeClass
+from kubeletx.pods.admission import NodeAdmission
+from kubeletx.pods.manager import PodManager
+from kubeletx.runtimes.images.limits import TokenBucket
+
+from ..config.tree import AgentConfig
+from .access import NodeAccess, client_rotation, node_access
+
+CLASSES_SECONDS = 5.0
+LABELS_SECONDS = 5.0
+
+
+class ClusterLink(msgspec.Struct, frozen=True, kw_only=True):
+    """See the module's docstring."""
+
+    client: KubeClient
+    found: NodeAccess
+    client_rotation: CertificateRotation | None
+    taint_client: KubeClient | None
+    objects: ApiObjects
+    class_reflector: Reflector[RuntimeClass]
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.client.close()
+        if self.taint_client is not None:
+            await self.taint_client.close()
+
+    def connect(self, manager: PodManager, node: ApiNode, admission: NodeAdmission) -> None:
+        """Tell pods about what changes, and volumes and admission about the node's labels."""
+
+        def object_changed(uid: PodUid) -> None:
+            if (worker := manager.workers.get(uid)) is not None:
+                worker.objects_changed()
+
+        def node_changed(found: Node | None) -> None:
+            if found is None:
+                admission.relabel(None)
+            else:
+                admission.relabel(found.metadata.labels, found.spec.taints)
+            self.objects.node_labels = admission.labels
+
+        async def look_at_node() -> None:
+            with contextlib.suppress(KubeletxError, TimeoutError):
+                async with asyncio.timeout(LABELS_SECONDS):
+                    await node.refresh()
+
+        self.objects.node_labels = admission.labels  # what pods that ran before are held against at first
+        self.objects.subscribe(object_changed)
+        node.subscribe(node_changed)
+        admission.follow(look_at_node)
+
+    async def wait_classes(self) -> None:
+        """Return once the cluster's runtime classes are known, or it takes too long: pods that name one then wait."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLASSES_SECONDS):
+                await self.class_reflector.synced.wait()
+
+
+def make_link(
+    config: AgentConfig, node_name: str, classes: RuntimeClasses, clock: Clock
+) -> ClusterLink | None:
+    """None without a kubeconfig. Raises InvalidConfig for one that cannot be used."""
+    settings = config.cluster
+    if settings.kubeconfig is None:
+        return None
+    found = node_access(config, settings.kubeconfig, node_name, clock)
+    agent = f"kubeletx/{kubeletx.__version__}"
+    client = KubeClient(
+        found.access,
+        clock=clock,
+        user_agent=agent,
+        throttle=TokenBucket(clock, settings.qps, settings.burst).take,
+    )
+    taint_client = None
+    if settings.taint_kubeconfig is not None:
+        access = load_kubeconfig(settings.taint_kubeconfig)
+        taint_client = KubeClient(
+            access,
+            clock=clock,
+            user_agent=f"{agent} taints",
+            counts=client.counts,
+            reach=client.reach if access.server == client.access.server else None,
+        )
+    return ClusterLink(
+        client=client,
+        found=found,
+        taint_client=taint_client,
+        client_rotation=client_rotation(config, found, client, node_name, clock),
+        objects=ApiObjects(client, node_name, clock=clock),
+        class_reflector=Reflector(client, RUNTIME_CLASSES, RuntimeClass, classes, clock=clock),
+    )

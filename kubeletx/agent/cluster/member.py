@@ -1,0 +1,248 @@
+"""The node as a member of a cluster: what is built when there is a kubeconfig."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+
+import msgspec
+
+from kubeletx.api import Clock, EventSink, PodUid
+from kubeletx.api.names import EXTERNAL_CLOUD_TAINT
+from kubeletx.apiserver.certificates.key_pairs import Subject
+from kubeletx.apiserver.certificates.rotation import CertificateRotation
+from kubeletx.apiserver.events import EventReporter
+from kubeletx.apiserver.mirrors.form import Key
+from kubeletx.apiserver.mirrors.mirrors import Mirrors
+from kubeletx.apiserver.node.api_node import ApiNode, NodePolicy
+from kubeletx.apiserver.node.claim import Identity
+from kubeletx.apiserver.node.lease import NodeLease
+from kubeletx.apiserver.node.taints import TypeTaints
+from kubeletx.apiserver.pods import ApiPods
+from kubeletx.apiserver.status.reporter import StatusReporter
+from kubeletx.kube.client import Reflector
+from kubeletx.kube.client.resources import NODES, PODS
+from kubeletx.kube.types.core import Pod
+from kubeletx.kube.types.event import Event
+from kubeletx.kube.types.lease import micro_time
+from kubeletx.kube.types.node import Node, Taint
+from kubeletx.node.info import read_system_info
+from kubeletx.pods.admission import NodeAdmission
+from kubeletx.pods.manager import PodManager
+from kubeletx.pods.model.facts import DesiredPod
+from kubeletx.pods.model.sources import API
+from kubeletx.pods.status.board import StatusBoard
+from kubeletx.runtimes.images.limits import TokenBucket
+
+from ..config.kubelet_words import EXTERNAL
+from ..config.tree import AgentConfig
+from ..host.source_health import SourceHealth
+from ..host.supervise import supervise
+from .access import server_rotation
+from .link import ClusterLink
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """Built and connected; `start` runs its tasks."""
+
+    link: ClusterLink
+    node: ApiNode
+    pods: ApiPods
+    lease: NodeLease
+    statuses: StatusReporter
+    mirrors: Mirrors
+    server_rotation: CertificateRotation | None
+    taints: TypeTaints | None
+    events: EventReporter
+    pod_reflector: Reflector[Pod]
+    node_reflector: Reflector[Node]
+
+    def start(self, group: asyncio.TaskGroup, clock: Clock, health: SourceHealth) -> None:
+        """Once the node has an identity; static pods do not wait for that. `health` gets the failures of the pod source."""
+        group.create_task(self._join(group, clock, health), name="api-join")
+
+    async def _join(self, group: asyncio.TaskGroup, clock: Clock, health: SourceHealth) -> None:
+        if self.link.found.bootstrap is not None:
+            await supervise("api-bootstrap", self.link.found.bootstrap.run, clock)
+        self._start(group, clock, health)
+
+    def _start(self, group: asyncio.TaskGroup, clock: Clock, health: SourceHealth) -> None:
+        """Each in a task of its own; one that fails with a bug starts again."""
+        perhaps = {
+            "client-certificate": self.link.client_rotation,
+            "server-certificate": self.server_rotation,
+        }
+        reports: dict[str, Callable[[], Awaitable[None]]] = {
+            "node": self.node.run,
+            "pod-status": self.statuses.run,
+            "mirrors": self._mirror_pods,
+            "held-pods": self._begin_held_pods,
+            **({"taints": self.taints.run} if self.taints is not None else {}),
+        }
+        while_allowed = self.lease.reporting.while_allowed
+        tasks: dict[str, Callable[[], Awaitable[None]]] = {
+            **{name: part.run for name, part in perhaps.items() if part is not None},
+            **{name: functools.partial(while_allowed, run) for name, run in reports.items()},
+            "node-watch": self._follow_node,
+            "node-lease": self._renew_lease,
+            "pods": self._follow_pods,
+            "events": self.events.run,
+            "objects": self.link.objects.run,
+            "runtime-classes": self.link.class_reflector.run,
+        }
+        for name, run in tasks.items():
+            task = f"api-{name}"
+            on_failure = functools.partial(health.failed, API) if name == "pods" else None
+            group.create_task(supervise(task, run, clock, on_failure), name=task)
+
+    async def _follow_node(self) -> None:
+        """A list from before the registration would look like a deletion."""
+        await self.node.registered.wait()
+        await self.node_reflector.run()
+
+    async def _renew_lease(self) -> None:
+        """A lease goes with its Node, so it is made after it; what is reported waits for the claim to the name."""
+        await self.lease.claim()
+        await self.node.registered.wait()
+        await self.lease.run()
+
+    async def _follow_pods(self) -> None:
+        """Pods are asked for once the node is known: its authorizer lets a node see its own pods only (S1)."""
+        await self.node.registered.wait()
+        await self.link.wait_classes()
+        await self.pod_reflector.run()
+
+    async def _begin_held_pods(self) -> None:
+        """Pods that came while another agent had the node's name."""
+        self.pods.begin_all()
+        await asyncio.Event().wait()
+
+    async def _mirror_pods(self) -> None:
+        """Mirrors that are there already are known first."""
+        await self.pod_reflector.synced.wait()
+        await self.mirrors.run()
+
+
+def make_cluster(
+    config: AgentConfig,
+    link: ClusterLink,
+    *,
+    agent_id: str,
+    node_name: str,
+    addresses: tuple[str, ...],
+    manager: PodManager,
+    admission: NodeAdmission,
+    board: StatusBoard,
+    sources: Collection[str],
+    recorder: EventSink,
+    watch_node: Callable[[], AsyncIterator[Node]],
+    watch_events: Callable[[], AsyncIterator[Event]],
+    clock: Clock,
+) -> Cluster:
+    """The node's tasks, over a link that is there already.
+
+    `sources`: of static pods. `recorder`: where events of ours go.
+    """
+    settings, client = config.cluster, link.client
+    heartbeats = client.lane(None)  # an agent with much to tell does not lose its node
+
+    def is_here(uid: PodUid) -> bool:
+        return uid in manager.workers or any(one.uid == uid for one in manager.queued())
+
+    lease = NodeLease(
+        heartbeats,
+        node_name,
+        clock=clock,
+        duration_seconds=settings.lease_seconds,
+        identity=identity_of(agent_id, clock),
+        events=recorder,
+    )
+    pods = ApiPods(manager, is_here=is_here, may_begin=lambda: lease.reporting.is_allowed)
+    statuses = StatusReporter(client, pods, clock=clock, is_here=is_here)
+    board.subscribe(statuses.board_changed)
+    mirrors = Mirrors(
+        client,
+        pods,
+        lambda: static_pods(manager),
+        all_seen=lambda: manager.synced_sources >= set(sources),
+        events=recorder,
+        clock=clock,
+    )
+    board.subscribe(mirrors.wake)
+    node = ApiNode(
+        heartbeats,
+        node_name,
+        watch_node,
+        clock=clock,
+        policy=NodePolicy(
+            register=settings.register_node,
+            taints=registration_taints(config),
+            schedulable=settings.register_schedulable,
+            external_cloud=config.node.cloud_provider == EXTERNAL,
+            update_seconds=config.node.status_update_seconds,
+            report_seconds=settings.report_seconds,
+        ),
+    )
+    node.subscribe(mirrors.node_changed)
+    taints = None
+    if link.taint_client is not None:
+        taints = TypeTaints(link.taint_client, watch_node, clock=clock)
+        node.subscribe(taints.node_changed)
+    node.subscribe(lambda found: lease.owned_by(found.metadata.uid if found is not None else ""))
+    link.connect(manager, node, admission)
+    return Cluster(
+        link=link,
+        node=node,
+        pods=pods,
+        lease=lease,
+        statuses=statuses,
+        mirrors=mirrors,
+        taints=taints,
+        server_rotation=server_rotation(
+            config, client, Subject(node_name=node_name, dns_names=(node_name,), addresses=addresses), clock
+        ),
+        events=EventReporter(
+            client.lane(TokenBucket(clock, settings.event_qps, settings.event_burst).take),
+            watch_events,
+            clock=clock,
+            busy_at=lambda: statuses.told_at,
+        ),
+        pod_reflector=Reflector(
+            client, PODS, Pod, pods, clock=clock, field_selector=f"spec.nodeName={node_name}"
+        ),
+        node_reflector=Reflector(
+            client, NODES, Node, node, clock=clock, field_selector=f"metadata.name={node_name}"
+        ),
+    )
+
+
+def identity_of(agent_id: str, clock: Clock) -> Identity:
+    """This agent as it claims its node's name, from now on."""
+    machine = read_system_info(kubelet_version="", runtime=None)
+    return Identity(
+        agent=agent_id,
+        boot=machine.boot_id,
+        machine=machine.system_uuid,
+        pid=os.getpid(),
+        since=micro_time(clock.now()),
+    )
+
+
+def registration_taints(config: AgentConfig) -> tuple[Taint, ...]:
+    """The taints that the node is registered with, those of its workload types aside."""
+    taints = config.cluster.register_with_taints
+    if config.node.cloud_provider != EXTERNAL:
+        return taints
+    return (*taints, Taint(key=EXTERNAL_CLOUD_TAINT, value="true", effect="NoSchedule"))
+
+
+def static_pods(manager: PodManager) -> tuple[dict[Key, DesiredPod], set[Key]]:
+    """Pods that mirrors stand for, by name, and the names of those that no source has claimed since the start."""
+    here = {
+        (one.pod.namespace, one.pod.name): one
+        for one in (worker.desired for worker in manager.workers.values())
+        if one.source != API
+    }
+    return here, {key for key, one in here.items() if manager.is_orphan(one.uid)}

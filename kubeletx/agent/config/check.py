@@ -1,0 +1,331 @@
+"""Rules over the whole configuration: relations between settings, and forms that a kind cannot check."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from kubeletx.api import InvalidConfig
+from kubeletx.kube.text import quantity
+from kubeletx.kube.text.duration import parse_duration
+from kubeletx.node.thresholds import SIGNALS
+from kubeletx.runtimes.images.verification import NEVER_ALLOWLISTED, check_pattern
+from kubeletx.server.access.ciphers import CIPHERS, TLS13_CIPHERS
+
+from .ports import kubelet_port
+from .settings import BY_PATH
+from .tree import AgentConfig, UnusedSetting
+
+_RESERVABLE: Final = ("cpu", "memory", "ephemeral-storage", "pid")
+_SIGNALS_FIX: Final = f"use one of {', '.join(sorted(SIGNALS))}"
+_LABEL_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_LABEL_PREFIX: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_LEVELS: Final = (
+    "none",
+    "pods",
+    "system-reserved",
+    "system-reserved-compressible",
+    "kube-reserved",
+    "kube-reserved-compressible",
+)
+"""Of enforceNodeAllocatable; the first two are carried out."""
+_OWN_DOMAINS: Final = ("kubelet.kubernetes.io", "node.kubernetes.io")
+_OWN_LABELS: Final = frozenset(
+    {
+        "kubernetes.io/hostname",
+        "kubernetes.io/arch",
+        "kubernetes.io/os",
+        "beta.kubernetes.io/arch",
+        "beta.kubernetes.io/os",
+        "beta.kubernetes.io/instance-type",
+        "failure-domain.beta.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+        "topology.kubernetes.io/region",
+        "topology.kubernetes.io/zone",
+    }
+)
+_NODE_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
+
+
+def check(config: AgentConfig) -> Iterator[InvalidConfig]:
+    """Every broken rule, in the order of the tree."""
+    for rule in _RULES:
+        yield from rule(config)
+
+
+def _error(config: AgentConfig, path: str, problem: str, fix: str) -> InvalidConfig:
+    setting = BY_PATH[path]
+    origin = config.origins.get(path, "default")
+    if _is_flag(config, path):
+        return InvalidConfig(field=f"--{setting.flag}", problem=problem, fix=fix)
+    return InvalidConfig(obj=origin, field=setting.key, problem=problem, fix=fix)
+
+
+def _sources(config: AgentConfig) -> Iterator[InvalidConfig]:
+    url = config.sources.manifest_url
+    if url is not None and not url.startswith(("http://", "https://")):
+        yield _error(
+            config, "sources.manifest_url", f"{url!r} is not an http or https URL", "write http://..."
+        )
+    if config.sources.manifest_url_headers and url is None:
+        path = "sources.manifest_url_headers"
+        yield _error(config, path, "is set without a URL", "set --manifest-url or leave it out")
+
+
+def _cluster(config: AgentConfig) -> Iterator[InvalidConfig]:
+    cluster = config.cluster
+    if cluster.bootstrap_kubeconfig is not None and cluster.kubeconfig is None:
+        yield _error(
+            config,
+            "cluster.bootstrap_kubeconfig",
+            "is set without a kubeconfig to write",
+            "set --kubeconfig too",
+        )
+    if cluster.taint_kubeconfig is not None and cluster.kubeconfig is None:
+        problem = "is set without a kubeconfig of the node"
+        yield _error(config, "cluster.taint_kubeconfig", problem, "set --kubeconfig too")
+
+
+def _node(config: AgentConfig) -> Iterator[InvalidConfig]:
+    node = config.node
+    name = node.hostname_override
+    if name is not None and not (_NODE_NAME.fullmatch(name.strip().lower()) and len(name) <= 253):
+        problem = f"{name!r} is not a node name"
+        yield _error(config, "node.hostname_override", problem, "use lower-case letters, digits, '-' and '.'")
+    yield from _addresses(config, "node.node_ip", node.node_ip)
+    families = [ipaddress.ip_address(ip).version for ip in node.node_ip if _is_address(ip)]
+    if len(families) != len(set(families)):
+        yield _error(config, "node.node_ip", "names two addresses of one family", "give one for each family")
+    for key, value in node.labels.items():
+        if not is_label(key, value):
+            yield _error(config, "node.labels", f"{key}={value} is not a label", "see the syntax of labels")
+        elif config.cluster.kubeconfig is not None and not _may_label(key):
+            problem = f"{key} is not a label that a node may give itself"
+            fix = (
+                f"leave it to 'kubectl label node', or use {', '.join(_OWN_DOMAINS)} or a domain of your own"
+            )
+            yield _error(config, "node.labels", problem, fix)
+    for path, reserved in (
+        ("node.system_reserved", node.system_reserved),
+        ("node.kube_reserved", node.kube_reserved),
+    ):
+        yield from _reserved(config, path, reserved)
+
+
+def is_label(key: str, value: str) -> bool:
+    """Whether Kubernetes would take this label."""
+    prefix, slash, name = key.rpartition("/")
+    if slash and not _LABEL_PREFIX.fullmatch(prefix):
+        return False
+    return bool(_LABEL_NAME.fullmatch(name)) and (not value or bool(_LABEL_NAME.fullmatch(value)))
+
+
+def _may_label(key: str) -> bool:
+    """Whether NodeRestriction lets a node set it; with others it could not even register.
+
+    Source: kubelet, cmd/kubelet/app/options ValidateKubeletFlags; k8s.io/kubelet, pkg/apis/well_known_labels.go.
+    """
+    domain = key.rpartition("/")[0]
+    if key in _OWN_LABELS or not _is_below(domain, ("kubernetes.io", "k8s.io")):
+        return True
+    return _is_below(domain, _OWN_DOMAINS)
+
+
+def _is_below(domain: str, others: tuple[str, ...]) -> bool:
+    return any(domain == one or domain.endswith(f".{one}") for one in others)
+
+
+def _reserved(config: AgentConfig, path: str, reserved: dict[str, str]) -> Iterator[InvalidConfig]:
+    for resource, text in reserved.items():
+        if resource not in _RESERVABLE:
+            yield _error(config, path, f"{resource!r} cannot be reserved", f"use {', '.join(_RESERVABLE)}")
+        elif not _is_quantity(text):
+            yield _error(config, path, f"{resource}: {text!r} is not a quantity", "write it like 200m or 1Gi")
+
+
+def _network(config: AgentConfig) -> Iterator[InvalidConfig]:
+    yield from _addresses(config, "network.cluster_dns", config.network.cluster_dns)
+
+
+def _images(config: AgentConfig) -> Iterator[InvalidConfig]:
+    images = config.images
+    if images.gc_low_percent >= images.gc_high_percent:
+        problem = f"{images.gc_low_percent} is not below the high threshold {images.gc_high_percent}"
+        yield _error(config, "images.gc_low_percent", problem, "lower it, or raise the high threshold")
+    if images.serialize_pulls and (images.max_parallel_pulls or 1) > 1:
+        problem = f"{images.max_parallel_pulls} contradicts serialised pulls"
+        yield _error(config, "images.max_parallel_pulls", problem, "set serializeImagePulls to false")
+    if 0 < images.maximum_gc_age_seconds < images.minimum_gc_age_seconds:
+        problem = "is shorter than the minimum age"
+        yield _error(config, "images.maximum_gc_age_seconds", problem, "raise it, or set it to 0s")
+    if images.verification_allowlist and images.verification_policy != NEVER_ALLOWLISTED:
+        problem = f"policy {images.verification_policy} knows no list"
+        fix = f"set imagePullCredentialsVerificationPolicy to {NEVER_ALLOWLISTED}, or remove the list"
+        yield _error(config, "images.verification_allowlist", problem, fix)
+    for pattern in images.verification_allowlist:
+        if (problem_of := check_pattern(pattern)) is not None:
+            fix = "write REGISTRY/PATH without tag and digest, or a beginning that ends in /*"
+            yield _error(config, "images.verification_allowlist", f"{pattern!r}: {problem_of}", fix)
+    pair = ("images.credential_provider_config", "images.credential_provider_bin_dir")
+    if (images.credential_provider_config is None) != (images.credential_provider_bin_dir is None):
+        is_set, missing = pair if images.credential_provider_config is not None else pair[::-1]
+        yield _error(config, is_set, "is set alone", f"set --{BY_PATH[missing].flag} too")
+
+
+def _cgroups(config: AgentConfig) -> Iterator[InvalidConfig]:
+    root = config.cgroups.root
+    if root and (not root.startswith("/") or ".." in root.split("/")):
+        yield _error(config, "cgroups.root", f"{root!r} is not an absolute cgroup", "start it with '/'")
+    levels = config.cgroups.enforce_allocatable
+    for level in levels:
+        if level not in _LEVELS:
+            fix = f"use some of {', '.join(_LEVELS)}"
+            yield _error(config, "cgroups.enforce_allocatable", f"{level!r} is not known", fix)
+    if "none" in levels and len(levels) > 1:
+        fix = "leave out the others"
+        yield _error(config, "cgroups.enforce_allocatable", "'none' stands alone", fix)
+
+
+def unenforced(config: AgentConfig) -> Iterator[UnusedSetting]:
+    """Levels of enforceNodeAllocatable that are not carried out."""
+    for level in config.cgroups.enforce_allocatable:
+        if level in _LEVELS[2:]:
+            yield UnusedSetting(
+                name="enforceNodeAllocatable",
+                origin=config.origins.get("cgroups.enforce_allocatable", "default"),
+                value=level,
+                consequence="the cgroups of the system and of the node's agents get no limits",
+            )
+
+
+def _eviction(config: AgentConfig) -> Iterator[InvalidConfig]:
+    eviction = config.eviction
+    for path, thresholds in (
+        ("eviction.hard", eviction.hard),
+        ("eviction.soft", eviction.soft),
+        ("eviction.minimum_reclaim", eviction.minimum_reclaim),
+    ):
+        yield from _thresholds(config, path, thresholds)
+    path = "eviction.soft_grace_periods"
+    for signal, text in eviction.soft_grace_periods.items():
+        if signal not in SIGNALS:
+            yield _error(config, path, f"{signal!r} is not a signal", _SIGNALS_FIX)
+        elif not _is_duration(text):
+            yield _error(config, path, f"{signal}: {text!r} is not a duration", "write it like 1m30s")
+    for signal in eviction.soft.keys() - eviction.soft_grace_periods.keys():
+        problem = f"{signal} has no grace period"
+        yield _error(config, "eviction.soft", problem, "set one with evictionSoftGracePeriod")
+
+
+def _shutdown(config: AgentConfig) -> Iterator[InvalidConfig]:
+    """As the kubelet validates them."""
+    shutdown = config.shutdown
+    for path, seconds in (
+        ("shutdown.grace_seconds", shutdown.grace_seconds),
+        ("shutdown.critical_grace_seconds", shutdown.critical_grace_seconds),
+    ):
+        if 0 < seconds < 1:
+            yield _error(config, path, "is shorter than a second", "write 1s or more, or 0s")
+    if shutdown.critical_grace_seconds > shutdown.grace_seconds:
+        problem = "is longer than shutdownGracePeriod, of which it is a part"
+        yield _error(config, "shutdown.critical_grace_seconds", problem, "shorten it")
+    if shutdown.by_priority and shutdown.grace_seconds:
+        problem = "is set beside shutdownGracePeriod"
+        yield _error(config, "shutdown.by_priority", problem, "leave out one of the two")
+
+
+def _thresholds(config: AgentConfig, path: str, thresholds: dict[str, str]) -> Iterator[InvalidConfig]:
+    for signal, text in thresholds.items():
+        if signal not in SIGNALS:
+            yield _error(config, path, f"{signal!r} is not a signal", _SIGNALS_FIX)
+        elif not (_is_percentage(text) or _is_quantity(text)):
+            yield _error(config, path, f"{signal}: {text!r} is no threshold", "write it like 100Mi or 10%")
+
+
+def _is_duration(text: str) -> bool:
+    try:
+        return parse_duration(text) >= 0
+    except ValueError:
+        return False
+
+
+def _server(config: AgentConfig) -> Iterator[InvalidConfig]:
+    server = config.server
+    for path, address in (
+        ("server.healthz_bind_address", server.healthz_bind_address),
+        ("server.address", server.address),
+    ):
+        yield from _addresses(config, path, (address,))
+    ports = {"server.healthz_port": server.healthz_port, "server.read_only_port": server.read_only_port}
+    if ports["server.healthz_port"] and ports["server.healthz_port"] == ports["server.read_only_port"]:
+        yield _error(config, "server.read_only_port", "is the health endpoint's port", "choose another one")
+    if kubelet_port(config) in ports.values():
+        yield _error(config, "server.port", "is the port of another endpoint", "choose another one")
+    if (server.tls_cert_file is None) != (server.tls_key_file is None):
+        yield _error(
+            config, "server.tls_cert_file", "and its key belong together", "give both of them or none"
+        )
+    known = CIPHERS.keys() | TLS13_CIPHERS
+    for name in server.tls_cipher_suites:
+        if name not in known:
+            fix = f"use some of {', '.join(sorted(CIPHERS))}"
+            yield _error(config, "server.tls_cipher_suites", f"{name!r} is not a known cipher", fix)
+
+
+def _auth(config: AgentConfig) -> Iterator[InvalidConfig]:
+    server = config.server
+    if config.cluster.kubeconfig is not None or not (server.enabled and server.port):
+        return
+    if config.auth.mode == "Webhook" and _is_flag(config, "server.port"):
+        fix = "give a --kubeconfig, or set --authorization-mode=AlwaysAllow and a --client-ca-file"
+        yield _error(config, "server.port", "needs an API server that is asked who may do what", fix)
+    if config.auth.webhook and _is_flag(config, "auth.webhook"):
+        yield _error(config, "auth.webhook", "needs an API server to ask", "give a --kubeconfig, or false")
+
+
+def _is_flag(config: AgentConfig, path: str) -> bool:
+    return config.origins.get(path, "").startswith("flag")
+
+
+def _addresses(config: AgentConfig, path: str, texts: tuple[str, ...]) -> Iterator[InvalidConfig]:
+    for text in texts:
+        if not _is_address(text):
+            yield _error(config, path, f"{text!r} is not an IP address", "write it like 10.0.0.10")
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_quantity(text: str) -> bool:
+    try:
+        return quantity.parse(text).nanos >= 0
+    except ValueError:
+        return False
+
+
+def _is_percentage(text: str) -> bool:
+    try:
+        return text.endswith("%") and 0 <= float(text[:-1]) <= 100
+    except ValueError:
+        return False
+
+
+_RULES: Final[tuple[Callable[[AgentConfig], Iterator[InvalidConfig]], ...]] = (
+    _sources,
+    _cluster,
+    _node,
+    _network,
+    _images,
+    _cgroups,
+    _eviction,
+    _shutdown,
+    _server,
+    _auth,
+)

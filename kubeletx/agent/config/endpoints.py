@@ -1,0 +1,70 @@
+"""From the configured endpoint texts to endpoints; with none, the well-known CRI sockets are looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+
+from kubeletx.api import Endpoint, InvalidConfig
+from kubeletx.runtimes.binding.selection import HANDLER_MARK
+from kubeletx.runtimes.endpoints.discover import describe, discover
+from kubeletx.runtimes.endpoints.grammar import is_name, parse_endpoints
+from kubeletx.runtimes.endpoints.kinds import KindTable
+
+from .tree import AgentConfig
+
+log = structlog.get_logger(__name__)
+
+
+def read_endpoints(config: AgentConfig, kinds: KindTable) -> tuple[Endpoint, ...]:
+    """The endpoints of flags and configuration, in order. Raises InvalidConfig naming each wrong item."""
+    images = tuple(one.text for one in config.runtimes.image_endpoints)
+    image_places = tuple(one.place for one in config.runtimes.image_endpoints)
+    if config.runtimes.endpoints:
+        return _read_texts(config, kinds)
+    if any(config.runtimes_directory.glob("*.*")):
+        return parse_endpoints([], images, kinds, image_places=image_places)
+    found = discover()
+    first = next((one for one in found if one.listens), found[0])
+    log.info("Took the first well-known CRI socket", endpoint=first.item, found=describe(found))
+    return parse_endpoints([first.item], images, kinds, "discovered", image_places=image_places)
+
+
+def check_classes(config: AgentConfig, endpoints: Sequence[Endpoint]) -> None:
+    """Raises InvalidConfig for a runtime class of the configuration that names no runtime.
+
+    With files in ``runtimes.d`` runtimes come and go while the agent runs: then only the name's form counts.
+    """
+    known = {str(endpoint.name) for endpoint in endpoints}
+    may_come = any(config.runtimes_directory.glob("*.*"))
+    for name, target in config.runtimes.classes.items():
+        runtime = target.partition(HANDLER_MARK)[0]
+        if is_name(runtime) and (may_come or runtime in known):
+            continue
+        raise InvalidConfig(
+            obj=config.origins.get("runtimes.classes", ""),
+            field=f"kubeletx.runtimeClasses[{name}]",
+            problem=f"{target!r} names no runtime of this node",
+            fix=f"write NAME or NAME--HANDLER with one of: {', '.join(sorted(known)) or 'none'}",
+        )
+
+
+def check_plugins_part(config: AgentConfig, kinds: KindTable) -> None:
+    """What only plugins can judge: endpoints and settings of kinds. Raises InvalidConfig naming each wrong item."""
+    if config.runtimes.endpoints:
+        check_classes(config, _read_texts(config, kinds))
+    kinds.decode_settings(config.runtimes.plugins)
+
+
+def _read_texts(config: AgentConfig, kinds: KindTable) -> tuple[Endpoint, ...]:
+    texts, images = config.runtimes.endpoints, config.runtimes.image_endpoints
+    origin = ", ".join(dict.fromkeys(one.origin for one in texts))
+    return parse_endpoints(
+        [one.text for one in texts],
+        [one.text for one in images],
+        kinds,
+        origin,
+        places=[one.place for one in texts],
+        image_places=[one.place for one in images],
+    )

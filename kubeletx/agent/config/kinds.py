@@ -1,0 +1,438 @@
+"""Kinds of configuration values: how each is read from the file, from a flag, and shown again.
+
+A kind's `from_file` gets what YAML or JSON made of the value, `from_flag` the text after ``--flag=``. Both
+raise ValueError whose text continues the sentence "'…' ". Types are strict, as the kubelet's are: a number
+written as a string is refused.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:  # the help text must not wait for them
+    from kubeletx.kube.types.node import Taint
+    from kubeletx.node.shutdown import ShutdownGroup
+
+
+class Kind(Protocol):
+    """One kind of value. `word` names it in messages and help."""
+
+    @property
+    def word(self) -> str:
+        """Such as DURATION."""
+        ...
+
+    def from_file(self, value: object) -> Any:
+        """The value for the configuration tree, from the file's."""
+        ...
+
+    def from_flag(self, text: str) -> Any:
+        """The value for the configuration tree, from the flag's text."""
+        ...
+
+    def show(self, value: Any) -> object:
+        """The value as the file would have it."""
+        ...
+
+
+class Text(msgspec.Struct, frozen=True):
+    """A string; `optional`: empty means None."""
+
+    optional: bool = False
+    word: str = "TEXT"
+
+    def from_file(self, value: object) -> str | None:
+        """Strings only."""
+        if not isinstance(value, str):
+            raise ValueError(f"is {type_word(value)}; a string is expected")
+        return self.from_flag(value)
+
+    def from_flag(self, text: str) -> str | None:
+        """Any text."""
+        return None if self.optional and not text else text
+
+    def show(self, value: Any) -> object:
+        """Empty for None."""
+        return value or ""
+
+
+class PathKind(msgspec.Struct, frozen=True):
+    """An absolute path, or one relative to the working directory; empty means None."""
+
+    word: str = "PATH"
+
+    def from_file(self, value: object) -> Path | None:
+        """Strings only."""
+        if not isinstance(value, str):
+            raise ValueError(f"is {type_word(value)}; a path is expected")
+        return self.from_flag(value)
+
+    def from_flag(self, text: str) -> Path | None:
+        """Made absolute, so that it keeps its meaning."""
+        return Path(text).absolute() if text else None
+
+    def show(self, value: Any) -> object:
+        """As text."""
+        return str(value) if value is not None else ""
+
+
+class Boolean(msgspec.Struct, frozen=True):
+    """true or false; `optional` only says that the default is neither."""
+
+    optional: bool = False
+    word: str = "true|false"
+
+    def from_file(self, value: object) -> bool | None:
+        """YAML booleans."""
+        if value is None and self.optional:
+            return None
+        if not isinstance(value, bool):
+            raise ValueError(f"is {type_word(value)}; true or false is expected")
+        return value
+
+    def from_flag(self, text: str) -> bool:
+        """What Go's flag parser takes."""
+        if text.lower() in ("true", "t", "1"):
+            return True
+        if text.lower() in ("false", "f", "0"):
+            return False
+        raise ValueError("is neither true nor false")
+
+    def show(self, value: Any) -> object:
+        """As it is."""
+        return value
+
+
+class Integer(msgspec.Struct, frozen=True):
+    """A whole number within bounds. `optional`: null is None."""
+
+    low: int = 0
+    high: int = 2**31 - 1
+    optional: bool = False
+    word: str = "NUMBER"
+
+    def from_file(self, value: object) -> int | None:
+        """Numbers only."""
+        if value is None and self.optional:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError(f"is {type_word(value)}; a whole number is expected")
+        if not self.low <= value <= self.high:
+            raise ValueError(f"is out of range; it must be between {self.low} and {self.high}")
+        return value
+
+    def from_flag(self, text: str) -> int | None:
+        """Decimal digits."""
+        try:
+            number = int(text)
+        except ValueError:
+            raise ValueError("is not a whole number") from None
+        return self.from_file(number)
+
+    def show(self, value: Any) -> object:
+        """As it is."""
+        return value
+
+
+class Duration(msgspec.Struct, frozen=True):
+    """A Go duration within bounds in seconds; the tree holds seconds.
+
+    `zero_means`: what 0 stands for, as the kubelet treats a duration of zero as "not set".
+    """
+
+    low: float = 0.0
+    high: float = float("inf")
+    zero_means: float | None = None
+    word: str = "DURATION"
+
+    def from_file(self, value: object) -> float:
+        """Strings only: a bare number has no unit."""
+        if not isinstance(value, str):
+            raise ValueError(f"is {type_word(value)}; a duration such as 20s is expected")
+        return self.from_flag(value)
+
+    def from_flag(self, text: str) -> float:
+        """Go syntax."""
+        from kubeletx.kube.text.duration import format_duration, parse_duration
+
+        seconds = parse_duration(text)
+        if seconds == 0 and self.zero_means is not None:
+            return self.zero_means
+        if not self.low <= seconds <= self.high:
+            limit = (
+                f"at least {format_duration(self.low)}"
+                if self.high == float("inf")
+                else f"between {format_duration(self.low)} and {format_duration(self.high)}"
+            )
+            raise ValueError(f"is out of range; it must be {limit}")
+        return seconds
+
+    def is_unset(self, value: object) -> bool:
+        """Whether the file's value is the zero that Go programs write for what nobody set."""
+        from kubeletx.kube.text.duration import parse_duration
+
+        return self.zero_means is not None and isinstance(value, str) and parse_duration(value) == 0
+
+    def show(self, value: Any) -> object:
+        """Go syntax."""
+        from kubeletx.kube.text.duration import format_duration
+
+        return format_duration(value)
+
+
+class Size(msgspec.Struct, frozen=True):
+    """A quantity of bytes such as 10Mi; the tree holds bytes."""
+
+    word: str = "SIZE"
+
+    def from_file(self, value: object) -> int:
+        """A string, as the kubelet's field is."""
+        if not isinstance(value, str):
+            raise ValueError(f"is {type_word(value)}; a size such as 10Mi is expected")
+        return self.from_flag(value)
+
+    def from_flag(self, text: str) -> int:
+        """A positive quantity."""
+        from kubeletx.kube.text import quantity
+
+        try:
+            size = quantity.to_bytes(text)
+        except ValueError:
+            raise ValueError("is not a size; write it like 10Mi") from None
+        if size <= 0:
+            raise ValueError("is not positive")
+        return size
+
+    def show(self, value: Any) -> object:
+        """As a quantity."""
+        from kubeletx.kube.text import quantity
+
+        return quantity.from_bytes(value)
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """One of a few words."""
+
+    words: tuple[str, ...]
+    optional: bool = False
+
+    @property
+    def word(self) -> str:
+        """The words joined by ``|``."""
+        return "|".join(self.words)
+
+    def from_file(self, value: object) -> str | None:
+        """Strings only."""
+        if not isinstance(value, str):
+            raise ValueError(f"is {type_word(value)}; one of {', '.join(self.words)} is expected")
+        return self.from_flag(value)
+
+    def from_flag(self, text: str) -> str | None:
+        """One of the words."""
+        if not text and self.optional:
+            return None
+        if text not in self.words:
+            raise ValueError(f"is not known; use one of {', '.join(self.words)}")
+        return text
+
+    def show(self, value: Any) -> object:
+        """Empty for None."""
+        return value or ""
+
+
+class Items(msgspec.Struct, frozen=True):
+    """A list; on the command line joined by commas. `paths`: items are paths."""
+
+    paths: bool = False
+    word: str = "A,B,..."
+
+    def from_file(self, value: object) -> tuple[Any, ...]:
+        """A list of strings; a single string counts as the flag's form."""
+        if isinstance(value, str):
+            return self.from_flag(value)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise ValueError(f"is {type_word(value)}; a list of strings is expected")
+        return tuple(Path(item).absolute() if self.paths else item for item in value)
+
+    def from_flag(self, text: str) -> tuple[Any, ...]:
+        """Split at commas; empty parts are dropped."""
+        return self.from_file([part.strip() for part in text.split(",") if part.strip()])
+
+    def show(self, value: Any) -> object:
+        """As a list."""
+        return [str(item) for item in value]
+
+
+class Pairs(msgspec.Struct, frozen=True):
+    """A map of strings; on the command line ``a=1,b=2``. `separator` stands between key and value."""
+
+    separator: str = "="
+    word: str = "K=V,..."
+
+    def from_file(self, value: object) -> dict[str, str]:
+        """A map of strings to strings."""
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise ValueError(f"is {type_word(value)}; a map is expected")
+        for key, item in value.items():
+            if not isinstance(key, str) or not isinstance(item, str):
+                raise ValueError(f"has {key!r}: {item!r}; keys and values must be strings")
+        return dict(value)
+
+    def from_flag(self, text: str) -> dict[str, str]:
+        """Split at commas, then at the first separator."""
+        pairs: dict[str, object] = {}
+        for part in text.split(","):
+            if not part.strip():
+                continue
+            key, found, item = part.partition(self.separator)
+            if not found:
+                raise ValueError(
+                    f"has {part.strip()!r} without {self.separator!r}; write key{self.separator}value"
+                )
+            pairs[key.strip()] = item.strip()
+        return self.from_file(pairs)
+
+    def show(self, value: Any) -> object:
+        """As a map."""
+        return dict(value)
+
+
+class Headers(msgspec.Struct, frozen=True):
+    """HTTP headers: a map of lists in the file, ``Name:value,...`` on the command line (repeatable)."""
+
+    word: str = "NAME:VALUE"
+
+    def from_file(self, value: object) -> dict[str, tuple[str, ...]]:
+        """Names to lists of values."""
+        if not isinstance(value, dict):
+            raise ValueError(f"is {type_word(value)}; a map of lists is expected")
+        headers: dict[str, tuple[str, ...]] = {}
+        for name, values in value.items():
+            if not isinstance(values, list) or not all(isinstance(item, str) for item in values):
+                raise ValueError(f"has {name!r}, which is not a list of strings")
+            headers[str(name)] = tuple(values)
+        return headers
+
+    def from_flag(self, text: str) -> dict[str, tuple[str, ...]]:
+        """Split at commas, then at the first colon."""
+        headers: dict[str, tuple[str, ...]] = {}
+        for part in text.split(","):
+            name, found, value = part.partition(":")
+            if not found or not name.strip():
+                raise ValueError("is not a header; write Name:value")
+            headers[name.strip()] = (*headers.get(name.strip(), ()), value.strip())
+        return headers
+
+    def show(self, value: Any) -> object:
+        """Values are credentials more often than not, so only names are shown."""
+        return {name: ["<hidden>"] * len(values) for name, values in value.items()}
+
+
+EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+class Taints(msgspec.Struct, frozen=True):
+    """Taints: a list of {key, value, effect} in the file, ``key=value:effect,...`` on the command line."""
+
+    word: str = "TAINTS"
+
+    def from_file(self, value: object) -> tuple[Taint, ...]:
+        """A list of maps."""
+        from kubeletx.kube.types.node import Taint
+
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"is {type_word(value)}; a list of key, value and effect is expected")
+        try:
+            taints = msgspec.convert(value, tuple[Taint, ...])
+        except msgspec.ValidationError as error:
+            raise ValueError(f"is no list of taints: {error}") from error
+        return tuple(_checked(taint) for taint in taints)
+
+    def from_flag(self, text: str) -> tuple[Taint, ...]:
+        """Split at commas; value and its ``=`` may be left out."""
+        from kubeletx.kube.types.node import Taint
+
+        taints = []
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            rest, colon, effect = part.rpartition(":")
+            key, _, value = rest.partition("=")
+            if not colon:
+                raise ValueError(f"has {part!r} without an effect; write key=value:NoSchedule")
+            taints.append(_checked(Taint(key=key, value=value or None, effect=effect)))
+        return tuple(taints)
+
+    def show(self, value: Any) -> object:
+        """As a list of maps."""
+        return list(msgspec.to_builtins(value))
+
+
+def _checked(taint: Taint) -> Taint:
+    if not taint.key or taint.effect not in EFFECTS:
+        raise ValueError(
+            f"has {taint.key!r} with the effect {taint.effect!r}; write key=value:EFFECT with {', '.join(EFFECTS)}"
+        )
+    return taint
+
+
+class PriorityGraces(msgspec.Struct, frozen=True):
+    """Grace periods by priority: a list of maps, only in the file."""
+
+    word: str = "LIST"
+
+    def from_file(self, value: object) -> tuple[ShutdownGroup, ...]:
+        """A list of {priority, shutdownGracePeriodSeconds}."""
+        from kubeletx.node.shutdown import ShutdownGroup
+
+        if not isinstance(value, list | tuple):
+            raise ValueError(
+                f"is {type_word(value)}; a list of priority and shutdownGracePeriodSeconds is expected"
+            )
+        try:
+            groups = msgspec.convert(value, tuple[ShutdownGroup, ...])
+        except msgspec.ValidationError as error:
+            raise ValueError(f"is no list of grace periods: {error}") from error
+        if len({group.priority for group in groups}) < len(groups):
+            raise ValueError("names a priority twice")
+        return groups
+
+    def from_flag(self, text: str) -> tuple[ShutdownGroup, ...]:
+        """Not offered."""
+        raise ValueError("can only be set in the configuration file")
+
+    def show(self, value: Any) -> object:
+        """As a list of maps."""
+        return list(msgspec.to_builtins(value))
+
+
+class Tables(msgspec.Struct, frozen=True):
+    """Settings of plugins: a map of maps, only in the file; each plugin checks its own."""
+
+    word: str = "MAP"
+
+    def from_file(self, value: object) -> dict[str, dict[str, Any]]:
+        """Kinds to maps."""
+        if not isinstance(value, dict):
+            raise ValueError(f"is {type_word(value)}; a map is expected")
+        for kind, settings in value.items():
+            if not isinstance(settings, dict):
+                raise ValueError(f"has {kind!r}, which is {type_word(settings)}; a map is expected")
+        return {str(kind): dict(settings) for kind, settings in value.items()}
+
+    def from_flag(self, text: str) -> dict[str, dict[str, Any]]:
+        """Not offered."""
+        raise ValueError("can only be set in the configuration file")
+
+    def show(self, value: Any) -> object:
+        """As it is."""
+        return value
+
+
+def type_word(value: object) -> str:
+    """What a value is, in words a YAML author knows."""
+    words = {type(None): "empty", bool: "a boolean", int: "a number", float: "a number", str: "a string"}
+    return words.get(type(value), "a list" if isinstance(value, list) else "a map")

@@ -1,0 +1,50 @@
+"""Settings of the kubelet that kubeletx does not carry out: one row for a flag and its field.
+
+`config_settings.SETTINGS` holds what is carried out. With `config_kubelet_options` it covers every flag and every
+field of KubeletConfiguration of kubelet v1.36; a house test compares both with the kubelet's own list.
+`config_kubelet_legacy` covers the flags that kubelets had from v1.15 on and have no more. A flag and its field are
+one row, so that both are treated alike:
+
+- a value that asks for nothing kubeletx lacks (the kubelet's default, say) is accepted in silence;
+- any other value is accepted with one warning at start that names the consequence,
+- or refused, where a pod would be promised something that it does not get.
+
+Source: kubelet v1.36, config/v1beta1/types.go and cmd/kubelet/app/options.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from .kinds import Kind
+
+
+class KubeletOption(msgspec.Struct, frozen=True, kw_only=True):
+    """One row. `field` or `flag` is empty where the kubelet has only the other.
+
+    `silent`: values that ask for nothing. Empty texts, lists and maps never do.
+    `accepted`: values of a refused option that are accepted with the warning.
+    """
+
+    field: str = ""
+    flag: str = ""
+    kind: Kind
+    silent: tuple[object, ...] = ()
+    words: str
+    """The consequence; of a refused option what to do instead."""
+    refused: bool = False
+    accepted: tuple[str, ...] = ()
+    fix: str = ""
+    """What to do instead of a refused value; empty: `words` say it."""
+
+    def is_silent(self, value: Any) -> bool:
+        """Whether this value asks for nothing that kubeletx lacks."""
+        if value is None or (isinstance(value, str | list | dict | tuple) and not value):
+            return True
+        return any(type(value) is type(one) and value == one for one in self.silent)
+
+    def is_refused(self, value: Any) -> bool:
+        """Whether the agent does not start with this value."""
+        return self.refused and not self.is_silent(value) and value not in self.accepted

@@ -1,0 +1,347 @@
+"""Building `AgentConfig`: defaults, file, drop-in directory, flags, in that order; all mistakes at once.
+
+The file is a KubeletConfiguration (kubelet.config.k8s.io/v1beta1) in YAML or JSON with one more section,
+``kubeletx:``. A drop-in directory holds ``*.conf`` files of the same form, also in subdirectories, read in order of name; later
+values replace earlier ones, maps are merged key by key.
+
+Keys and flags are looked up in `config_settings`, then among the kubelet's options that are not carried out
+(`config_kubelet`), else refused. Endpoints are special: those of the flags come before those of the file (DECISIONS 2).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from kubeletx.api import InvalidConfig
+from kubeletx.kube.text.yaml import YamlError, parse_documents
+from kubeletx.runtimes.endpoints.problems import raise_all
+
+from .check import check, unenforced
+from .kinds import Duration, Kind
+from .kubelet import KubeletOption
+from .kubelet_options import OPTION_BY_FIELD, OPTION_BY_FLAG
+from .kubelet_words import KUBELET_ROOT
+from .settings import BY_FLAG, BY_KEY, ENDPOINT_KEYS, Setting
+from .tree import (
+    DEFAULT_EVICTION_HARD,
+    KUBELET_PROCESS,
+    AgentConfig,
+    EndpointText,
+    UnusedSetting,
+)
+
+_HEADER: Final = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
+_MAPS: Final = frozenset(
+    key for key, setting in BY_KEY.items() if type(setting.kind).__name__ in ("Pairs", "Tables")
+)
+_LEGACY: Final = {legacy: path for path, (_, legacy) in ENDPOINT_KEYS.items()}
+_UNREADABLE: Final = object()
+_MAX_BYTES: Final = 10 * 1024 * 1024
+
+
+class _Values:
+    """Values found so far, by path in the tree, with where each came from."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Any] = {}
+        self.origins: dict[str, str] = {}
+        self.endpoints: dict[str, list[EndpointText]] = {path: [] for path in ENDPOINT_KEYS}
+        self.legacy: dict[str, EndpointText] = {}
+        self.options: dict[KubeletOption, tuple[Any, str]] = {}
+        """What is not carried out, with the file it is from; empty: it is a flag."""
+        self.problems: list[InvalidConfig] = []
+
+    def refuse(self, obj: str, field: str, problem: str, fix: str = "") -> None:
+        """Remember one mistake and go on."""
+        self.problems.append(InvalidConfig(obj=obj, field=field, problem=problem, fix=fix))
+
+    def put(self, setting: Setting, value: Any, origin: str) -> None:
+        """A later value replaces an earlier one; maps of files are merged."""
+        if setting.key in _MAPS and not origin.startswith("flag") and setting.path in self.found:
+            value = {**self.found[setting.path], **value}
+        self.found[setting.path] = value
+        self.origins[setting.path] = origin
+
+    def forget(self, setting: Setting) -> None:
+        """Back to the default."""
+        self.found.pop(setting.path, None)
+        self.origins.pop(setting.path, None)
+
+    def put_option(self, option: KubeletOption, value: Any, *, file: str = "") -> None:
+        """Remember what is not carried out; a later value replaces an earlier one. `file` empty: it is a flag."""
+        self.options.pop(option, None)
+        self.options[option] = (value, file)
+
+    def judge_options(self) -> tuple[UnusedSetting, ...]:
+        """Refuse or accept what is not carried out, once every file and flag is read."""
+        accepted = []
+        for option, (value, file) in self.options.items():
+            name = option.field if file else f"--{option.flag}"
+            if option.is_refused(value):
+                self.refuse(file, name, f"{_shown(value)} is not supported", option.fix or option.words)
+            elif not option.is_silent(value):
+                origin = file or f"flag {name}"
+                accepted.append(
+                    UnusedSetting(name=name, origin=origin, value=value, consequence=option.words)
+                )
+        return tuple(accepted)
+
+
+def load_config(
+    *,
+    as_kubelet: bool = False,
+    root_dir: Path | None = None,
+    config_file: Path | None = None,
+    config_dir: Path | None = None,
+    flags: Mapping[str, Sequence[str]] | None = None,
+) -> AgentConfig:
+    """The effective configuration.
+
+    `flags`: name without dashes to the texts given, in order; flags that were not given are absent.
+    `as_kubelet`: defaults of root directory and process as a kubelet has them.
+    Raises InvalidConfig, or `InvalidConfigs` with every mistake of every file and flag.
+    """
+    values = _Values()
+    for path in _files(config_file, config_dir, values):
+        _read_file(path, values)
+    _read_flags(flags or {}, values)
+    config = _build(values, root_dir, _defaults(as_kubelet))
+    values.problems.extend(check(config))
+    raise_all(values.problems)
+    return config
+
+
+def _defaults(as_kubelet: bool) -> AgentConfig:
+    return AgentConfig(root_dir=KUBELET_ROOT, process=KUBELET_PROCESS) if as_kubelet else AgentConfig()
+
+
+def _files(config_file: Path | None, config_dir: Path | None, values: _Values) -> Iterator[Path]:
+    if config_file is not None:
+        yield config_file
+    if config_dir is None:
+        return
+    if not config_dir.is_dir():
+        values.refuse(
+            "--config-dir", str(config_dir), "is not a directory", "create it or leave the flag out"
+        )
+        return
+    yield from _drop_ins(config_dir)
+
+
+def _drop_ins(directory: Path) -> Iterator[Path]:
+    """The ``*.conf`` files below, in order of name, as a kubelet reads them; not those behind the links of a volume."""
+    for path in sorted(directory.iterdir()):
+        if path.is_dir():
+            if not path.is_symlink() and not path.name.startswith(".."):
+                yield from _drop_ins(path)
+        elif path.suffix == ".conf":
+            yield path
+
+
+def _read_file(path: Path, values: _Values) -> None:
+    document = _parse(path, values)
+    if document is None:
+        return
+    file = str(path)
+    for field, expected in _HEADER.items():
+        found = document.pop(field, expected)
+        if found != expected:
+            values.refuse(file, field, f"{found!r} is not supported", f"use {expected}")
+    for key, value in _flatten(document, ""):
+        _read_key(file, key, value, values)
+
+
+def _parse(path: Path, values: _Values) -> dict[str, Any] | None:
+    """The file's document; None and a remembered mistake when there is none. YAML as manifests have it: no key twice."""
+    file = str(path)
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            values.refuse(file, "", "is larger than 10 MB", "is this the right file?")
+            return None
+        documents = parse_documents(path.read_text(encoding="utf-8-sig"))
+    except OSError as err:
+        values.refuse(file, "", f"cannot be read: {err.strerror}", "correct --config or the file's rights")
+        return None
+    except UnicodeDecodeError:
+        values.refuse(file, "", "is not UTF-8", "save it as UTF-8")
+        return None
+    except YamlError as err:
+        values.refuse(file, f"line {err.line}" if err.line else "", err.problem, err.fix)
+        return None
+    if not documents:
+        return {}
+    if len(documents) > 1:
+        values.refuse(file, "", f"holds {len(documents)} documents", "keep one of them")
+        return None
+    if not isinstance(documents[0], dict):
+        values.refuse(file, "", "is not a map of fields", f"start it with 'kind: {_HEADER['kind']}'")
+        return None
+    return documents[0]
+
+
+_BRANCHES: Final = frozenset(
+    key[: at + 1]
+    for key in (*BY_KEY, *OPTION_BY_FIELD)
+    for at in range(len(key))
+    if key[at] == "."
+)  # fmt: skip
+
+
+def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values: goes down only where some known key goes on."""
+    for name, value in table.items():
+        key = f"{prefix}{name}"
+        if f"{key}." in _BRANCHES and isinstance(value, dict):
+            yield from _flatten(value, f"{key}.")
+        elif f"{key}." in _BRANCHES and value is None:
+            continue
+        else:
+            yield key, value
+
+
+def _read_key(file: str, key: str, value: Any, values: _Values) -> None:
+    if key in _LEGACY:
+        _read_legacy_endpoint(file, key, value, values)
+        return
+    found = BY_KEY.get(key) or OPTION_BY_FIELD.get(key)
+    if found is None:
+        values.refuse(file, key, "is not a known field", _suggest(key, (*BY_KEY, *OPTION_BY_FIELD)))
+        return
+    try:
+        read = found.kind.from_file(value)
+    except ValueError as err:
+        values.refuse(file, key, f"{_shown(value)} {err}")
+        return
+    setting = found
+    if isinstance(setting, KubeletOption):
+        values.put_option(setting, read, file=file)
+    elif isinstance(setting.kind, Duration) and setting.kind.is_unset(value):
+        values.forget(setting)
+    elif setting.path in ENDPOINT_KEYS:
+        values.endpoints[setting.path].extend(
+            EndpointText(text=text, origin=file, key=key if isinstance(value, str) else f"{key}[{index}]")
+            for index, text in enumerate(_lines(value, read))
+        )
+        values.origins[setting.path] = file
+    else:
+        values.put(setting, read, file)
+
+
+def _lines(value: Any, read: tuple[str, ...]) -> tuple[str, ...]:
+    """Endpoint texts hold commas in one of their forms, so a plain string is not split."""
+    return (value,) if isinstance(value, str) else read
+
+
+def _read_legacy_endpoint(file: str, key: str, value: Any, values: _Values) -> None:
+    if not isinstance(value, str):
+        values.refuse(file, key, f"{_shown(value)} is not a string", "write unix:///path/to.sock")
+    elif value:
+        values.legacy[_LEGACY[key]] = EndpointText(text=value, origin=file, key=key)
+
+
+def _read_flags(flags: Mapping[str, Sequence[str]], values: _Values) -> None:
+    for name, texts in flags.items():
+        if name in OPTION_BY_FLAG:
+            option = OPTION_BY_FLAG[name]
+            value = _read_texts(name, option.kind, texts, values)
+            if value is not _UNREADABLE:
+                values.put_option(option, value)
+            continue
+        setting, origin = BY_FLAG[name], f"flag --{name}"
+        if setting.path in ENDPOINT_KEYS:
+            if not any(text.strip() for text in texts):
+                values.refuse("", f"--{name}", "is empty", "leave the flag out, or write TYPE:NAME:URL")
+            first = [EndpointText(text=text, origin=origin) for text in texts]
+            values.endpoints[setting.path][:0] = first
+            values.legacy.pop(setting.path, None)
+            values.origins[setting.path] = origin
+            continue
+        read = _read_texts(name, setting.kind, texts, values)
+        if read is not _UNREADABLE:
+            values.put(setting, read, origin)
+
+
+def _read_texts(name: str, kind: Kind, texts: Sequence[str], values: _Values) -> Any:
+    """The value of a flag that may be repeated; `_UNREADABLE`, and remembered mistakes, when no text can be read."""
+    merged: Any = _UNREADABLE
+    for text in texts:
+        try:
+            read = kind.from_flag(text)
+        except ValueError as err:
+            values.refuse("", f"--{name}", f"{_shown(text)} {err}")
+            continue
+        merged = _join(merged, read)
+    return merged
+
+
+def _join(before: Any, now: Any) -> Any:
+    """A repeated flag adds to maps and lists and replaces anything else."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        return {**before, **now}
+    if isinstance(before, tuple) and isinstance(now, tuple):
+        return before + now
+    return now
+
+
+def _build(values: _Values, root_dir: Path | None, base: AgentConfig) -> AgentConfig:
+    """The tree of what could be read."""
+    for path, texts in values.endpoints.items():
+        legacy = values.legacy.get(path)
+        if legacy is not None and not texts:
+            texts = [legacy]
+            values.origins[path] = legacy.origin
+        elif legacy is not None:
+            values.refuse(
+                legacy.origin,
+                ENDPOINT_KEYS[path][1],
+                "is set beside " + ENDPOINT_KEYS[path][0],
+                "keep one of the two",
+            )
+        if texts:
+            values.found[path] = tuple(texts)
+    sections: dict[str, dict[str, Any]] = {}
+    for path, value in {**_defaults_that_follow(values), **values.found}.items():
+        section, _, attribute = path.partition(".")
+        sections.setdefault(section, {})[attribute] = value
+    hard = sections.get("eviction", {}).get("hard")
+    if hard is not None and sections["eviction"].get("merge_defaults"):
+        sections["eviction"]["hard"] = {**DEFAULT_EVICTION_HARD, **hard}
+    changes = {
+        section: msgspec.structs.replace(getattr(base, section), **fields)
+        for section, fields in sections.items()
+    }
+    if root_dir is not None:
+        changes["root_dir"] = root_dir.absolute()
+        values.origins["root_dir"] = "flag --root-dir"
+    config = msgspec.structs.replace(base, **changes, origins=dict(values.origins))
+    return msgspec.structs.replace(config, unused=(*values.judge_options(), *unenforced(config)))
+
+
+def _defaults_that_follow(values: _Values) -> dict[str, Any]:
+    """Defaults that depend on another setting, as a kubelet has them (SetDefaults_KubeletConfiguration)."""
+    found: dict[str, Any] = {}
+    if (values.found.get("images.max_parallel_pulls") or 1) > 1:
+        found["images.serialize_pulls"] = False
+    update = "node.status_update_seconds"
+    if update in values.found and not values.origins[update].startswith("flag"):
+        found["cluster.report_seconds"] = values.found[update]
+    return found
+
+
+def _suggest(key: str, known: Sequence[str]) -> str:
+    names = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
+    if names:
+        return f"did you mean {names[0]}?"
+    last = key.rpartition(".")[2]
+    elsewhere = [name for name in known if name.rpartition(".")[2] == last]
+    return f"did you mean {elsewhere[0]}?" if elsewhere else "remove it"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

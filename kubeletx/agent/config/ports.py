@@ -1,0 +1,46 @@
+"""Which of the agent's ports are open, by the configuration, and what the node declares about them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .tree import AgentConfig
+
+EXTEND_WEBSOCKETS: Final = "ExtendWebSocketsToKubelet"
+"""Exec, attach and port-forward over WebSocket end at the node and not at the API server. Source: component-helpers,
+nodedeclaredfeatures/features/extendwebsocketstokubelet."""
+
+ALWAYS_DECLARED: Final = (
+    "InPlacePodLevelResourcesVerticalScaling",
+    "RestartAllContainersOnContainerExits",
+)
+"""What API servers and schedulers let only those pods use whose node declares it; in order."""
+
+
+def kubelet_port(config: AgentConfig) -> int | None:
+    """Of the kubelet's API. None: it is not served.
+
+    Without a cluster it is served where the port was set and where nobody has to be asked about each request; a
+    kubelet's configuration file names the port and Webhook as a rule, and must not fail for that.
+    """
+    if not config.server.enabled or not config.server.port:
+        return None
+    is_alone = "server.port" in config.origins and config.auth.mode == "AlwaysAllow"
+    return config.server.port if config.cluster.kubeconfig is not None or is_alone else None
+
+
+def declared_features(config: AgentConfig) -> tuple[str, ...]:
+    """For status.declaredFeatures, in order."""
+    if kubelet_port(config) is None or not config.server.debugging_handlers:
+        return ALWAYS_DECLARED
+    return tuple(sorted((*ALWAYS_DECLARED, EXTEND_WEBSOCKETS)))
+
+
+def listens(config: AgentConfig) -> tuple[tuple[str, int], ...]:
+    """Addresses and ports of all servers; port 0: that one is off."""
+    server = config.server
+    return (
+        (server.healthz_bind_address, server.healthz_port),
+        (server.address, server.read_only_port),
+        (server.address, kubelet_port(config) or 0),
+    )

@@ -1,0 +1,296 @@
+"""`SETTINGS`: every setting once: its place in the tree, its key in the file, its flag, its kind, its help.
+
+Flags, `kubeletx config view`, the checks of the configuration file and docs/cli.md all come from this table.
+Keys without a prefix are KubeletConfiguration's (kubelet.config.k8s.io/v1beta1) with its meaning; those that
+start with ``kubeletx.`` are ours. An empty key: there is only the flag. An empty flag: there is only the key.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from kubeletx.runtimes.images.verification import POLICIES
+
+from .kinds import (
+    Boolean,
+    Choice,
+    Duration,
+    Headers,
+    Integer,
+    Items,
+    Kind,
+    Pairs,
+    PathKind,
+    PriorityGraces,
+    Size,
+    Tables,
+    Taints,
+    Text,
+)
+from .kubelet_words import EXTERNAL
+
+PORT: Final = Integer(low=0, high=65535)
+PERCENT: Final = Integer(low=0, high=100)
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One setting. `path`: in `AgentConfig`; `key`: in the file; `flag`: without the dashes."""
+
+    path: str
+    key: str
+    flag: str
+    kind: Kind
+    help: str
+    short: str = ""
+    """One-letter flag."""
+
+
+ENDPOINTS: Final = "runtimes.endpoints"
+IMAGE_ENDPOINTS: Final = "runtimes.image_endpoints"
+ENDPOINT_KEYS: Final = {
+    ENDPOINTS: ("kubeletx.containerRuntimeEndpoints", "containerRuntimeEndpoint"),
+    IMAGE_ENDPOINTS: ("kubeletx.imageServiceEndpoints", "imageServiceEndpoint"),
+}
+"""Our list, and the kubelet's single endpoint that a flag replaces."""
+
+SETTINGS: Final[tuple[Setting, ...]] = (
+    # runtimes
+    Setting(ENDPOINTS, "kubeletx.containerRuntimeEndpoints", "container-runtime-endpoint", Items(),
+            "Runtimes as type:name:url joined by ';' (repeatable); the first of a type is its default. "
+            "Without any, the well-known CRI sockets are looked for."),
+    Setting(IMAGE_ENDPOINTS, "kubeletx.imageServiceEndpoints", "image-service-endpoint", Items(),
+            "Image services that stand apart from their runtime, in the same form (repeatable)."),
+    Setting("runtimes.request_timeout_seconds", "runtimeRequestTimeout", "runtime-request-timeout",
+            Duration(zero_means=120.0),
+            "Deadline of runtime calls, except pulls, logs, exec and attach."),
+    Setting("runtimes.health_grace_seconds", "kubeletx.runtimeHealthGracePeriod", "runtime-health-grace-period",
+            Duration(), "How long a runtime may be silent before it is unreachable and not ready."),
+    Setting("runtimes.classes", "kubeletx.runtimeClasses", "", Pairs(),
+            "RuntimeClass name to NAME or NAME--HANDLER of a runtime."),
+    Setting("runtimes.plugins", "kubeletx.plugins", "", Tables(), "Settings of plugins, by kind."),
+    Setting("runtimes.share_runtime", "kubeletx.shareRuntime", "share-runtime", Boolean(),
+            "Start although a kubelet uses one of the CRI sockets; it removes pods it does not know."),
+    # sources
+    Setting("sources.pod_manifest_path", "staticPodPath", "pod-manifest-path", PathKind(),
+            "Directory of static pod manifests, or one file."),
+    Setting("sources.manifest_url", "staticPodURL", "manifest-url", Text(optional=True),
+            "URL of a static pod manifest."),
+    Setting("sources.manifest_url_headers", "staticPodURLHeader", "manifest-url-header", Headers(),
+            "HTTP header for --manifest-url, as Name:value (repeatable)."),
+    Setting("sources.file_check_seconds", "fileCheckFrequency", "file-check-frequency", Duration(zero_means=20.0),
+            "How often manifests are listed again; changes are seen at once all the same."),
+    Setting("sources.http_check_seconds", "httpCheckFrequency", "http-check-frequency", Duration(zero_means=20.0),
+            "How often --manifest-url is asked."),
+    # cluster
+    Setting("cluster.kubeconfig", "kubeletx.kubeconfig", "kubeconfig", PathKind(),
+            "How to reach the API server, and who the node is there. Without it the node belongs to no cluster."),
+    Setting("cluster.bootstrap_kubeconfig", "kubeletx.bootstrapKubeconfig", "bootstrap-kubeconfig", PathKind(),
+            "Asks for the node's certificate while --kubeconfig is not there; that file is then written."),
+    Setting("cluster.rotate_certificates", "rotateCertificates", "rotate-certificates", Boolean(),
+            "Ask the cluster for a new client certificate before the present one ends."),
+    Setting("cluster.server_tls_bootstrap", "serverTLSBootstrap", "rotate-server-certificates", Boolean(),
+            "Ask the cluster for the certificate of --port and renew it; somebody must approve each request."),
+    Setting("cluster.register_node", "registerNode", "register-node", Boolean(),
+            "Make the Node object in the API server; false: somebody else does."),
+    Setting("cluster.register_schedulable", "kubeletx.registerSchedulable", "register-schedulable", Boolean(),
+            "Register the node so that pods may be scheduled to it at once."),
+    Setting("cluster.register_with_taints", "registerWithTaints", "register-with-taints", Taints(),
+            "Taints of the Node when it is registered, as key=value:effect,..."),
+    Setting("cluster.taint_kubeconfig", "kubeletx.taintKubeconfig", "taint-kubeconfig", PathKind(),
+            "Lets the taints of workload types without a ready runtime follow readiness (deploy/taints.yaml)."),
+    Setting("cluster.report_seconds", "nodeStatusReportFrequency", "node-status-report-frequency",
+            Duration(zero_means=300.0), "How often node status is sent when nothing changes."),
+    Setting("cluster.lease_seconds", "nodeLeaseDurationSeconds", "", Integer(low=1),
+            "How many seconds the node's lease is good; it is renewed after a quarter of that."),
+    Setting("cluster.qps", "kubeAPIQPS", "kube-api-qps", Integer(), "Requests a second to the API server; 0: no limit."),
+    Setting("cluster.burst", "kubeAPIBurst", "kube-api-burst", Integer(), "Requests at once above --kube-api-qps."),
+    Setting("cluster.event_qps", "eventRecordQPS", "event-qps", Integer(),
+            "Events a second to the API server; 0: no limit."),
+    Setting("cluster.event_burst", "eventBurst", "event-burst", Integer(), "Events at once above --event-qps."),
+    # node
+    Setting("node.hostname_override", "kubeletx.hostnameOverride", "hostname-override", Text(optional=True),
+            "The node's name, instead of the host's name."),
+    Setting("node.node_ip", "kubeletx.nodeIP", "node-ip", Items(),
+            "The node's address, or one for each IP family joined by a comma. Default, or 0.0.0.0: one of its "
+            "default route, IPv4 if there is one; '::': IPv6 if there is one."),
+    Setting("node.labels", "kubeletx.nodeLabels", "node-labels", Pairs(), "Labels of the node, as a=1,b=2."),
+    Setting("node.max_pods", "maxPods", "max-pods", Integer(low=1), "The largest number of pods on this node."),
+    Setting("node.pods_per_core", "podsPerCore", "pods-per-core", Integer(),
+            "The largest number of pods for each core; 0: no such limit."),
+    Setting("node.readiness_policy", "kubeletx.nodeReadinessPolicy", "node-readiness-policy",
+            Choice(("partial", "all", "primary")),
+            "Which runtimes must be ready for the node to be Ready: at least one, all, or the first listed."),
+    Setting("node.status_update_seconds", "nodeStatusUpdateFrequency", "node-status-update-frequency",
+            Duration(zero_means=10.0), "How often node status is computed."),
+    Setting("node.system_reserved", "systemReserved", "system-reserved", Pairs(),
+            "Resources kept for the system, as cpu=200m,memory=1Gi."),
+    Setting("node.kube_reserved", "kubeReserved", "kube-reserved", Pairs(),
+            "Resources kept for the node's agents, as cpu=200m,memory=1Gi."),
+    Setting("node.provider_id", "providerID", "provider-id", Text(optional=True),
+            "Identity of the machine at its provider."),
+    Setting("node.cloud_provider", "kubeletx.cloudProvider", "cloud-provider", Choice((EXTERNAL,), optional=True),
+            "external: register with the taint that a cloud controller removes, and leave addresses to it."),
+    Setting("node.max_images", "nodeStatusMaxImages", "node-status-max-images", Integer(low=-1),
+            "How many images the node's status lists, largest first; -1: all."),
+    Setting("node.fail_swap_on", "failSwapOn", "fail-swap-on", Boolean(),
+            "Refuse to start while the machine has swap (the kubelet's default is true)."),
+    # pods
+    Setting("pods.sync_seconds", "syncFrequency", "sync-frequency", Duration(zero_means=60.0),
+            "Runtimes with events are also listed as a whole now and then: after one to five times this."),
+    Setting("pods.max_restart_period_seconds", "crashLoopBackOff.maxContainerRestartPeriod", "",
+            Duration(low=1.0, high=300.0), "Cap of the crash-loop back-off."),
+    Setting("pods.allowed_unsafe_sysctls", "allowedUnsafeSysctls", "allowed-unsafe-sysctls", Items(),
+            "Unsafe sysctls that pods may set; a name may end in *."),
+    Setting("pods.seccomp_default", "seccompDefault", "seccomp-default", Boolean(),
+            "Give containers without a seccomp profile the runtime's default one."),
+    Setting("pods.pids_limit", "podPidsLimit", "pod-max-pids", Integer(low=-1),
+            "The largest number of processes in a pod; -1: no limit of its own."),
+    Setting("pods.swap_behavior", "memorySwap.swapBehavior", "", Choice(("NoSwap", "LimitedSwap"), optional=True),
+            "LimitedSwap: burstable pods get a share of the machine's swap (cgroup v2). Default: NoSwap."),
+    # network
+    Setting("network.cni_conf_dir", "kubeletx.cniConfDir", "cni-conf-dir", PathKind(),
+            "CNI configuration for runtimes that do not call CNI themselves."),
+    Setting("network.cni_bin_dirs", "kubeletx.cniBinDir", "cni-bin-dir", Items(paths=True),
+            "Directories of CNI plugins, searched in order."),
+    Setting("network.cluster_dns", "clusterDNS", "cluster-dns", Items(), "Addresses of the cluster's DNS servers."),
+    Setting("network.cluster_domain", "clusterDomain", "cluster-domain", Text(), "The cluster's DNS domain."),
+    Setting("network.resolv_conf", "resolvConf", "resolv-conf", PathKind(),
+            "Resolver file that pods' own starts from; empty: none."),
+    # images
+    Setting("images.serialize_pulls", "serializeImagePulls", "serialize-image-pulls", Boolean(),
+            "Pull one image at a time for each store."),
+    Setting("images.max_parallel_pulls", "maxParallelImagePulls", "max-parallel-image-pulls",
+            Integer(low=1, optional=True), "How many pulls run at once when they are not serialised."),
+    Setting("images.pull_qps", "registryPullQPS", "registry-qps", Integer(), "Pulls a second; 0: no limit."),
+    Setting("images.pull_burst", "registryBurst", "registry-burst", Integer(), "Pulls at once above --registry-qps."),
+    Setting("images.gc_high_percent", "imageGCHighThresholdPercent", "image-gc-high-threshold", PERCENT,
+            "Disk usage in percent that starts the collection of images."),
+    Setting("images.gc_low_percent", "imageGCLowThresholdPercent", "image-gc-low-threshold", PERCENT,
+            "Disk usage in percent that the collection of images goes down to."),
+    Setting("images.minimum_gc_age_seconds", "imageMinimumGCAge", "minimum-image-ttl-duration",
+            Duration(zero_means=120.0), "Unused images younger than this are kept."),
+    Setting("images.maximum_gc_age_seconds", "imageMaximumGCAge", "", Duration(),
+            "Images unused for longer are removed whatever the disk usage; 0s: never."),
+    Setting("images.verification_policy", "imagePullCredentialsVerificationPolicy", "", Choice(POLICIES),
+            "For which images that are present a pod must have credentials that open them."),
+    Setting("images.verification_allowlist", "preloadedImagesVerificationAllowlist", "", Items(),
+            "Images, or beginnings that end in /*, that need no credentials with policy NeverVerifyAllowlistedImages."),
+    Setting("images.credential_provider_config", "kubeletx.imageCredentialProviderConfig",
+            "image-credential-provider-config", PathKind(),
+            "CredentialProviderConfig that names programs which know registry credentials, or a directory of such."),
+    Setting("images.credential_provider_bin_dir", "kubeletx.imageCredentialProviderBinDir",
+            "image-credential-provider-bin-dir", PathKind(),
+            "Where the programs of --image-credential-provider-config are."),
+    # logs
+    Setting("logs.pod_logs_dir", "podLogsDir", "pod-logs-dir", PathKind(), "Where container logs are kept."),
+    Setting("logs.max_size_bytes", "containerLogMaxSize", "container-log-max-size", Size(),
+            "Size at which a container's log is rotated."),
+    Setting("logs.max_files", "containerLogMaxFiles", "container-log-max-files", Integer(low=2),
+            "Log files kept for each container."),
+    Setting("logs.monitor_interval_seconds", "containerLogMonitorInterval", "", Duration(low=3.0, zero_means=10.0),
+            "How often log sizes are looked at."),
+    Setting("logs.format", "logging.format", "logging-format", Choice(("text", "json")),
+            "Form of the agent's own log."),
+    Setting("logs.verbosity", "logging.verbosity", "v", Integer(), "Verbosity of the agent's own log; 4: debug.",
+            short="v"),
+    # cgroups
+    Setting("cgroups.per_qos", "cgroupsPerQOS", "cgroups-per-qos", Boolean(), "Group pods' cgroups by QoS class."),
+    Setting("cgroups.driver", "cgroupDriver", "cgroup-driver", Choice(("cgroupfs", "systemd"), optional=True),
+            "Who makes pods' cgroups. Runtimes that tell decide it themselves, where they agree. Default: cgroupfs."),
+    Setting("cgroups.root", "cgroupRoot", "cgroup-root", Text(), "The cgroup that pods' cgroups are made in."),
+    Setting("cgroups.cpu_cfs_quota", "cpuCFSQuota", "cpu-cfs-quota", Boolean(), "Enforce CPU limits with a quota."),
+    Setting("cgroups.cpu_cfs_quota_period_seconds", "cpuCFSQuotaPeriod", "cpu-cfs-quota-period",
+            Duration(low=0.001, high=1.0), "Period of the CPU quota."),
+    Setting("cgroups.single_process_oom_kill", "singleProcessOOMKill", "", Boolean(optional=True),
+            "Let the kernel kill one process instead of the whole container when memory runs out."),
+    Setting("cgroups.enforce_allocatable", "enforceNodeAllocatable", "enforce-node-allocatable", Items(),
+            "pods: limit all pods together to what kubeReserved and systemReserved leave; none: do not."),
+    Setting("cgroups.fail_cgroup_v1", "failCgroupV1", "fail-cgroupv1", Boolean(),
+            "Refuse to start on cgroup v1 (the kubelet's default is true)."),
+    # eviction
+    Setting("eviction.hard", "evictionHard", "eviction-hard", Pairs(separator="<"),
+            "Thresholds, as memory.available<100Mi,nodefs.available<10%."),
+    Setting("eviction.merge_defaults", "mergeDefaultEvictionSettings", "", Boolean(),
+            "Keep the defaults of signals that evictionHard does not name."),
+    Setting("eviction.soft", "evictionSoft", "eviction-soft", Pairs(separator="<"),
+            "Thresholds that act after their grace period, as memory.available<1.5Gi."),
+    Setting("eviction.soft_grace_periods", "evictionSoftGracePeriod", "eviction-soft-grace-period", Pairs(),
+            "Grace period of each soft threshold, as memory.available=1m30s."),
+    Setting("eviction.minimum_reclaim", "evictionMinimumReclaim", "eviction-minimum-reclaim", Pairs(),
+            "How far above its threshold a pressure ends, as nodefs.available=500Mi."),
+    Setting("eviction.pressure_transition_seconds", "evictionPressureTransitionPeriod",
+            "eviction-pressure-transition-period", Duration(zero_means=300.0),
+            "How long a pressure is reported after it was last seen."),
+    Setting("eviction.max_pod_grace_seconds", "evictionMaxPodGracePeriod", "eviction-max-pod-grace-period",
+            Integer(low=-1), "Longest grace period in seconds of pods that a soft threshold ends."),
+    Setting("eviction.local_limits", "localStorageCapacityIsolation", "local-storage-capacity-isolation", Boolean(),
+            "End pods that exceed the sizeLimit of an emptyDir or their limits of ephemeral storage."),
+    Setting("eviction.volume_stats_seconds", "volumeStatsAggPeriod", "volume-stats-agg-period",
+            Duration(zero_means=60.0), "How often the disk usage of pods is measured."),
+    # shutdown
+    Setting("shutdown.grace_seconds", "shutdownGracePeriod", "", Duration(),
+            "How long a shutdown of the host waits for pods to end; 0s: it is not watched for."),
+    Setting("shutdown.critical_grace_seconds", "shutdownGracePeriodCriticalPods", "", Duration(),
+            "The part of shutdownGracePeriod that is kept for critical pods, which end last."),
+    Setting("shutdown.by_priority", "shutdownGracePeriodByPodPriority", "", PriorityGraces(),
+            "Instead of these two: a list of priority and shutdownGracePeriodSeconds."),
+    # server
+    Setting("server.healthz_bind_address", "healthzBindAddress", "healthz-bind-address", Text(),
+            "Address of the health endpoint."),
+    Setting("server.healthz_port", "healthzPort", "healthz-port", PORT, "Port of the health endpoint; 0: off."),
+    Setting("server.read_only_port", "readOnlyPort", "read-only-port", PORT,
+            "Port of pods and metrics without authentication; 0: off."),
+    Setting("server.address", "address", "address", Text(), "Address of --port and --read-only-port."),
+    Setting("server.enabled", "enableServer", "enable-server", Boolean(), "Serve the kubelet's API on --port."),
+    Setting("server.port", "port", "port", PORT,
+            "Port of the kubelet's API, served when there is a --kubeconfig or when this is set; 0: off."),
+    Setting("server.cert_dir", "", "cert-dir", PathKind(),
+            "Where certificates are made. Default: pki below the root directory."),
+    Setting("server.tls_cert_file", "tlsCertFile", "tls-cert-file", PathKind(),
+            "Certificate of --port with its chain, read again when it changes. Default: one made in --cert-dir."),
+    Setting("server.tls_key_file", "tlsPrivateKeyFile", "tls-private-key-file", PathKind(),
+            "Key of --tls-cert-file."),
+    Setting("server.tls_cipher_suites", "tlsCipherSuites", "tls-cipher-suites", Items(),
+            "Ciphers of TLS 1.2 by their IANA names. Default: strong ones."),
+    Setting("server.tls_min_version", "tlsMinVersion", "tls-min-version", Choice(("VersionTLS12", "VersionTLS13")),
+            "Oldest version of TLS that is spoken on --port."),
+    Setting("server.debugging_handlers", "enableDebuggingHandlers", "enable-debugging-handlers", Boolean(),
+            "Serve logs, commands, port-forward and running pods on --port."),
+    Setting("server.system_log_handler", "enableSystemLogHandler", "", Boolean(),
+            "Serve the files below /var/log on --port, to who has the right to nodes/log."),
+    Setting("server.system_log_query", "enableSystemLogQuery", "", Boolean(),
+            "Let /logs/?query=SERVICE read the journal, by journalctl, beside enableSystemLogHandler."),
+    Setting("server.debug_flags_handler", "enableDebugFlagsHandler", "", Boolean(),
+            "Let --v be changed while the agent runs, by PUT to /debug/flags/v on --port."),
+    Setting("server.stream_idle_seconds", "streamingConnectionIdleTimeout", "streaming-connection-idle-timeout",
+            Duration(zero_means=14400.0), "A stream that carries nothing for so long is closed."),
+    # auth
+    Setting("auth.client_ca_file", "authentication.x509.clientCAFile", "client-ca-file", PathKind(),
+            "Authorities whose client certificates are believed on --port (CN is the user, O the groups)."),
+    Setting("auth.webhook", "authentication.webhook.enabled", "authentication-token-webhook", Boolean(),
+            "Let the API server review bearer tokens."),
+    Setting("auth.webhook_cache_seconds", "authentication.webhook.cacheTTL", "authentication-token-webhook-cache-ttl",
+            Duration(zero_means=120.0), "How long the review of a token is remembered."),
+    Setting("auth.anonymous", "authentication.anonymous.enabled", "anonymous-auth", Boolean(),
+            "Take requests without credentials as those of system:anonymous."),
+    Setting("auth.mode", "authorization.mode", "authorization-mode", Choice(("Webhook", "AlwaysAllow")),
+            "Who decides about requests: the API server, or nobody."),
+    Setting("auth.allow_cache_seconds", "authorization.webhook.cacheAuthorizedTTL",
+            "authorization-webhook-cache-authorized-ttl", Duration(zero_means=300.0),
+            "How long it is remembered that a request was allowed."),
+    Setting("auth.deny_cache_seconds", "authorization.webhook.cacheUnauthorizedTTL",
+            "authorization-webhook-cache-unauthorized-ttl", Duration(zero_means=30.0),
+            "How long it is remembered that a request was denied."),
+    # process
+    Setting("process.oom_score_adj", "oomScoreAdj", "oom-score-adj",
+            Integer(low=-1000, high=1000, optional=True),
+            "The agent's own oom_score_adj. Default: as it was started; -999 when it runs as the kubelet."),
+    Setting("process.max_open_files", "maxOpenFiles", "max-open-files", Integer(optional=True),
+            "The agent's own limit of open files. Default: as it was started; 1000000 when it runs as the kubelet."),
+)  # fmt: skip
+
+BY_KEY: Final = {setting.key: setting for setting in SETTINGS if setting.key}
+BY_FLAG: Final = {setting.flag: setting for setting in SETTINGS if setting.flag}
+BY_PATH: Final = {setting.path: setting for setting in SETTINGS}

@@ -1,0 +1,374 @@
+"""The typed configuration of the agent: `AgentConfig`, read once, passed down as the part that is needed.
+
+Fields that exist in the kubelet's configuration keep its name (in snake_case), meaning and default; ours
+stand beside them. `config_settings.SETTINGS` says for each field which key of the configuration file and
+which flag set it; `config_load.load_config` builds the tree from defaults, file, drop-in directory and
+flags, in that order.
+
+Units are in the names: seconds are floats, sizes are bytes. None means "not set" and each field says what
+follows from that.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kubeletx.kube.types.node import Taint
+from kubeletx.node.shutdown import ShutdownGroup
+from kubeletx.runtimes.images.verification import NEVER_PRELOADED
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of the sections."""
+
+
+class EndpointText(Section, frozen=True, kw_only=True):
+    """An endpoint list as the operator wrote it: still to be parsed by `kubeletx.runtimes`.
+
+    `text`: one or more items joined by ``;``. `origin`: where it was written, for error messages; `key`: its field if
+    that is a file.
+    """
+
+    text: str
+    origin: str
+    key: str = ""
+
+    @property
+    def place(self) -> str:
+        """File and field; empty for a flag."""
+        return f"{self.origin}: {self.key}" if self.key else ""
+
+
+class RuntimeSettings(Section, frozen=True, kw_only=True):
+    """Which runtimes there are and how they are called."""
+
+    endpoints: tuple[EndpointText, ...] = ()
+    """Flags first, then the file, then drop-ins by file name; the first of a type is its default. Empty:
+    look for the well-known CRI sockets."""
+    image_endpoints: tuple[EndpointText, ...] = ()
+    """Same grammar. A runtime without one keeps its images itself."""
+    request_timeout_seconds: float = 120.0
+    """Deadline of every call except pulls, logs, exec and attach (kubelet: 2m)."""
+    health_grace_seconds: float = 10.0
+    """How long a runtime may leave its health call unanswered before it is not ready (kubelet: 30s, fixed)."""
+    classes: dict[str, str] = {}
+    """RuntimeClass name to NAME or NAME--HANDLER: a runtime of this node and a handler of it."""
+    plugins: dict[str, dict[str, Any]] = {}
+    """Kind to the plugin's own settings, checked at start against what the plugin declares."""
+    share_runtime: bool = False
+    """Start even though a kubelet uses one of the CRI sockets."""
+
+
+class SourceSettings(Section, frozen=True, kw_only=True):
+    """Where static pods come from."""
+
+    pod_manifest_path: Path | None = None
+    """A directory or one file; None: no file source."""
+    manifest_url: str | None = None
+    """None: no URL source."""
+    manifest_url_headers: dict[str, tuple[str, ...]] = {}
+    """Extra request headers; values are never printed."""
+    file_check_seconds: float = 20.0
+    """The re-listing beside inotify (kubelet: 20s)."""
+    http_check_seconds: float = 20.0
+    """How often the URL is asked (kubelet: 20s)."""
+
+
+class ClusterSettings(Section, frozen=True, kw_only=True):
+    """The API server, and the Node object there."""
+
+    kubeconfig: Path | None = None
+    """None: the node belongs to no cluster."""
+    bootstrap_kubeconfig: Path | None = None
+    """Who asks for the node's first certificate while `kubeconfig` is not there or its certificate is over."""
+    rotate_certificates: bool = False
+    """The client certificate is asked for anew after 70 to 90 % of its life."""
+    server_tls_bootstrap: bool = False
+    """The certificate of the kubelet's API comes from the cluster too; somebody must approve it."""
+    taint_kubeconfig: Path | None = None
+    """Who may change the node's taints, which a node itself may not; None: they stay as they were registered."""
+    register_node: bool = True
+    register_schedulable: bool = True
+    """False: the node is registered as unschedulable; 'kubectl uncordon' opens it."""
+    register_with_taints: tuple[Taint, ...] = ()
+    """At registration only; a node may not change its taints later."""
+    report_seconds: float = 300.0
+    """How often node status is sent when nothing changes (kubelet: 5m)."""
+    lease_seconds: int = 40
+    """How long the node's lease is good; it is renewed after a quarter of that."""
+    qps: int = 50
+    """Requests a second, heartbeats and events aside; 0: no limit."""
+    burst: int = 100
+    event_qps: int = 50
+    """Requests for events a second; 0: no limit."""
+    event_burst: int = 100
+
+
+class NodeSettings(Section, frozen=True, kw_only=True):
+    """What the node is and how it reports."""
+
+    hostname_override: str | None = None
+    """The node's name; None: the host name in lower case."""
+    node_ip: tuple[str, ...] = ()
+    """At most one address per family; empty: taken from the default route."""
+    labels: dict[str, str] = {}
+    max_pods: int = 110
+    pods_per_core: int = 0
+    """0: no limit by cores."""
+    readiness_policy: str = "partial"
+    """partial: one ready runtime is enough. all: every uncordoned one. primary: the first listed."""
+    status_update_seconds: float = 10.0
+    """How often node status is computed (kubelet: 10s)."""
+    system_reserved: dict[str, str] = {}
+    """Resource to quantity, kept from pods."""
+    kube_reserved: dict[str, str] = {}
+    """Resource to quantity, kept from pods."""
+    provider_id: str | None = None
+    cloud_provider: str | None = None
+    """external: a cloud controller sets the node's addresses and removes its taint."""
+    max_images: int = 50
+    """How many images the node's status lists, largest first; -1: all (kubelet: 50)."""
+    fail_swap_on: bool = False
+    """Ours is False (the kubelet's is True): pods get no swap, whatever the machine has."""
+
+
+class PodSettings(Section, frozen=True, kw_only=True):
+    """How pods are run."""
+
+    sync_seconds: float = 60.0
+    """Runtimes with events are also listed after one to five times this, as a safety net (kubelet: 1m)."""
+    max_restart_period_seconds: float = 300.0
+    """Cap of the crash-loop back-off, 1 to 300 (kubelet: 5m)."""
+    allowed_unsafe_sysctls: tuple[str, ...] = ()
+    """Names, or prefixes ending in ``*``."""
+    seccomp_default: bool = False
+    """True: containers without a profile get the runtime's default one."""
+    pids_limit: int = -1
+    """Processes per pod; -1: no limit of its own."""
+    swap_behavior: str | None = None
+    """LimitedSwap: burstable pods get a share of the machine's swap, on cgroup v2. None, NoSwap: no pod gets any."""
+
+
+class NetworkSettings(Section, frozen=True, kw_only=True):
+    """DNS and the pod network of runtimes that do not call CNI themselves."""
+
+    cni_conf_dir: Path | None = None
+    """None: plugins get no pod network from the host."""
+    cni_bin_dirs: tuple[Path, ...] = (Path("/opt/cni/bin"), Path("/usr/lib/cni"))
+    """Searched in order; the second is where Debian puts them."""
+    cluster_dns: tuple[str, ...] = ()
+    cluster_domain: str = ""
+    resolv_conf: Path | None = Path("/etc/resolv.conf")
+    """None (an empty string in the file): pods get no name servers of the host."""
+
+
+class ImageSettings(Section, frozen=True, kw_only=True):
+    """Pulls and collection of images, per store."""
+
+    serialize_pulls: bool = True
+    max_parallel_pulls: int | None = None
+    """None: no limit when pulls are not serialised."""
+    pull_qps: int = 5
+    """0: no limit."""
+    pull_burst: int = 10
+    gc_high_percent: int = 85
+    gc_low_percent: int = 80
+    minimum_gc_age_seconds: float = 120.0
+    maximum_gc_age_seconds: float = 0.0
+    """0: images are not removed for their age alone."""
+    verification_policy: str = NEVER_PRELOADED
+    """For which images that are present a pod proves that it may use them."""
+    verification_allowlist: tuple[str, ...] = ()
+    """Images that need no proof, with policy NeverVerifyAllowlistedImages only."""
+    credential_provider_config: Path | None = None
+    """A CredentialProviderConfig, or a directory of them; None: no credential providers."""
+    credential_provider_bin_dir: Path | None = None
+    """Where their programs are."""
+
+
+class LogSettings(Section, frozen=True, kw_only=True):
+    """Container logs and the agent's own."""
+
+    pod_logs_dir: Path = Path("/var/log/pods")
+    max_size_bytes: int = 10 * 1024 * 1024
+    max_files: int = 5
+    monitor_interval_seconds: float = 10.0
+    format: str = "text"
+    """text or json."""
+    verbosity: int = 0
+    """4 and more: debug messages."""
+
+
+class CgroupSettings(Section, frozen=True, kw_only=True):
+    """Where pods stand in the cgroup tree."""
+
+    per_qos: bool = True
+    driver: str | None = None
+    """cgroupfs or systemd, as the runtimes have it; None: cgroupfs."""
+    root: str = ""
+    """Empty: the root of the tree."""
+    cpu_cfs_quota: bool = True
+    cpu_cfs_quota_period_seconds: float = 0.1
+    single_process_oom_kill: bool | None = None
+    """None: False on cgroup v2."""
+    enforce_allocatable: tuple[str, ...] = ("pods",)
+    """pods: all pods together are limited to what kubeReserved and systemReserved leave. Empty or none: they are not."""
+    fail_cgroup_v1: bool = False
+    """Ours is False (the kubelet's is True): cgroup v1 is reported with an event."""
+
+
+DEFAULT_EVICTION_HARD: dict[str, str] = {
+    "memory.available": "100Mi",
+    "nodefs.available": "10%",
+    "nodefs.inodesFree": "5%",
+    "imagefs.available": "15%",
+    "imagefs.inodesFree": "5%",
+}
+
+
+class EvictionSettings(Section, frozen=True, kw_only=True):
+    """When pods are ended because the node is short of something. Hard thresholds are taken from allocatable."""
+
+    hard: dict[str, str] = msgspec.field(default_factory=DEFAULT_EVICTION_HARD.copy)
+    """Signal to quantity or percentage. Setting any drops the other defaults, unless they are merged."""
+    merge_defaults: bool = False
+    soft: dict[str, str] = {}
+    """Signal to quantity or percentage: thresholds that act after a grace period."""
+    soft_grace_periods: dict[str, str] = {}
+    """Signal to duration; each soft threshold has one."""
+    minimum_reclaim: dict[str, str] = {}
+    """Signal to quantity or percentage: how far above its threshold a pressure ends."""
+    pressure_transition_seconds: float = 300.0
+    """How long a pressure is reported after it was last seen (kubelet: 5m)."""
+    max_pod_grace_seconds: int = 0
+    """Of soft evictions, beside the pod's own; at least 1 s in the end."""
+    local_limits: bool = True
+    """Whether pods that take more of the disk than their own limits allow are ended."""
+    volume_stats_seconds: float = 60.0
+    """How often pods' directories are measured (kubelet: 1m); those with limits every ten seconds."""
+
+
+class ShutdownSettings(Section, frozen=True, kw_only=True):
+    """What happens when the host shuts down (systemd-logind tells). Ending the agent alone ends no pod."""
+
+    grace_seconds: float = 0.0
+    """How long the shutdown waits for pods in all; 0: it is not watched for."""
+    critical_grace_seconds: float = 0.0
+    """The part of it that is kept for critical pods, which end last."""
+    by_priority: tuple[ShutdownGroup, ...] = ()
+    """Another way to say it: pods of each priority and above, and how long they may take."""
+
+
+class ServerSettings(Section, frozen=True, kw_only=True):
+    """What the agent listens on besides its admin socket."""
+
+    healthz_bind_address: str = "127.0.0.1"
+    healthz_port: int = 10248
+    """0: off."""
+    read_only_port: int = 0
+    """0: off."""
+    address: str = "0.0.0.0"
+    """Where the kubelet's API and the read-only port listen."""
+    enabled: bool = True
+    """False: the kubelet's API is not served."""
+    port: int = 10250
+    """Of the kubelet's API; served when there is a kubeconfig, or when the port was set. 0: off."""
+    cert_dir: Path | None = None
+    """Where certificates are made; None: ``pki`` below the root directory."""
+    tls_cert_file: Path | None = None
+    """None: a pair that is made in `cert_dir`."""
+    tls_key_file: Path | None = None
+    tls_cipher_suites: tuple[str, ...] = ()
+    """IANA names, for TLS 1.2; empty: OpenSSL's choice of strong ones."""
+    tls_min_version: str = "VersionTLS12"
+    debugging_handlers: bool = True
+    """False: no logs, commands, port-forward and running pods over the kubelet's API."""
+    system_log_handler: bool = True
+    """False: the node's own logs are not served."""
+    system_log_query: bool = False
+    """True: the journal may be asked for the logs of services."""
+    debug_flags_handler: bool = True
+    """False: the verbosity of the log cannot be changed over the kubelet's API."""
+    stream_idle_seconds: float = 4 * 3600.0
+    """A stream that is handed through and over which nothing goes for so long is closed (kubelet: 4h)."""
+
+
+class AuthSettings(Section, frozen=True, kw_only=True):
+    """Who may use the kubelet's API."""
+
+    client_ca_file: Path | None = None
+    """None: client certificates let nobody in."""
+    webhook: bool = True
+    """Tokens are reviewed by the API server."""
+    webhook_cache_seconds: float = 120.0
+    anonymous: bool = False
+    """True: who shows no credentials is system:anonymous."""
+    mode: str = "Webhook"
+    """Webhook: the API server decides about each request. AlwaysAllow: whoever is known may do everything."""
+    allow_cache_seconds: float = 300.0
+    deny_cache_seconds: float = 30.0
+
+
+class ProcessSettings(Section, frozen=True, kw_only=True):
+    """The agent's own process. None: as the service manager started it."""
+
+    oom_score_adj: int | None = None
+    """-1000 to 1000; children of the agent inherit it."""
+    max_open_files: int | None = None
+    """Its limit of open files, where the kernel lets it be raised."""
+
+
+class UnusedSetting(Section, frozen=True, kw_only=True):
+    """A setting of the kubelet that asks for something that kubeletx does not do."""
+
+    name: str
+    """The field, or the flag with its dashes."""
+    origin: str
+    value: object = None
+    consequence: str = ""
+
+
+KUBELET_PROCESS = ProcessSettings(oom_score_adj=-999, max_open_files=1_000_000)
+"""What a kubelet does to its own process; its systemd unit leaves that to it."""
+
+
+class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything the agent is told at start."""
+
+    root_dir: Path = Path("/var/lib/kubeletx")
+    runtimes: RuntimeSettings = RuntimeSettings()
+    sources: SourceSettings = SourceSettings()
+    cluster: ClusterSettings = ClusterSettings()
+    node: NodeSettings = NodeSettings()
+    pods: PodSettings = PodSettings()
+    network: NetworkSettings = NetworkSettings()
+    images: ImageSettings = ImageSettings()
+    logs: LogSettings = LogSettings()
+    cgroups: CgroupSettings = CgroupSettings()
+    eviction: EvictionSettings = EvictionSettings()
+    shutdown: ShutdownSettings = ShutdownSettings()
+    server: ServerSettings = ServerSettings()
+    auth: AuthSettings = AuthSettings()
+    process: ProcessSettings = ProcessSettings()
+    origins: dict[str, str] = {}
+    """Path of a field in this tree (``node.max_pods``) to where its value came from; absent: default."""
+    unused: tuple[UnusedSetting, ...] = ()
+    """To be logged once at start, each with its consequence."""
+
+    @property
+    def socket_path(self) -> Path:
+        """The admin socket."""
+        return self.root_dir / "kubeletx.sock"
+
+    @property
+    def runtimes_directory(self) -> Path:
+        """Drop-in files of runtimes, written by ``runtime add`` or by an operator."""
+        return self.root_dir / "runtimes.d"
+
+    @property
+    def applied_directory(self) -> Path:
+        """One file for each pod of ``kubeletx apply``."""
+        return self.root_dir / "applied"

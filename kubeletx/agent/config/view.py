@@ -1,0 +1,39 @@
+"""The effective configuration for people: every setting, its value, and where it came from."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from kubeletx.server.views import ConfigValue
+
+from .settings import ENDPOINT_KEYS, SETTINGS
+from .tree import AgentConfig
+
+
+def effective_values(config: AgentConfig) -> tuple[ConfigValue, ...]:
+    """One entry for each setting, in the table's order, and last what has no effect."""
+    rows = [
+        ConfigValue(
+            key="",
+            value=str(config.root_dir),
+            origin=config.origins.get("root_dir", "default"),
+            flag="root-dir",
+        )
+    ]
+    for setting in SETTINGS:
+        value: Any = operator.attrgetter(setting.path)(config)
+        shown = [item.text for item in value] if setting.path in ENDPOINT_KEYS else setting.kind.show(value)
+        origin = config.origins.get(setting.path, "default")
+        rows.append(ConfigValue(key=setting.key, value=shown, origin=origin, flag=setting.flag))
+    rows.extend(
+        ConfigValue(
+            key="" if item.name.startswith("--") else item.name,
+            value=item.value,
+            origin=f"{item.origin} (no effect)",
+            flag=item.name.removeprefix("--") if item.name.startswith("--") else "",
+            unused=True,
+        )
+        for item in config.unused
+    )
+    return tuple(rows)

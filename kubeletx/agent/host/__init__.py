@@ -1,0 +1,1 @@
+"""The process and its machine: identity, locks, logging, threads, the service manager."""

@@ -1,0 +1,54 @@
+"""Threads for blocking file work: volumes, directories, termination messages.
+
+A few calls run at once; a call that takes long (a dead file server) gives its turn to the next one and keeps
+only its thread, until so many hang that new calls are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from kubeletx.runtimes.host.threads import ThreadDoor
+
+T = TypeVar("T")
+
+TURNS = 8
+LONG_SECONDS = 5.0
+THREADS = 64
+
+
+class FileThreads:
+    """Implements `api.Blocking`."""
+
+    def __init__(self) -> None:
+        self._door = ThreadDoor("files", THREADS)
+        self._turns = asyncio.Semaphore(TURNS)
+
+    async def __call__(self, function: Callable[..., T], /, *args: Any) -> T:
+        """The function's result. Raises Unavailable when all threads hang."""
+        await self._turns.acquire()
+        release = _Once(self._turns.release)
+        timer = asyncio.get_running_loop().call_later(LONG_SECONDS, release)
+        try:
+            return await self._door.run(function, *args)
+        finally:
+            timer.cancel()
+            release()
+
+    def close(self) -> None:
+        """Let idle threads end."""
+        self._door.close()
+
+
+class _Once:
+    """Calls at the first call."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call: Callable[[], None] | None = call
+
+    def __call__(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call()

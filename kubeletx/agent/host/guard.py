@@ -1,0 +1,193 @@
+"""Another agent on the machine (DECISIONS 12): look before the first call, refuse what is shared.
+
+A stock kubelet removes pods that it does not know from the runtime it uses, and two agents on one root
+directory, log directory, cgroup root or port destroy each other's work. So the agent starts only when all of
+these are its own; ``--share-runtime`` lifts the check of the CRI sockets alone, with a warning.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from kubeletx.api import InvalidConfig
+
+from ..config.kubelet_words import KUBELET, KUBELET_ROOT
+
+KUBELET_LOGS = Path("/var/log/pods")
+KUBELET_SOCKETS = ("/run/containerd/containerd.sock", "/var/run/containerd/containerd.sock")
+KUBELET_CGROUP_ROOT = ""
+
+
+class Kubelet(msgspec.Struct, frozen=True, kw_only=True):
+    """A kubelet process that was found, with the settings its command line shows (defaults elsewhere)."""
+
+    pid: int
+    root_dir: Path = KUBELET_ROOT
+    logs_dir: Path = KUBELET_LOGS
+    cgroup_root: str = KUBELET_CGROUP_ROOT
+    sockets: tuple[str, ...] = KUBELET_SOCKETS
+
+
+class Ours(msgspec.Struct, frozen=True, kw_only=True):
+    """What this agent is about to use. `cgroup_root` None: it makes no cgroups."""
+
+    root_dir: Path
+    logs_dir: Path
+    cgroup_root: str | None
+    sockets: tuple[str, ...]
+    ports: tuple[tuple[str, int], ...]
+
+
+class Collision(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is not ours alone. `shareable`: ``--share-runtime`` lifts it."""
+
+    field: str
+    problem: str
+    fix: str
+    shareable: bool = False
+
+
+def find_kubelets(proc: Path = Path("/proc")) -> list[Kubelet]:
+    """Kubelet processes of this machine, by their command lines; neither this process nor processes of pods."""
+    namespace = _pid_namespace(proc / "self")
+    found = []
+    for directory in sorted(proc.glob("[0-9]*")):
+        try:
+            words = (directory / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        is_other = Path(words[0]).name == KUBELET and int(directory.name) != os.getpid()
+        if is_other and not _is_of_a_pod(directory, namespace):
+            found.append(_kubelet(int(directory.name), words[1:]))
+    return found
+
+
+def _is_of_a_pod(process: Path, namespace: str) -> bool:
+    """True in another PID namespace or below a cgroup of pods: a tenant chooses such a process's name and flags."""
+    if namespace and _pid_namespace(process) not in ("", namespace):
+        return True
+    try:
+        lines = (process / "cgroup").read_bytes().split(b"\n")
+    except OSError:
+        return False
+    parts = {part for line in lines for part in line.rpartition(b":")[2].split(b"/")}
+    return any(
+        part in (b"kubepods", b"kubepods.slice") or part.endswith(b"-kubepods.slice") for part in parts
+    )
+
+
+def _pid_namespace(process: Path) -> str:
+    """Identity of its PID namespace; empty when the process is gone."""
+    try:
+        return os.readlink(process / "ns/pid")
+    except OSError:
+        return ""
+
+
+def _kubelet(pid: int, words: Sequence[str]) -> Kubelet:
+    flags = _flags(words)
+    endpoint = flags.get("container-runtime-endpoint", "").removeprefix("unix://")
+    return Kubelet(
+        pid=pid,
+        root_dir=Path(flags.get("root-dir", str(KUBELET_ROOT))),
+        logs_dir=Path(flags.get("pod-logs-dir", str(KUBELET_LOGS))),
+        cgroup_root=flags.get("cgroup-root", KUBELET_CGROUP_ROOT).strip("/"),
+        sockets=(endpoint,) if endpoint else KUBELET_SOCKETS,
+    )
+
+
+def _flags(words: Sequence[str]) -> dict[str, str]:
+    flags: dict[str, str] = {}
+    waiting = ""
+    for word in words:
+        if word.startswith("--"):
+            name, sign, value = word[2:].partition("=")
+            waiting = "" if sign else name
+            if sign:
+                flags[name] = value
+        elif waiting:
+            flags[waiting], waiting = word, ""
+    return flags
+
+
+def collisions(
+    ours: Ours, kubelets: Iterable[Kubelet], is_free: Callable[[str, int], bool]
+) -> list[Collision]:
+    """Everything that this agent would share with another one."""
+    found = []
+    for kubelet in kubelets:
+        found += _with_kubelet(ours, kubelet)
+    for address, port in ours.ports:
+        if port and not is_free(address, port):
+            found.append(
+                Collision(
+                    field="port",
+                    problem=f"{address}:{port} is in use by another process",
+                    fix="stop it or choose another port (0 turns the server off)",
+                )
+            )
+    return found
+
+
+def _with_kubelet(ours: Ours, kubelet: Kubelet) -> list[Collision]:
+    who = f"the kubelet with pid {kubelet.pid}"
+    found = []
+    if _overlap(ours.root_dir, kubelet.root_dir):
+        problem = f"{ours.root_dir} is also the root directory of {who}"
+        found.append(Collision(field="--root-dir", problem=problem, fix="choose another directory"))
+    if _overlap(ours.logs_dir, kubelet.logs_dir):
+        problem = f"{ours.logs_dir} is also the log directory of {who}"
+        found.append(Collision(field="--pod-logs-dir", problem=problem, fix="choose another directory"))
+    if ours.cgroup_root is not None and ours.cgroup_root.strip("/") == kubelet.cgroup_root:
+        problem = f"/{kubelet.cgroup_root} is also the cgroup root of {who}"
+        found.append(Collision(field="cgroupRoot", problem=problem, fix="set cgroupRoot to one of your own"))
+    theirs = {_real(path) for path in kubelet.sockets}
+    for path in ours.sockets:
+        if _real(path) in theirs:
+            found.append(
+                Collision(
+                    field="--container-runtime-endpoint",
+                    problem=f"{path} is also the runtime of {who}, which removes pods it does not know",
+                    fix="use a runtime of your own, or accept the risk with --share-runtime",
+                    shareable=True,
+                )
+            )
+    return found
+
+
+def check(found: Sequence[Collision], *, share_runtime: bool) -> list[str]:
+    """Warnings for what is shared on purpose. Raises one InvalidConfig that lists every other collision."""
+    refused = [c for c in found if not (c.shareable and share_runtime)]
+    if refused:
+        raise InvalidConfig(
+            field=", ".join(sorted({c.field for c in refused})),
+            problem="; ".join(c.problem for c in refused),
+            fix="; ".join(dict.fromkeys(c.fix for c in refused)),
+        )
+    return [c.problem for c in found]
+
+
+def is_port_free(address: str, port: int) -> bool:
+    """Whether nobody listens on the address and port."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind((address, port))
+        except OSError:
+            return False
+    return True
+
+
+def _overlap(one: Path, other: Path) -> bool:
+    a, b = one.resolve(), other.resolve()
+    return a == b or a.is_relative_to(b) or b.is_relative_to(a)
+
+
+def _real(path: str) -> str:
+    return str(Path(path.removeprefix("unix://")).resolve())

@@ -1,0 +1,88 @@
+"""Cgroups at start: whether this machine's version will do, and whether this user may make any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from kubeletx.api import Blocking, EventSink, InvalidConfig, ObjectRef
+from kubeletx.api.names import Event
+from kubeletx.node.cgroup_fs import CgroupTrees
+from kubeletx.node.cgroups import PodCgroupManager, make_driver
+from kubeletx.pods.model.node_context import NodeContext
+from kubeletx.pods.specs.resources import pod_cgroup_resources
+
+from ..config.tree import AgentConfig, CgroupSettings
+
+log = structlog.get_logger(__name__)
+
+
+def check_cgroup_version(settings: CgroupSettings, version: int, events: EventSink, node: ObjectRef) -> None:
+    """Tell or refuse cgroup v1 (DECISIONS 28). Raises InvalidConfig with failCgroupV1."""
+    if version != 1:
+        return
+    if settings.fail_cgroup_v1:
+        raise InvalidConfig(
+            field="failCgroupV1",
+            problem="this machine has cgroup v1",
+            fix="boot it with cgroup v2 (systemd.unified_cgroup_hierarchy=1), or set failCgroupV1 to false",
+        )
+    text = "The node runs cgroup v1; memory QoS and swap limits need v2"
+    events.record(node, type="Warning", reason=Event.CGROUP_V1, message=text)
+
+
+def check_swap(config: AgentConfig, version: int, swaps: Path = Path("/proc/swaps")) -> None:
+    """Raises InvalidConfig for swap that the operator does not want, or that pods could not be given."""
+    if config.node.fail_swap_on and _has_swap(swaps):
+        raise InvalidConfig(
+            field="failSwapOn",
+            problem="this machine has swap, which is to be refused",
+            fix="turn it off (swapoff -a), or set failSwapOn to false: pods get none of it",
+        )
+    if config.pods.swap_behavior == "LimitedSwap" and version == 1:
+        raise InvalidConfig(
+            field="memorySwap.swapBehavior",
+            problem="'LimitedSwap' needs cgroup v2, and this machine has cgroup v1",
+            fix="boot it with cgroup v2, or set NoSwap",
+        )
+
+
+def _has_swap(swaps: Path) -> bool:
+    """Whether a line follows the table's head. A kernel without swap has no such file."""
+    try:
+        return swaps.read_text().count("\n") > 1
+    except FileNotFoundError:
+        return False
+
+
+def may_make_cgroups(settings: CgroupSettings, trees: CgroupTrees) -> bool:
+    """Whether pods get cgroups of their own: by configuration, and by this user's rights."""
+    return settings.per_qos and trees.find_closed(settings.root.strip("/")) is None
+
+
+def make_pod_cgroups(
+    config: AgentConfig, context: NodeContext, files: Blocking, trees: CgroupTrees, driver: Callable[[], str]
+) -> PodCgroupManager | None:
+    """Who makes cgroups for pods; None: nobody, by configuration or because this user may not.
+
+    `driver` is asked when the first cgroup is due: the runtimes decide it.     Raises InvalidConfig when they were asked for in so many words and cannot be made.
+    """
+    settings = config.cgroups
+    if not settings.per_qos:
+        return None
+    closed = trees.find_closed(settings.root.strip("/"))
+    if closed is not None:
+        problem = f"no right to make cgroups in {closed}"
+        if "cgroups.per_qos" in config.origins:
+            raise InvalidConfig(field="cgroupsPerQOS", problem=problem, fix="run as root, or set it to false")
+        log.warning("Pods get no cgroups of their own", err=problem)
+        return None
+    return PodCgroupManager(
+        lambda: make_driver(driver(), trees),
+        limits_of=lambda pod: pod_cgroup_resources(pod, context),
+        blocking=files,
+        root=settings.root,
+        per_qos=True,
+    )

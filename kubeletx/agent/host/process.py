@@ -1,0 +1,36 @@
+"""What the agent sets of its own process: how soon the kernel kills it, and how many files it may open."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import structlog
+
+from ..config.tree import ProcessSettings
+
+log = structlog.get_logger(__name__)
+
+OOM_SCORE = Path("/proc/self/oom_score_adj")
+
+
+def apply_process_settings(settings: ProcessSettings, oom_score: Path = OOM_SCORE) -> None:
+    """Set what is asked for. What this user may not set is a warning, as in a kubelet."""
+    if settings.oom_score_adj is not None:
+        try:
+            oom_score.write_text(f"{settings.oom_score_adj}\n")
+        except OSError as error:
+            log.warning("Failed to set oom_score_adj", value=settings.oom_score_adj, err=error.strerror)
+    if settings.max_open_files:
+        _raise_files(settings.max_open_files)
+
+
+def _raise_files(number: int) -> None:
+    """The hard limit too, where this user may; else as far as it goes."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (number, number))
+    except (OSError, ValueError):
+        reached = number if hard == resource.RLIM_INFINITY else min(number, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (reached, hard))
+        log.warning("Failed to raise the limit of open files", value=number, reached=reached)

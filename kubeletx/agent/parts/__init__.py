@@ -1,0 +1,1 @@
+"""What the agent builds from its configuration, one file for each part."""

@@ -1,0 +1,137 @@
+"""The kubelet's API: what is built when its port is wanted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+
+import kubeletx
+from kubeletx.api import Blocking, Clock
+from kubeletx.apiserver.certificates.files import SERVER, CertificateFiles
+from kubeletx.kube.client import KubeClient
+from kubeletx.server.access.authentication import Authenticator, TokenReviews
+from kubeletx.server.access.authorization import AccessReviews, AlwaysAllow, Authorizer
+from kubeletx.server.access.self_signed import Pair, ensure_pair
+from kubeletx.server.access.tls import ServerTls, TlsPlan
+from kubeletx.server.backend import AdminBackend
+from kubeletx.server.kubelet import checkpoint as kubelet_checkpoint
+from kubeletx.server.kubelet import debug as kubelet_debug
+from kubeletx.server.kubelet import logs as kubelet_logs
+from kubeletx.server.kubelet import metrics as kubelet_metrics
+from kubeletx.server.kubelet import node_logs as kubelet_node_logs
+from kubeletx.server.kubelet import pods as kubelet_pods
+from kubeletx.server.kubelet import streams as kubelet_streams
+from kubeletx.server.kubelet import zpages as kubelet_zpages
+from kubeletx.server.kubelet.api import KubeletServer, Listen
+from kubeletx.server.kubelet.checkpoint import CheckpointSource
+from kubeletx.server.kubelet.node_logs import NodeLogs
+from kubeletx.server.kubelet.route import KubeletRoute
+from kubeletx.server.metrics.figures import FiguresSource
+from kubeletx.server.metrics.http_counts import HttpCounts
+
+from ..cluster.access import cert_directory
+from ..config.ports import kubelet_port
+from ..config.tree import AgentConfig
+from ..host.logging import set_verbosity
+
+
+def review_client(config: AgentConfig, client: KubeClient | None, clock: Clock) -> KubeClient | None:
+    """A client beside the node's own, so that strangers who are reviewed never hold up what the node has to say."""
+    if kubelet_port(config) is None or client is None:
+        return None
+    return KubeClient(
+        client.access,
+        clock=clock,
+        counts=client.counts,
+        reach=client.reach,
+        user_agent=f"kubeletx/{kubeletx.__version__} reviews",
+    )
+
+
+def kubelet_server(
+    config: AgentConfig,
+    backend: AdminBackend,
+    figures: FiguresSource,
+    checkpoints: CheckpointSource,
+    reviews: KubeClient | None,
+    *,
+    node_name: str,
+    addresses: tuple[str, ...],
+    websockets: Counter[str],
+    http_counts: HttpCounts,
+    blocking: Blocking,
+    clock: Clock,
+) -> KubeletServer | None:
+    """None: it is not wanted. `websockets`: counted by subresource. Raises InvalidConfig for certificates that cannot be used."""
+    port = kubelet_port(config)
+    if port is None:
+        return None
+    server = config.server
+    plan = TlsPlan(
+        min_version=server.tls_min_version,
+        ciphers=server.tls_cipher_suites,
+        client_ca=config.auth.client_ca_file,
+    )
+    return KubeletServer(
+        Listen(address=server.address, port=port, debugging_handlers=server.debugging_handlers),
+        tls=ServerTls(plan, partial(_pair, config, node_name, addresses, clock), clock),
+        authenticator=_authenticator(config, reviews, clock),
+        authorizer=_authorizer(config, reviews, node_name, clock),
+        routes=_routes(config, backend, figures, checkpoints, websockets, blocking, clock),
+        counts=http_counts,
+    )
+
+
+def _pair(config: AgentConfig, node_name: str, addresses: tuple[str, ...], clock: Clock) -> Pair:
+    certificate, key = config.server.tls_cert_file, config.server.tls_key_file
+    if certificate is not None and key is not None:
+        return Pair(certificate, key)
+    if config.cluster.server_tls_bootstrap:
+        given = CertificateFiles(cert_directory(config), SERVER).current
+        if given.exists():
+            return Pair(given, given)
+    return ensure_pair(cert_directory(config), node_name, addresses, clock.now())
+
+
+def _authenticator(config: AgentConfig, reviews: KubeClient | None, clock: Clock) -> Authenticator:
+    tokens = None
+    if reviews is not None and config.auth.webhook:
+        tokens = TokenReviews(reviews, clock=clock, keep_seconds=config.auth.webhook_cache_seconds)
+    return Authenticator(tokens=tokens, anonymous=config.auth.anonymous)
+
+
+def _authorizer(config: AgentConfig, reviews: KubeClient | None, node_name: str, clock: Clock) -> Authorizer:
+    if config.auth.mode == "AlwaysAllow":
+        return AlwaysAllow()
+    assert reviews is not None  # the check of the configuration wants a kubeconfig for Webhook
+    return AccessReviews(
+        reviews,
+        node_name=node_name,
+        clock=clock,
+        allow_seconds=config.auth.allow_cache_seconds,
+        deny_seconds=config.auth.deny_cache_seconds,
+    )
+
+
+def _routes(
+    config: AgentConfig,
+    backend: AdminBackend,
+    figures: FiguresSource,
+    checkpoints: CheckpointSource,
+    websockets: Counter[str],
+    blocking: Blocking,
+    clock: Clock,
+) -> tuple[KubeletRoute, ...]:
+    server = config.server
+    routes = (
+        *kubelet_pods.routes(backend),
+        *kubelet_metrics.routes(backend, figures),
+        *kubelet_logs.routes(backend),
+        *kubelet_node_logs.routes(
+            NodeLogs(blocking=blocking, enabled=server.system_log_handler, queries=server.system_log_query)
+        ),
+        *kubelet_debug.routes(set_verbosity, enabled=server.debug_flags_handler),
+        *kubelet_checkpoint.routes(backend, checkpoints),
+        *kubelet_streams.routes(backend, idle_seconds=server.stream_idle_seconds, websockets=websockets),
+    )
+    return (*routes, *kubelet_zpages.routes(backend, routes, clock))

@@ -1,0 +1,181 @@
+"""What each room gets from the configuration: one small function a room, no I/O but for the facts of this host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import kubeletx
+from kubeletx.api import Clock
+from kubeletx.kube.text.duration import parse_duration
+from kubeletx.node.capacity import NodeResources
+from kubeletx.node.info import kubelet_version
+from kubeletx.node.readiness import Policy
+from kubeletx.node.status import NodePlan, NodeReporter, node_labels
+from kubeletx.node.thresholds import parse_thresholds
+from kubeletx.pods.admission import AdmissionNode
+from kubeletx.pods.eviction.evictor import EvictionPolicy
+from kubeletx.pods.logs.rotation import RotationLimits
+from kubeletx.pods.model.node_context import NodeContext
+from kubeletx.pods.specs.host_facts import read_host_facts
+from kubeletx.runtimes.cni.network import CniPodNetwork
+from kubeletx.runtimes.handles.limits import Limits
+from kubeletx.runtimes.images.provider_config import ProviderPlan, read_providers
+from kubeletx.runtimes.images.settings import CollectionSettings, PullSettings
+from kubeletx.runtimes.images.verification import VerificationSettings
+
+from ..config.kubelet_words import EXTERNAL
+from ..config.ports import declared_features, kubelet_port
+from ..config.tree import AgentConfig
+
+
+def call_limits(config: AgentConfig) -> Limits:
+    """Deadlines and rhythms of every runtime."""
+    sync = config.pods.sync_seconds
+    return Limits(
+        request_seconds=config.runtimes.request_timeout_seconds,
+        health_grace_seconds=config.runtimes.health_grace_seconds,
+        safety_relist_seconds=(sync, 5 * sync),
+    )
+
+
+def pull_settings(config: AgentConfig) -> PullSettings:
+    """How images are pulled."""
+    images = config.images
+    return PullSettings(
+        serialize=images.serialize_pulls,
+        parallel=images.max_parallel_pulls,
+        qps=images.pull_qps,
+        burst=images.pull_burst,
+        verification=VerificationSettings(
+            policy=images.verification_policy, allowlist=images.verification_allowlist
+        ),
+    )
+
+
+def provider_plan(config: AgentConfig) -> ProviderPlan:
+    """The credential providers, read from their files. Raises InvalidConfig naming each mistake."""
+    file, programs = config.images.credential_provider_config, config.images.credential_provider_bin_dir
+    if file is None or programs is None:
+        return ProviderPlan()
+    return read_providers(file, programs)
+
+
+def collection_settings(config: AgentConfig) -> CollectionSettings:
+    """When images are collected."""
+    images = config.images
+    return CollectionSettings(
+        high_percent=images.gc_high_percent,
+        low_percent=images.gc_low_percent,
+        min_age_seconds=images.minimum_gc_age_seconds,
+        max_age_seconds=images.maximum_gc_age_seconds,
+    )
+
+
+def rotation_limits(config: AgentConfig) -> RotationLimits:
+    """When container logs are rotated."""
+    logs = config.logs
+    return RotationLimits(
+        max_size_bytes=logs.max_size_bytes,
+        max_files=logs.max_files,
+        interval_seconds=logs.monitor_interval_seconds,
+    )
+
+
+def eviction_policy(config: AgentConfig) -> EvictionPolicy:
+    """When pods are ended because the node is short of something."""
+    eviction = config.eviction
+    graces = {name: parse_duration(text) for name, text in eviction.soft_grace_periods.items()}
+    return EvictionPolicy(
+        thresholds=parse_thresholds(eviction.hard, eviction.soft, graces, eviction.minimum_reclaim),
+        hold_seconds=eviction.pressure_transition_seconds,
+        max_grace_seconds=eviction.max_pod_grace_seconds,
+        local_limits=eviction.local_limits,
+    )
+
+
+def pod_network_of(config: AgentConfig, agent_id: str, clock: Clock) -> CniPodNetwork | None:
+    """For runtimes that do not call CNI themselves; None without a configuration directory."""
+    if config.network.cni_conf_dir is None:
+        return None
+    return CniPodNetwork(
+        conf_dir=config.network.cni_conf_dir,
+        bin_dirs=config.network.cni_bin_dirs,
+        state_dir=config.root_dir / "pod-network",
+        owner=agent_id,
+        clock=clock,
+    )
+
+
+def node_plan(config: AgentConfig) -> NodePlan:
+    """What the node reports about itself, and what it keeps back."""
+    node = config.node
+    return NodePlan(
+        root_dir=config.root_dir,
+        version=kubelet_version(kubeletx.__version__),
+        hostname_override=node.hostname_override,
+        node_ips=node.node_ip,
+        labels=node.labels,
+        provider_id=node.provider_id,
+        max_pods=node.max_pods,
+        pods_per_core=node.pods_per_core,
+        kube_reserved=node.kube_reserved,
+        system_reserved=node.system_reserved,
+        hard_eviction=config.eviction.hard,
+        policy=Policy(node.readiness_policy),
+        port=kubelet_port(config),
+        max_images=node.max_images,
+        external_cloud=node.cloud_provider == EXTERNAL,
+        declared_features=declared_features(config),
+    )
+
+
+def node_context(
+    config: AgentConfig, agent_id: str, reporter: NodeReporter, cgroup_version: int
+) -> NodeContext:
+    """What pods on this node have around them."""
+    host = read_host_facts(cgroup_version)
+    return NodeContext(
+        agent_id=agent_id,
+        node_name=reporter.name,
+        root_dir=config.root_dir,
+        pod_logs_dir=config.logs.pod_logs_dir,
+        host_ips=reporter.ips,
+        cluster_dns=config.network.cluster_dns,
+        cluster_domain=config.network.cluster_domain,
+        resolv_conf=config.network.resolv_conf,
+        allocatable=_amounts(reporter.allocatable),
+        memory_capacity_bytes=reporter.capacity.memory_bytes,
+        cgroup_version=cgroup_version,
+        cgroup_root=config.cgroups.root,
+        cpu_cfs_quota=config.cgroups.cpu_cfs_quota,
+        cpu_cfs_quota_period_us=round(config.cgroups.cpu_cfs_quota_period_seconds * 1_000_000),
+        single_process_oom_kill=bool(config.cgroups.single_process_oom_kill),
+        hugepage_sizes=host.hugepage_sizes,
+        swap_capacity_bytes=host.swap_capacity_bytes,
+        swap_controller=host.swap_controller,
+        memory_swap=config.pods.swap_behavior or "NoSwap",
+        recursive_read_only=host.recursive_read_only,
+        pod_pids_limit=config.pods.pids_limit,
+        seccomp_default=config.pods.seccomp_default,
+        allowed_unsafe_sysctls=config.pods.allowed_unsafe_sysctls,
+    )
+
+
+def admission_node(config: AgentConfig, context: NodeContext, reporter: NodeReporter) -> AdmissionNode:
+    """What admission holds pods against."""
+    return AdmissionNode(
+        name=reporter.name,
+        allocatable=context.allocatable,
+        max_pods=reporter.capacity.pods,
+        labels=node_labels(reporter.name, config.node.labels),
+        allowed_unsafe_sysctls=config.pods.allowed_unsafe_sysctls,
+        has_apparmor=Path("/sys/module/apparmor").exists(),
+    )
+
+
+def _amounts(resources: NodeResources) -> dict[str, int]:
+    return {
+        "cpu": resources.cpu_millicores,
+        "memory": resources.memory_bytes,
+        "ephemeral-storage": resources.ephemeral_storage_bytes,
+    }

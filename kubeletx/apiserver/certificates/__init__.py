@@ -1,0 +1,1 @@
+"""The node's certificates: requested, stored, renewed."""

@@ -1,0 +1,156 @@
+"""`Bootstrap`: the node's first identity, asked for with a bootstrap kubeconfig.
+
+    bootstrap token ─► request for system:node:NAME ─► <cert-dir>/kubelet-client-current.pem ─► kubeconfig that names it
+
+It goes on until it succeeds: static pods run meanwhile, and an operator may have to approve the request by hand. A
+certificate that is there and was over only by a clock that has been put right since is as good as a new one. The key
+of a request that is not answered yet is kept in a file, so that an agent that starts again does not ask twice.
+
+Source: kubelet, pkg/kubelet/certificate/bootstrap/bootstrap.go (LoadClientCert, writeKubeconfigFromBootstrapping).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import structlog
+from msgspec.structs import replace
+
+from kubeletx.api import Clock, InvalidConfig, KubeletxError, PermissionDenied
+from kubeletx.kube.client import ClusterAccess, KubeClient
+from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.errors import least_seconds
+from kubeletx.kube.types.certificates import CLIENT_SIGNER
+from kubeletx.store.files import remove_file, write_file
+
+from .files import CertificateFiles
+from .key_pairs import Subject, new_key, public_part
+from .request import obtain
+
+log = structlog.get_logger(__name__)
+
+USAGE = "client auth"
+KEY_FILE = "kubelet-client.key.tmp"
+
+
+class Bootstrap:
+    """`run` returns once the node has its identity."""
+
+    def __init__(
+        self,
+        load_access: Callable[[], ClusterAccess],
+        subject: Subject,
+        *,
+        files: CertificateFiles,
+        kubeconfig: Path,
+        clock: Clock,
+    ) -> None:
+        """`load_access`: reads the bootstrap kubeconfig. `kubeconfig`: what is written at the end."""
+        self._load_access = load_access
+        self._subject = subject
+        self._files = files
+        self._kubeconfig = kubeconfig
+        self._clock = clock
+        self._key_file = files.current.with_name(KEY_FILE)
+
+    async def run(self) -> None:
+        """Ask until there is an answer."""
+        backoff, problem = Backoff(first=1.0), ""
+        while True:
+            try:
+                await self._try()
+            except (KubeletxError, OSError) as error:
+                if str(error) != problem:
+                    log.warning("Failed to get the node's first certificate", err=str(error))
+                problem = str(error)
+                if self._is_joined():
+                    return
+                if isinstance(error, PermissionDenied) and "certificate request" in problem:
+                    remove_file(self._key_file)  # that question has its answer; the next one is another
+                least = least_seconds(error)
+                await self._clock.sleep(backoff.next(self._clock.monotonic(), at_least=least))
+            else:
+                return
+
+    async def _try(self) -> None:
+        access, key = self._load_access(), self._key()
+        client = KubeClient(access, clock=self._clock)
+        try:
+            pair = await obtain(
+                client, key, self._subject, signer=CLIENT_SIGNER, usage=USAGE, clock=self._clock
+            )
+        finally:
+            await client.close()
+        self._files.store(pair, self._clock.now())
+        write_file(self._kubeconfig, kubeconfig_text(joined(access, self._files.current)).encode(), 0o600)
+        remove_file(self._key_file)
+        log.info("Got the node's first certificate", file=str(self._files.current))
+
+    def _is_joined(self) -> bool:
+        pair = self._files.load()
+        now = self._clock.now()
+        return (
+            pair is not None
+            and pair.is_for(self._subject)
+            and pair.is_valid_at(now)
+            and self._kubeconfig.exists()
+        )
+
+    def _key(self) -> bytes:
+        try:
+            key = self._key_file.read_bytes()
+            public_part(key)
+        except (OSError, InvalidConfig):
+            key = new_key()
+            write_file(self._key_file, key, 0o600)
+        return key
+
+
+def joined(access: ClusterAccess, certificate: Path) -> ClusterAccess:
+    """The same cluster, with the node's certificate instead of whoever asked for it."""
+    return replace(
+        access,
+        certificate=certificate,
+        key=certificate,
+        token="",
+        token_file=None,
+        exec=None,
+        namespace="default",
+    )
+
+
+def kubeconfig_text(access: ClusterAccess) -> str:
+    """As the kubelet writes it: one cluster, whose paths are whole, and one user, who has files."""
+    import yaml  # once in a node's life
+
+    cluster: dict[str, Any] = {"server": access.server}
+    if isinstance(access.ca, Path):
+        cluster["certificate-authority"] = str(access.ca.absolute())
+    elif access.ca is not None:
+        cluster["certificate-authority-data"] = base64.b64encode(access.ca).decode()
+    if access.insecure:
+        cluster["insecure-skip-tls-verify"] = True
+    if access.tls_server_name:
+        cluster["tls-server-name"] = access.tls_server_name
+    if access.proxy_url:
+        cluster["proxy-url"] = access.proxy_url
+    user = {"client-certificate": str(access.certificate), "client-key": str(access.key)}
+    return yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "default-cluster", "cluster": cluster}],
+            "users": [{"name": "default-auth", "user": user}],
+            "contexts": [
+                {
+                    "name": "default-context",
+                    "context": {"cluster": "default-cluster", "user": "default-auth", "namespace": "default"},
+                }
+            ],
+            "current-context": "default-context",
+        },
+        sort_keys=False,
+    )

@@ -1,0 +1,93 @@
+"""`obtain`: a certificate of the cluster, asked for by a CertificateSigningRequest and waited for.
+
+Somebody else decides: the controller manager approves client certificates of nodes by its RBAC, serving certificates
+need an approver of the operator's. Source: client-go, util/certificate/csr/csr.go; kubelet,
+pkg/kubelet/certificate/bootstrap/bootstrap.go (names made from the request, so that a second try finds the first).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+import structlog
+
+from kubeletx.api import AlreadyExists, Clock, PermissionDenied, TimedOut, Unavailable
+from kubeletx.kube.client import KubeClient
+from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.errors import least_seconds
+from kubeletx.kube.client.resources import CERTIFICATE_REQUESTS
+from kubeletx.kube.types.certificates import CertificateSigningRequest, CertificateSigningRequestSpec
+from kubeletx.kube.types.meta import ObjectMeta
+
+from .key_pairs import KeyPair, Subject, make_request, parse_pair, public_part
+
+log = structlog.get_logger(__name__)
+
+WAIT_SECONDS = 900.0
+"""So long is an answer waited for; then the question is put anew."""
+_LOOK_FIRST, _LOOK_CAP = 0.25, 5.0
+
+
+async def obtain(
+    client: KubeClient, key: bytes, subject: Subject, *, signer: str, usage: str, clock: Clock
+) -> KeyPair:
+    """A certificate for the key. `usage`: ``client auth`` or ``server auth``.
+
+    The same key and subject ask the same question again: one that was approved meanwhile is answered at once. Raises
+    PermissionDenied when it was denied, TimedOut when nobody decided, and what the API server says.
+    """
+    wanted = CertificateSigningRequest(
+        metadata=ObjectMeta(name=_name(key, subject, signer)),
+        spec=CertificateSigningRequestSpec(
+            request=make_request(key, subject), signer_name=signer, usages=("digital signature", usage)
+        ),
+    )
+    path = CERTIFICATE_REQUESTS.path(name=wanted.metadata.name)
+    try:
+        await client.create(CERTIFICATE_REQUESTS.path(), wanted, CertificateSigningRequest)
+    except AlreadyExists:
+        pass
+    else:
+        log.info("Asked for a certificate", request=wanted.metadata.name, signer=signer)
+    backoff, until = Backoff(first=_LOOK_FIRST, cap=_LOOK_CAP), clock.monotonic() + WAIT_SECONDS
+    while clock.monotonic() < until:
+        least = 0.0
+        try:
+            found = await client.get(path, CertificateSigningRequest)
+        except (Unavailable, TimedOut) as error:
+            log.debug("Cannot ask for the state of a certificate request", err=str(error))
+            least = least_seconds(error)
+        else:
+            if (answer := _answer(found)) is not None:
+                return parse_pair(answer + key, f"certificate request {wanted.metadata.name}")
+        await clock.sleep(backoff.next(clock.monotonic(), at_least=least))
+    raise TimedOut(
+        f"certificate request {wanted.metadata.name}: nobody approved it within {WAIT_SECONDS:g} s; "
+        f"approve it with 'kubectl certificate approve {wanted.metadata.name}'"
+    )
+
+
+def _answer(found: CertificateSigningRequest) -> bytes | None:
+    """The certificate, if it was issued. Raises PermissionDenied if it never will be."""
+    for condition in found.status.conditions:
+        if condition.type in ("Denied", "Failed"):
+            why = condition.message or condition.reason or "no reason given"
+            raise PermissionDenied(
+                f"certificate request {found.metadata.name}: {condition.type.lower()}: {why}"
+            )
+    return found.status.certificate or None
+
+
+def _name(key: bytes, subject: Subject, signer: str) -> str:
+    """The same for the same question."""
+    digest = hashlib.sha256()
+    for part in (
+        public_part(key),
+        subject.common_name.encode(),
+        *(n.encode() for n in subject.dns_names),
+        signer.encode(),
+    ):
+        digest.update(part + b"\0")
+    text = base64.b32encode(digest.digest()).decode().lower().rstrip("=")
+    return f"node-csr-{text[:43]}"

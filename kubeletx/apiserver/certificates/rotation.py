@@ -1,0 +1,160 @@
+"""`CertificateRotation`: one certificate of the node is asked for, kept, and asked for anew in good time.
+
+    none, another subject, or after 70 to 90 % of its life ─► new key, request (`certificate_request`) ─► files
+                                                                   │ denied, nobody approves, no server
+                                                                   └──► again with back-off; the old one serves on
+
+The moment is drawn once for each certificate. The wall clock is looked at every minute, since it may jump and the
+machine may sleep; files that another wrote count too. Whoever uses the files sees that they changed. By a clock that is
+ahead of the cluster's a new certificate may be over when it comes: then the next one waits longer each time.
+
+Source: client-go, util/certificate/certificate_manager.go.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+import msgspec
+import structlog
+
+from kubeletx.api import Clock, KubeletxError
+from kubeletx.api.counting import Durations
+from kubeletx.kube.client import KubeClient
+from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.errors import least_seconds
+
+from .files import CertificateFiles
+from .key_pairs import KeyPair, Subject, new_key
+from .request import obtain
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 60.0
+FIRST_SECONDS, CAP_SECONDS = 2.0, 120.0
+
+_DAY = 24 * 3600.0
+LIVES = (60.0, 3600.0, 4 * 3600.0, *(days * _DAY for days in (1, 7, 30, 90, 180, 360, 1440)))
+"""Upper bounds in seconds, the kubelet's of kubelet_certificate_manager_server_rotation_seconds."""
+
+
+class Purpose(msgspec.Struct, frozen=True, kw_only=True):
+    """What a certificate is asked for. `name`: client or server, in the log."""
+
+    name: str
+    signer: str
+    usage: str
+
+
+class CertificateRotation:
+    """`run` is its one task. `errors` counts requests that failed, `lives` how long certificates had been in use."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        files: CertificateFiles,
+        subject: Callable[[], Subject],
+        *,
+        purpose: Purpose,
+        clock: Clock,
+        when_expired: Callable[[], Awaitable[None]] | None = None,
+        draw: random.Random | None = None,
+    ) -> None:
+        """`when_expired`: how to get a certificate when the one that would ask for it is over; None: in no other way."""
+        self._client = client
+        self._files = files
+        self._subject = subject
+        self._purpose = purpose
+        self._clock = clock
+        self._when_expired = when_expired
+        self._random = draw or random.Random()
+        self._due: tuple[KeyPair, datetime] | None = None
+        self._problem = ""
+        self._is_clock_odd = False
+        self.errors = 0
+        self.lives = Durations(LIVES)
+        self.current: KeyPair | None = None
+
+    @property
+    def ttl_seconds(self) -> float | None:
+        """How long the certificate is still good; negative once it is over, None without one."""
+        if self.current is None:
+            return None
+        return (self.current.not_after - self._clock.now()).total_seconds()
+
+    async def run(self) -> None:
+        """Keep the certificate good until cancelled."""
+        backoff = Backoff(first=FIRST_SECONDS, cap=CAP_SECONDS)
+        while True:
+            seconds = self._seconds_left()
+            if seconds > 0:
+                await self._clock.sleep(min(seconds, LOOK_SECONDS))
+                continue
+            try:
+                await self._renew()
+            except (KubeletxError, OSError) as error:
+                self.errors += 1
+                if str(error) != self._problem:
+                    log.warning("Failed to renew a certificate", purpose=self._purpose.name, err=str(error))
+                self._problem = str(error)
+                least = least_seconds(error)
+                await self._clock.sleep(backoff.next(self._clock.monotonic(), at_least=least))
+            else:
+                self._problem = ""
+                await self._clock.sleep(self._rest(backoff))
+
+    def _rest(self, backoff: Backoff) -> float:
+        """Seconds after a success: one whose life is too short, or a clock that is wrong, makes no flood."""
+        due, pair = self._seconds_left(), self.current
+        if due > 0 or pair is None:
+            backoff.reset()
+            self._is_clock_odd = False
+            return FIRST_SECONDS
+        left = (pair.not_after - self._clock.now()).total_seconds()
+        seconds = backoff.next(self._clock.monotonic())
+        if left > 0:
+            return min(seconds, max(FIRST_SECONDS, left / 2))
+        if not self._is_clock_odd:
+            self._is_clock_odd = True
+            log.warning(
+                "A new certificate is over by this machine's clock, which may be wrong",
+                purpose=self._purpose.name,
+                until=pair.not_after.isoformat(),
+            )
+        return seconds
+
+    def _seconds_left(self) -> float:
+        """Until a new one is due; 0 and less: now."""
+        self.current = pair = self._files.load()
+        if pair is None or not pair.is_for(self._subject()):
+            return 0.0
+        if self._due is None or self._due[0] != pair:
+            self._due = (pair, pair.rotate_at(self._random.random()))
+            log.info(
+                "Uses a certificate",
+                purpose=self._purpose.name,
+                until=pair.not_after.isoformat(),
+                renewed_at=self._due[1].isoformat(),
+            )
+        return (self._due[1] - self._clock.now()).total_seconds()
+
+    async def _renew(self) -> None:
+        now = self._clock.now()
+        if self._when_expired is not None and self.current is not None and self.current.not_after <= now:
+            await self._when_expired()
+            return
+        key = new_key()
+        pair = await obtain(
+            self._client,
+            key,
+            self._subject(),
+            signer=self._purpose.signer,
+            usage=self._purpose.usage,
+            clock=self._clock,
+        )
+        path = self._files.store(pair, self._clock.now())
+        if self.current is not None:
+            self.lives.add((self._clock.now() - self.current.not_before).total_seconds())
+        log.info("Renewed a certificate", purpose=self._purpose.name, file=str(path))

@@ -1,0 +1,1 @@
+"""Mirror pods: what the API server shows of static pods."""

@@ -1,0 +1,131 @@
+"""What a static pod looks like in the API server: `mirror_of`, and whether a mirror still stands for it; pure.
+
+The mirror is the pod as it was written, with what its API server needs and without what it refuses:
+
+- the annotation ``kubernetes.io/config.mirror`` with the static pod's hash, by which kubectl finds its events, and the
+  Node as the owner, which NodeRestriction demands of a node;
+- fields of ours become annotations, and a machine one container (`kube.machine_form`), since an API server prunes what
+  it does not know and takes no pod without containers; docs/decisions/0004 says why this form;
+- first-boot data of machines stays on the node: it often holds passwords, and whoever may list pods reads annotations;
+- block devices and priorities are left out: the first are refused unless they are claims, the second are computed.
+
+Source: kubelet, pkg/kubelet/pod/mirror_client.go; kubectl, pkg/describe (events of mirror pods).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from kubeletx.api import names
+from kubeletx.kube.manifests.machine_form import as_containers
+from kubeletx.kube.types.container import Container
+from kubeletx.kube.types.core import ObjectMeta, OwnerReference, Pod, PodStatus
+from kubeletx.pods.model.facts import DesiredPod
+
+Key = tuple[str, str]
+"""Namespace and name."""
+
+WITHHELD: Final = frozenset(
+    {names.VM_USER_DATA, names.VM_USER_DATA_BASE64, names.VM_SCRIPT, names.VM_META_DATA}
+)
+_LOCAL: Final = frozenset({names.BOUND_RUNTIME, names.CONFIG_MIRROR})
+
+
+class Create(msgspec.Struct, frozen=True):
+    """The static pod needs a mirror."""
+
+    static: DesiredPod
+
+
+class Delete(msgspec.Struct, frozen=True):
+    """This mirror is to go. `why`: for the log."""
+
+    mirror: Pod
+    why: str
+
+
+Step = Create | Delete
+
+
+def static_hash(static: DesiredPod) -> str:
+    """What ``config.mirror`` says: the manifest's hash; for applied pods, which change in place, their UID."""
+    return static.pod.metadata.annotations.get(names.CONFIG_HASH) or static.uid
+
+
+def stands_for(mirror: Pod, static: DesiredPod) -> bool:
+    """Whether the mirror is that of this very pod."""
+    return mirror.metadata.annotations.get(names.CONFIG_MIRROR) == static_hash(static)
+
+
+def is_current(mirror: Pod, static: DesiredPod) -> bool:
+    """Whether it also shows the pod as it is wanted now."""
+    seen = mirror.metadata.annotations.get(names.POD_SPEC_HASH)
+    return stands_for(mirror, static) and seen == static.spec_hash
+
+
+def plan_mirrors(
+    statics: Mapping[Key, DesiredPod],
+    mirrors: Mapping[Key, Pod],
+    *,
+    unsure: Iterable[Key] = (),
+    all_seen: bool = True,
+) -> Iterator[Step]:
+    """What to do now, at most one step for a name; a mirror that is replaced goes first.
+
+    `statics`: every static pod that is here. `unsure`: names of pods whose source has not claimed them yet: their
+    mirrors stay as they are. `all_seen` False: a source has not said yet what it has, so no mirror is superfluous.
+    """
+    left_alone = frozenset(unsure)
+    for key, mirror in mirrors.items():
+        static = statics.get(key)
+        if mirror.metadata.deletion_timestamp is not None:
+            if static is not None or all_seen:
+                yield Delete(mirror, "it is being deleted")
+        elif key in left_alone:
+            continue
+        elif static is None:
+            if all_seen:
+                yield Delete(mirror, "its static pod is gone")
+        elif not static.is_going and not is_current(mirror, static):
+            yield Delete(mirror, "its static pod has changed")
+    for key, static in statics.items():
+        if key not in mirrors and key not in left_alone and not static.is_going:
+            yield Create(static)
+
+
+def mirror_of(static: DesiredPod, *, node_name: str, node_uid: str) -> Pod:
+    """The mirror to make. `node_uid`: of the Node in the API server."""
+    pod = as_containers(static.pod)
+    notes = {
+        key: text
+        for key, text in pod.metadata.annotations.items()
+        if key not in WITHHELD and key not in _LOCAL
+    }
+    notes |= {names.CONFIG_MIRROR: static_hash(static), names.POD_SPEC_HASH: static.spec_hash}
+    owner = OwnerReference(api_version="v1", kind="Node", name=node_name, uid=node_uid, controller=True)
+    return Pod(
+        metadata=ObjectMeta(
+            name=pod.name,
+            namespace=pod.namespace,
+            labels=pod.metadata.labels,
+            annotations=notes,
+            owner_references=(owner,),
+        ),
+        spec=replace(
+            pod.spec,
+            node_name=node_name,
+            priority=None,
+            ephemeral_containers=(),
+            containers=_without_devices(pod.spec.containers),
+            init_containers=_without_devices(pod.spec.init_containers),
+        ),
+        status=PodStatus(),
+    )
+
+
+def _without_devices(containers: tuple[Container, ...]) -> tuple[Container, ...]:
+    return tuple(replace(one, volume_devices=()) if one.volume_devices else one for one in containers)

@@ -1,0 +1,263 @@
+"""`ApiNode`: this machine's Node object in the API server.
+
+    register (create, or bring labels and resources up to date) ─► watch of the own Node
+         ▲                                                              │ what the API has
+         └── deleted: register again        status now ─► compare ─► PATCH nodes/NAME/status, nodes/NAME
+
+The status is computed every `update_seconds` and when a runtime changes; it is sent when it differs from what the API
+server has, else every `report_seconds`. Taints are given at registration only: NodeRestriction forbids more.
+
+What somebody else wrote over, and a Node that somebody deleted, is set right at once the first time, and ever later
+while the other goes on (`ForeignWrites`). News of this node's own never wait.
+
+Source: kubelet, pkg/kubelet/kubelet_node_status.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import msgspec
+import structlog
+from msgspec.structs import replace
+
+from kubeletx.api import AlreadyExists, Clock, NotFound
+from kubeletx.kube.client import KubeClient, Patch
+from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.resources import NODES
+from kubeletx.kube.types.core import ObjectMeta
+from kubeletx.kube.types.meta import is_older
+from kubeletx.kube.types.node import Node, Taint
+
+from ..field_managers import tell_foreign_write
+from ..foreign_writes import FIRST_SECONDS, ForeignWrites
+from ..sync_loop import keep_in_step
+from .patch import changes_of, is_given_up, metadata_patch, status_patch
+
+_STATUS, _LABELS, _DELETION = "status", "labels", "deletion"
+
+log = structlog.get_logger(__name__)
+
+
+class NodePolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator wants of the Node object. Seconds as the kubelet has them."""
+
+    register: bool = True
+    taints: tuple[Taint, ...] = ()
+    schedulable: bool = True
+    """False: registered as unschedulable."""
+    external_cloud: bool = False
+    """Addresses that the Node has are a cloud controller's and stay."""
+    update_seconds: float = 10.0
+    report_seconds: float = 300.0
+
+
+class ApiNode:
+    """A `ReflectorSink` of nodes; `run` is its one task."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        name: str,
+        watch_node: Callable[[], AsyncIterator[Node]],
+        *,
+        clock: Clock,
+        policy: NodePolicy,
+    ) -> None:
+        """`watch_node`: the node as it stands now, and again at each change of a condition."""
+        self._client = client
+        self._name = name
+        self._watch_node = watch_node
+        self._clock = clock
+        self._policy = policy
+        self._current: Node | None = None
+        self._wanted: Node | None = None
+        self._told: Node | None = None
+        """What was wanted when the API server last had it; None: it never had."""
+        self._was_registered = False
+        self._foreign = ForeignWrites(clock)
+        self._reported_at = float("-inf")
+        self._news = asyncio.Event()
+        self._listeners: list[Callable[[Node | None], None]] = []
+        self.registered = asyncio.Event()
+
+    @property
+    def current(self) -> Node | None:
+        """The Node as the API server has it; None: it has none, or none was seen yet."""
+        return self._current
+
+    def subscribe(self, listener: Callable[[Node | None], None]) -> None:
+        """Hear of every change of the Node in the API server."""
+        self._listeners.append(listener)
+
+    async def refresh(self) -> None:
+        """Read the Node now: the watch may be behind what others have heard already."""
+        self.put(await self._client.get(NODES.path(name=self._name), Node))
+
+    # --- ReflectorSink ---
+
+    def replace(self, items: Sequence[Node], unreadable: Sequence[ObjectMeta]) -> None:
+        """What the API server has."""
+        if not unreadable:
+            self._set(items[0] if items else None)
+
+    def put(self, item: Node) -> None:
+        """It changed; what we wrote ourselves comes back, and then no later than it is known."""
+        if self._current is None or not is_older(item.metadata, self._current.metadata):
+            self._set(item)
+
+    def drop(self, item: Node) -> None:
+        """Somebody deleted it; not the one that was registered since, of which the watch has not told yet."""
+        if self._current is None or self._current.metadata.uid == item.metadata.uid:
+            self._set(None)
+
+    def spoil(self, meta: ObjectMeta, problem: str) -> None:
+        """The reflector has logged it."""
+
+    # --- life ---
+
+    async def run(self) -> None:
+        """Register, then report until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._observe(), name="node-status")
+            group.create_task(self._tick(), name="node-tick")
+            await keep_in_step(
+                self._news,
+                self._sync,
+                self._client,
+                self._clock,
+                what="Failed to report the node",
+                backoff=Backoff(first=0.1, cap=7.0),
+            )
+
+    async def _observe(self) -> None:
+        async for node in self._watch_node():
+            self._wanted = node
+            self._news.set()
+
+    async def _tick(self) -> None:
+        """What changes without an event (images, versions) is looked at now and then."""
+        while True:
+            await self._clock.sleep(self._policy.update_seconds)
+            async for node in self._watch_node():
+                self._wanted = node
+                break
+            self._news.set()
+
+    async def _sync(self) -> None:
+        wanted = self._wanted
+        if wanted is None:
+            return
+        if self._current is None or not self.registered.is_set():
+            if self._was_registered and not self._may_answer(_DELETION):
+                return
+            await self._register(wanted)
+            self._foreign.settle(_DELETION)
+        current, told = self._current, self._told
+        if current is None:
+            return
+        is_told = await self._report_status(current, wanted, told)
+        is_told &= await self._report_labels(self._current or current, wanted, told)
+        if is_told:
+            self._told = wanted
+
+    def _may_answer(self, what: str) -> bool:
+        return self._foreign.may_answer(what, self._news.set)
+
+    async def _register(self, wanted: Node) -> None:
+        path = NODES.path(name=self._name)
+        self._told = None
+        if self._policy.register:
+            fresh = replace(
+                wanted,
+                metadata=replace(wanted.metadata, uid="", creation_timestamp=None),
+                spec=replace(
+                    wanted.spec,
+                    taints=(*self._policy.taints, *wanted.spec.taints),
+                    unschedulable=not self._policy.schedulable,
+                ),
+            )
+            try:
+                found = await self._client.create(NODES.path(), fresh, Node)
+                self._reported_at = self._clock.monotonic()
+                log.info("Registered node", node=self._name)
+            except AlreadyExists:
+                found = await self._client.get(path, Node)
+        else:
+            try:
+                found = await self._client.get(path, Node)
+            except NotFound as error:
+                raise NotFound(
+                    f"node {self._name} is not in the API server and --register-node is false; create it"
+                ) from error
+        self._current = found
+        self._was_registered = True
+        self.registered.set()
+        self._tell()
+
+    async def _report_status(self, current: Node, wanted: Node, told: Node | None) -> bool:
+        """Whether the API server has it now."""
+        now, heartbeat = self._clock.monotonic(), self._clock.now()
+        is_due = now - self._reported_at >= self._policy.report_seconds
+        status = wanted.status
+        if self._policy.external_cloud and current.status.addresses:
+            status = replace(status, addresses=current.status.addresses)
+        patch = status_patch(current.status, status, heartbeat=heartbeat, is_due=is_due)
+        if patch is None:
+            self._foreign.settle(_STATUS, is_answer=False)
+            return True
+        was_told = told is not None and not status_patch(
+            told.status, wanted.status, heartbeat=heartbeat, is_due=is_due
+        )
+        # The node controller had no sign of life; to its word a kubelet too answers within 10 s.
+        is_late = is_given_up(current.status, wanted.status) and now - self._reported_at >= FIRST_SECONDS
+        is_news = not was_told or is_late
+        if not is_news and not self._may_answer(_STATUS):
+            return True
+        path = NODES.path(name=self._name, subresource="status")
+        if not is_news:
+            await self._tell_foreign(_STATUS, {"status": changes_of(patch, current.status)})
+        self._current = await self._patch(path, {"status": patch}, Patch.STRATEGIC)
+        self._foreign.settle(_STATUS, is_answer=not is_news)
+        self._reported_at = now
+        return self._current is not None
+
+    async def _report_labels(self, current: Node, wanted: Node, told: Node | None) -> bool:
+        """Whether the API server has them now."""
+        metadata = metadata_patch(current.metadata, wanted.metadata)
+        if not metadata:
+            self._foreign.settle(_LABELS, is_answer=False)
+            return True
+        is_news = told is None or bool(metadata_patch(told.metadata, wanted.metadata))
+        if not is_news and not self._may_answer(_LABELS):
+            return True
+        if not is_news:
+            await self._tell_foreign(_LABELS, {"metadata": metadata})
+        path = NODES.path(name=self._name)
+        self._current = await self._patch(path, {"metadata": metadata}, Patch.MERGE)
+        self._foreign.settle(_LABELS, is_answer=not is_news)
+        return self._current is not None
+
+    async def _tell_foreign(self, what: str, patch: dict[str, Any]) -> None:
+        path, wait = NODES.path(name=self._name), self._foreign.next_wait(what)
+        await tell_foreign_write(self._client, path, f"node {self._name}", patch, next_wait=wait)
+
+    async def _patch(self, path: str, value: object, kind: Patch) -> Node | None:
+        try:
+            return await self._client.patch(path, value, Node, kind=kind)
+        except NotFound:  # deleted meanwhile: registered again at the next round
+            self._set(None)
+            return None
+
+    def _set(self, node: Node | None) -> None:
+        self._current = node
+        if node is None:
+            self.registered.clear()
+        self._news.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener(self._current)

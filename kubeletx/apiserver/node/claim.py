@@ -1,0 +1,144 @@
+"""Two agents of one node name: which one may report, as their node's Lease shows it. Pure, but for `Reporting`.
+
+Each renewal writes the agent's identity into an annotation of the Lease. An agent that starts and finds the Lease of
+another, which may still be renewed, waits until the Lease moves (the other lives) or its duration is over. An agent that
+finds its Lease renewed by another between two renewals of its own knows that both live. The one whose claim is younger
+stops to report; its pods keep running. A claim survives restarts of its agent and reboots of its machine.
+
+A writer without an identity (a kubelet) that was there first counts as the older one; one that comes later cannot be
+made to stop, so the agent goes on and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from kubeletx.api.names import AGENT_IDENTITY
+from kubeletx.kube.types.lease import Lease
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent and its claim. `since`: a MicroTime, as text."""
+
+    agent: str
+    boot: str
+    machine: str
+    pid: int
+    since: str
+
+    def text(self) -> str:
+        """The annotation's value."""
+        return msgspec.json.encode(self).decode()
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return f"agent {self.agent} (boot {self.boot}, process {self.pid}, since {self.since})"
+
+    def is_same_run(self, other: Identity) -> bool:
+        """Whether it is the same agent on the same boot of a machine."""
+        return (self.agent, self.boot) == (other.agent, other.boot)
+
+    def is_older_than(self, other: Identity) -> bool:
+        """Whether this claim counts; never both ways."""
+        return (self.since, self.agent, self.boot) < (other.since, other.agent, other.boot)
+
+
+class Verdict(enum.Enum):
+    """What a Lease found at the start means."""
+
+    OURS = "ours"
+    """This agent's, or of one that is gone for certain."""
+    DOUBT = "doubt"
+    """Of another agent, which may live."""
+
+
+def identity_in(lease: Lease) -> Identity | None:
+    """Who renewed it last; None: somebody who does not say."""
+    text = lease.metadata.annotations.get(AGENT_IDENTITY, "")
+    try:
+        return msgspec.json.decode(text, type=Identity)
+    except msgspec.DecodeError:
+        return None
+
+
+def is_over(lease: Lease, now: datetime) -> bool:
+    """Whether its duration has passed since the last renewal, by this machine's clock."""
+    try:
+        renewed_at = datetime.fromisoformat(lease.spec.renew_time or "")
+        return now - renewed_at > timedelta(seconds=lease.spec.lease_duration_seconds or 0)
+    except (ValueError, TypeError, OverflowError):  # no time, or one without a zone
+        return True
+
+
+def first_verdict(
+    own: Identity, lease: Lease, *, node_boot: str, now: datetime, is_process: Callable[[int], bool]
+) -> Verdict:
+    """For an agent that has renewed nothing yet. `node_boot`: the boot id that the Node shows, "" for none.
+
+    `is_process`: whether there is such a process on this machine.
+    """
+    if is_over(lease, now):
+        return Verdict.OURS
+    seen = identity_in(lease)
+    if seen is None:
+        return Verdict.OURS if node_boot in ("", own.boot) else Verdict.DOUBT
+    if seen.agent == own.agent and own.boot == seen.boot:
+        return Verdict.OURS
+    if seen.agent == own.agent and own.machine == seen.machine:  # rebooted since
+        return Verdict.OURS
+    if seen.boot == own.boot and not is_process(seen.pid):
+        return Verdict.OURS
+    return Verdict.DOUBT
+
+
+def must_stop(own: Identity, rival: Identity | None) -> bool:
+    """Whether this agent stops to report, now that both are known to live. `rival` None: it has no identity."""
+    return rival is not None and not rival.is_same_run(own) and rival.is_older_than(own)
+
+
+class Reporting:
+    """Whether this agent may report as its node, and tasks that run only while it may."""
+
+    def __init__(self) -> None:
+        self._allowed, self._refused = asyncio.Event(), asyncio.Event()
+        self._refused.set()
+        self.problem = ""
+        """Why it may not; empty: it may, or that is not known yet."""
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether it may now."""
+        return self._allowed.is_set()
+
+    def allow(self) -> None:
+        """From now on."""
+        self.problem = ""
+        self._refused.clear()
+        self._allowed.set()
+
+    def refuse(self, problem: str) -> None:
+        """From now on not, for this reason."""
+        self.problem = problem
+        self._allowed.clear()
+        self._refused.set()
+
+    async def while_allowed(self, run: Callable[[], Awaitable[None]]) -> None:
+        """Run it, cancel it when it is no longer allowed, and run it again when it is."""
+        while True:
+            await self._allowed.wait()
+            work = asyncio.ensure_future(run())
+            refusal = asyncio.ensure_future(self._refused.wait())
+            try:
+                await asyncio.wait((work, refusal), return_when=asyncio.FIRST_COMPLETED)
+                if work.done():
+                    return await work
+            finally:
+                for one in (work, refusal):
+                    one.cancel()
+                await asyncio.gather(work, refusal, return_exceptions=True)

@@ -1,0 +1,314 @@
+"""`NodeLease`: the node's sign of life, renewed every ten seconds, and the claim to the node's name.
+
+A renewal has as long as there is between two of them, and after two that nobody answered all connections are made anew: a
+peer that went away without a word must not cost the node its name. The time of renewal only grows, whatever the
+machine's clock does: the controller manager takes one that goes back for none (nodelifecycle, tryUpdateNodeHealth).
+
+The Lease's owner is the Node as it is now: the garbage collector deletes what has an owner that is gone. Whether this
+agent may report as the node stands in `reporting` (node_claim.py); while it may not, the Lease is only read.
+
+Source: kubelet, pkg/kubelet/kubelet.go (nodeLeaseRenewIntervalFraction 0.25 of 40 s), cmd/kubelet/app/server.go (time-out
+and closed connections of heartbeats); component-helpers, apimachinery/lease. What renews it is the agent's event loop: an
+agent that hangs loses its node, as it should.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+
+import structlog
+from msgspec.structs import replace
+
+from kubeletx.api import (
+    AlreadyExists,
+    Clock,
+    Conflict,
+    EventSink,
+    KubeletxError,
+    NotFound,
+    ObjectRef,
+    PermissionDenied,
+    TimedOut,
+)
+from kubeletx.api.names import AGENT_IDENTITY, Event
+from kubeletx.kube.client import KubeClient
+from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.errors import least_seconds
+from kubeletx.kube.client.resources import LEASES, NODES
+from kubeletx.kube.types.core import ObjectMeta, OwnerReference
+from kubeletx.kube.types.lease import Lease, LeaseSpec, micro_time, micro_time_after
+from kubeletx.kube.types.node import Node
+
+from ..field_managers import tell_foreign_write
+from .claim import Identity, Reporting, Verdict, first_verdict, identity_in, is_over, must_stop
+
+log = structlog.get_logger(__name__)
+
+NAMESPACE = "kube-node-lease"
+RENEW_FRACTION = 0.25
+LOOK_FRACTION = 0.125
+SILENT_RENEWALS = 2
+CAP_SECONDS = 7.0
+_WRITTEN = 8
+
+
+class NodeLease:
+    """`run` is its one task; `claim` comes before anything is reported."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        name: str,
+        *,
+        clock: Clock,
+        duration_seconds: int = 40,
+        identity: Identity | None = None,
+        events: EventSink | None = None,
+    ) -> None:
+        """`duration_seconds`: how long it is good. `identity` None: other agents of this name are not looked for."""
+        self._client = client
+        self._name = name
+        self._path = LEASES.path(NAMESPACE, name)
+        self._clock = clock
+        self._duration = duration_seconds
+        self._identity = identity
+        self._events = events
+        self._lease: Lease | None = None
+        self._problem = ""
+        self._node_uid = ""
+        self._silent = 0
+        self._hurry = asyncio.Event()
+        self._written: deque[str | None] = deque(maxlen=_WRITTEN)
+        """Times of renewal that were sent, also those whose answer was lost."""
+        self._rival_seen: tuple[str | None, float] | None = None
+        """The renewal of another that was seen last, and when (monotonic)."""
+        self._told: str | None = None
+        self.reporting = Reporting()
+        if identity is None:
+            self.reporting.allow()
+
+    def owned_by(self, node_uid: str) -> None:
+        """The Node object that the lease goes with; empty: there is none."""
+        if node_uid and self._node_uid != node_uid and self._lease is not None:
+            self._hurry.set()  # the owner that it names may be gone, and the lease soon with it
+        self._node_uid = node_uid
+
+    # --- life ---
+
+    async def run(self) -> None:
+        """Renew until cancelled."""
+        every = self._duration * RENEW_FRACTION
+        backoff = Backoff(first=0.2, cap=min(CAP_SECONDS, every))
+        while True:
+            await self.claim()
+            seconds = every
+            try:
+                await self._renew_within(seconds)
+            except KubeletxError as error:
+                if not self._problem and not self._client.problem:
+                    log.warning("Failed to renew the node lease", err=str(error))
+                self._problem = str(error)
+                least = min(least_seconds(error), every)  # a node that waits for longer is taken for dead
+                seconds = backoff.next(self._clock.monotonic(), at_least=least)
+            else:
+                self._problem = ""
+                backoff.reset()
+            await self._pause(seconds)
+
+    async def _pause(self, seconds: float) -> None:
+        waits = [
+            asyncio.ensure_future(self._client.pause(seconds)),
+            asyncio.ensure_future(self._hurry.wait()),
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
+        self._hurry.clear()
+
+    async def _renew_within(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self.renew()
+        except (TimeoutError, TimedOut) as error:
+            self._silent += 1
+            if self._silent % SILENT_RENEWALS == 0:
+                await self._client.reconnect()
+            raise TimedOut(f"lease {NAMESPACE}/{self._name}: no answer within {seconds:g} s") from error
+        except KubeletxError:
+            self._silent = 0
+            raise
+        self._silent = 0
+
+    # --- the claim ---
+
+    async def claim(self) -> None:
+        """Return once this agent may report as the node: no other one lives that claimed the name before."""
+        backoff = Backoff(first=0.2, cap=CAP_SECONDS)
+        while not self.reporting.is_allowed:
+            try:
+                await self._look_for_rival()
+            except PermissionDenied as error:  # what has no lease cannot be disputed; the renewal says so too
+                log.warning("Cannot look for other agents of this node name", err=str(error))
+                self._take()
+            except KubeletxError as error:
+                least = least_seconds(error)
+                await self._client.pause(backoff.next(self._clock.monotonic(), at_least=least))
+                continue
+            if not self.reporting.is_allowed:
+                await self._client.pause(self._duration * LOOK_FRACTION)
+
+    async def _look_for_rival(self) -> None:
+        own, lease, now = self._identity, await self._find(), self._clock.monotonic()
+        self._lease = lease
+        if lease is None or own is None:
+            self._take()
+        elif self._rival_seen is None:
+            node_boot = "" if identity_in(lease) is not None else await self._boot_of_node()
+            verdict = first_verdict(
+                own, lease, node_boot=node_boot, now=self._clock.now(), is_process=_is_process
+            )
+            if verdict is Verdict.OURS:
+                self._take()
+                return
+            self._rival_seen = lease.spec.renew_time, now
+            log.info("Waits whether another agent reports as this node", node=self._name, other=_words(lease))
+        elif lease.spec.renew_time != self._rival_seen[0]:
+            self._rival_seen = lease.spec.renew_time, now
+            self._stop(lease)
+        elif now - self._rival_seen[1] >= self._duration or is_over(lease, self._clock.now()):
+            self._take()
+
+    def _take(self) -> None:
+        """From now on this agent reports; its claim goes on if the Lease has it already."""
+        own, known = self._identity, identity_in(self._lease) if self._lease is not None else None
+        if own is not None and known is not None and known.agent == own.agent:
+            self._identity = replace(own, since=min(own.since, known.since))
+        elif own is not None and self._rival_seen is not None:
+            self._identity = replace(own, since=micro_time(self._clock.now()))
+        if self.reporting.problem:
+            log.warning("Reports again: the other agent of this node name is gone", node=self._name)
+        self._rival_seen, self._told = None, None
+        self._written.clear()
+        self.reporting.allow()
+
+    def _stop(self, lease: Lease) -> None:
+        if self.reporting.problem:
+            return
+        problem = (
+            f"another agent reports as node {self._name}, and was there before this one: {_words(lease)}; this agent "
+            "stopped reporting, its pods keep running; stop one of the two or give it another name "
+            "(--hostname-override)"
+        )
+        self.reporting.refuse(problem)
+        log.error("Stopped reporting: another agent has the name of this node", node=self._name, err=problem)
+        self._record(problem)
+
+    async def _judge(self, lease: Lease) -> bool:
+        """Whether this agent may go on with a lease that was found; another may have renewed it meanwhile."""
+        own = self._identity
+        if own is None or not self._written or lease.spec.renew_time in self._written:
+            return True
+        rival = identity_in(lease)
+        if must_stop(own, rival):
+            self._rival_seen = lease.spec.renew_time, self._clock.monotonic()
+            self._stop(lease)
+            return False
+        words = _words(lease)
+        if self._told != words:
+            self._told = words
+            what = f"lease {NAMESPACE}/{self._name}"
+            patch = {"spec": {"renewTime": None}}
+            await tell_foreign_write(self._client, self._path, what, patch, next_wait=0.0)
+            self._record(
+                f"another agent reports as node {self._name} too: {words}; this one was there before and goes on; stop the "
+                "other or give it another name"
+            )
+        return True
+
+    def _record(self, message: str) -> None:
+        if self._events is not None:
+            ref = ObjectRef(kind="Node", name=self._name, uid=self._name)
+            self._events.record(ref, type="Warning", reason=Event.DUPLICATE_NODE, message=message)
+
+    async def _boot_of_node(self) -> str:
+        try:
+            node = await self._client.get(NODES.path(name=self._name), Node)
+        except (NotFound, PermissionDenied):
+            return ""
+        return node.status.node_info.boot_id if node.status.node_info is not None else ""
+
+    # --- one renewal ---
+
+    async def renew(self) -> None:
+        """Once. Raises what the API server or the way to it says."""
+        if self._lease is None and not await self._find_again():
+            return
+        if self._lease is None:
+            try:
+                made = self._renewed(Lease())
+                self._lease = await self._client.create(LEASES.path(NAMESPACE), made, Lease)
+                return
+            except AlreadyExists:
+                if not await self._find_again():
+                    return
+        if self._lease is None:
+            raise Conflict(f"lease {NAMESPACE}/{self._name} comes and goes")
+        try:
+            await self._replace()
+        except Conflict:  # somebody wrote it meanwhile: once more with what there is now
+            if await self._find_again() and self._lease is not None:
+                await self._replace()
+
+    async def _find_again(self) -> bool:
+        """Whether this agent may go on with the lease as it is now."""
+        self._lease = await self._find()
+        return self._lease is None or await self._judge(self._lease)
+
+    async def _replace(self) -> None:
+        assert self._lease is not None
+        lease, self._lease = self._lease, None
+        self._lease = await self._client.replace(self._path, self._renewed(lease), Lease)
+
+    async def _find(self) -> Lease | None:
+        try:
+            return await self._client.get(self._path, Lease)
+        except NotFound:
+            return None
+
+    def _renewed(self, lease: Lease) -> Lease:
+        before = lease.metadata if lease.metadata.name else ObjectMeta(name=self._name, namespace=NAMESPACE)
+        notes = {AGENT_IDENTITY: self._identity.text()} if self._identity is not None else {}
+        metadata = replace(
+            before,
+            owner_references=self._owners(before.owner_references),
+            annotations={**before.annotations, **notes},
+        )
+        spec = replace(
+            lease.spec if lease.spec.holder_identity else LeaseSpec(),
+            holder_identity=self._name,
+            lease_duration_seconds=self._duration,
+            renew_time=micro_time_after(lease.spec.renew_time, self._clock.now()),
+        )
+        self._written.append(spec.renew_time)
+        return replace(lease, metadata=metadata, spec=spec)
+
+    def _owners(self, known: tuple[OwnerReference, ...]) -> tuple[OwnerReference, ...]:
+        """The Node as it is now, in place of one that is gone; owners of other kinds stay."""
+        if not self._node_uid or any(one.uid == self._node_uid for one in known):
+            return known
+        node = OwnerReference(api_version="v1", kind="Node", name=self._name, uid=self._node_uid)
+        return (*(one for one in known if one.kind != "Node"), node)
+
+
+def _words(lease: Lease) -> str:
+    """Who renewed it last, for people."""
+    known, holder = identity_in(lease), lease.spec.holder_identity or ""
+    return known.words if known is not None else f"one without an identity (holder {holder!r} of the lease)"
+
+
+def _is_process(pid: int) -> bool:
+    return os.path.exists(f"/proc/{pid}")

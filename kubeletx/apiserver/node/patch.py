@@ -1,0 +1,127 @@
+"""What to send so that the Node in the API becomes ours: status, labels; pure.
+
+Conditions are merged by type and addresses replaced whole, since a node may have two of one type. A heartbeat alone is
+no difference: it goes along when something else changes or the report is due.
+
+Source: core/v1 NodeStatus (patchStrategy tags); kubelet, pkg/kubelet/kubelet_node_status.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from kubeletx.api.names import (
+    PROVIDED_NODE_IP,
+    RUNTIME_LABEL_PREFIX,
+    RUNTIME_TYPE_PREFIX,
+    RUNTIME_VERSION_PREFIX,
+)
+from kubeletx.kube.types.meta import ObjectMeta
+from kubeletx.kube.types.node import NodeCondition, NodeStatus
+from kubeletx.node.readiness import RUNTIME_CONDITION_PREFIX
+
+_OTHERS = frozenset({"volumesAttached", "phase", "config"})
+_REPLACED = frozenset({"addresses"})
+_LISTS = frozenset({"addresses", "declaredFeatures", "images", "runtimeHandlers", "volumesInUse"})
+_ALONG = frozenset({"declaredFeatures"})
+"""Older API servers do not keep it: it goes along with a report and is no reason for one."""
+_MAPS = frozenset({"capacity", "allocatable"})
+_OWN_NOTES = (RUNTIME_TYPE_PREFIX, RUNTIME_VERSION_PREFIX, PROVIDED_NODE_IP)
+"""Annotations that go when the node no longer has them."""
+_GIVEN_UP = frozenset({"NodeStatusUnknown", "NodeStatusNeverUpdated"})
+
+
+def status_patch(
+    current: NodeStatus, wanted: NodeStatus, *, heartbeat: datetime, is_due: bool
+) -> dict[str, Any] | None:
+    """The value of ``status``; None when there is nothing to say. `is_due`: report even without a change."""
+    before, after = _plain(current), _plain(wanted)
+    patch: dict[str, Any] = {}
+    for field in sorted((before.keys() | after.keys()) - _OTHERS - {"conditions"}):
+        if before.get(field) == after.get(field):
+            continue
+        value = after.get(field)
+        if value is None and field not in _LISTS:
+            continue  # the API server fills in what nobody says
+        if field in _REPLACED and value:
+            value = [*value, {"$patch": "replace"}]
+        elif field in _MAPS and isinstance(value, dict):
+            value = {**dict.fromkeys(before.get(field, {}).keys() - value.keys()), **value}
+        patch[field] = value
+    known = {condition.type: condition for condition in current.conditions}
+    changed = [one for one in wanted.conditions if not _same(one, known.get(one.type))]
+    ours = {condition.type for condition in wanted.conditions}
+    gone = [type_ for type_ in sorted(known.keys() - ours) if type_.startswith(RUNTIME_CONDITION_PREFIX)]
+    if not patch.keys() - _ALONG and not changed and not gone and not is_due:
+        return None
+    conditions: list[dict[str, Any]] = [
+        {"message": None, **_plain(_timed(one, known.get(one.type), heartbeat))} for one in wanted.conditions
+    ]
+    conditions += [{"$patch": "delete", "type": type_} for type_ in gone]
+    # Ready stays the last, as readers of the list expect
+    order = [{"type": one.type} for one in wanted.conditions]
+    return {**patch, "conditions": conditions, "$setElementOrder/conditions": order}
+
+
+def map_patch(
+    current: Mapping[str, str], wanted: Mapping[str, str], own_prefix: str | tuple[str, ...]
+) -> dict[str, str | None]:
+    """Labels or annotations to set, and those under our own prefix to remove; empty when all is as wanted."""
+    gone = {key: None for key in current if key.startswith(own_prefix) and key not in wanted}
+    return {**gone, **{key: value for key, value in wanted.items() if current.get(key) != value}}
+
+
+def metadata_patch(current: ObjectMeta, wanted: ObjectMeta) -> dict[str, dict[str, str | None]]:
+    """Labels and annotations to change; empty when all is as wanted."""
+    labels = map_patch(current.labels, wanted.labels, RUNTIME_LABEL_PREFIX)
+    notes = map_patch(current.annotations, wanted.annotations, _OWN_NOTES)
+    return {key: value for key, value in (("labels", labels), ("annotations", notes)) if value}
+
+
+def changes_of(patch: Mapping[str, Any], current: NodeStatus) -> dict[str, Any]:
+    """The patch without the conditions that go along unchanged; for the log."""
+    known = {one.type: (one.status, one.reason, one.message) for one in current.conditions}
+    changed = [
+        one
+        for one in patch.get("conditions", ())
+        if known.get(one["type"]) != (one.get("status"), one.get("reason"), one.get("message"))
+    ]
+    return {**patch, "conditions": changed}
+
+
+def is_given_up(current: NodeStatus, wanted: NodeStatus) -> bool:
+    """Whether conditions differ only because the node controller had no sign of life of the node.
+
+    Source: kubernetes, pkg/controller/nodelifecycle (tryUpdateNodeHealth).
+    """
+    known = {one.type: one for one in current.conditions}
+    differing = [known.get(one.type) for one in wanted.conditions if not _same(one, known.get(one.type))]
+    return bool(differing) and all(one is not None and one.reason in _GIVEN_UP for one in differing)
+
+
+def _timed(one: NodeCondition, known: NodeCondition | None, now: datetime) -> NodeCondition:
+    """With the time of its last transition as readers of the API server saw it, as a kubelet has it."""
+    since = one.last_transition_time
+    if known is not None and known.last_transition_time is not None:
+        if known.status == one.status:
+            since = known.last_transition_time
+        elif since is None or since <= known.last_transition_time:
+            since = now
+    return msgspec.structs.replace(one, last_heartbeat_time=now, last_transition_time=since)
+
+
+def _same(one: NodeCondition, other: NodeCondition | None) -> bool:
+    return other is not None and (one.status, one.reason, one.message) == (
+        other.status,
+        other.reason,
+        other.message,
+    )
+
+
+def _plain(value: msgspec.Struct) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
+    return plain

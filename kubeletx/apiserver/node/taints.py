@@ -1,0 +1,115 @@
+"""`TypeTaints`: taints of workload types follow the readiness of their runtimes, with an identity of their own.
+
+NodeRestriction lets a node set taints at its registration only. `--taint-kubeconfig` names somebody who may patch
+nodes (deploy/taints.yaml); what is read comes from the watch that the node has anyway. Taints of others are kept: the
+list is replaced as a whole, under the version that it was read at, so that nobody's change is lost. Who changes ours
+again and again is answered ever later (`ForeignWrites`).
+
+Source: core/v1 NodeSpec.taints (atomic list); NodeRestriction, plugin/pkg/admission/noderestriction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import structlog
+
+from kubeletx.api import Clock, Conflict
+from kubeletx.api.names import WORKLOAD_TAINT_PREFIX
+from kubeletx.kube.client import KubeClient, Patch
+from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.resources import NODES
+from kubeletx.kube.types.meta import is_older
+from kubeletx.kube.types.node import Node, Taint
+
+from ..field_managers import tell_foreign_write
+from ..foreign_writes import ForeignWrites
+from ..sync_loop import keep_in_step
+
+log = structlog.get_logger(__name__)
+
+
+class TypeTaints:
+    """`run` is its one task."""
+
+    def __init__(
+        self, client: KubeClient, watch_node: Callable[[], AsyncIterator[Node]], *, clock: Clock
+    ) -> None:
+        """`watch_node`: the node as it stands, with the taints that are due, at each change of a condition."""
+        self._client = client
+        self._watch_node = watch_node
+        self._clock = clock
+        self._due: tuple[Taint, ...] | None = None
+        self._told: tuple[Taint, ...] | None = None
+        """What was due when the API server last had it."""
+        self._foreign = ForeignWrites(clock)
+        self._current: Node | None = None
+        self._news = asyncio.Event()
+
+    def node_changed(self, node: Node | None) -> None:
+        """A listener of `ApiNode`, which may be behind what was written here."""
+        before = self._current
+        if node is not None and before is not None and is_older(node.metadata, before.metadata):
+            return
+        self._current = node
+        self._news.set()
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._observe(), name="taints-due")
+            await keep_in_step(
+                self._news,
+                self._sync,
+                self._client,
+                self._clock,
+                what="Failed to set the taints of workload types",
+                backoff=Backoff(first=0.2, cap=60.0),
+            )
+
+    async def _observe(self) -> None:
+        async for node in self._watch_node():
+            self._due = node.spec.taints
+            self._news.set()
+
+    async def _sync(self) -> None:
+        node, due = self._current, self._due
+        if node is None or due is None:
+            return
+        wanted = merged(node.spec.taints, due)
+        if wanted is None:
+            self._told = due
+            self._foreign.settle("taints", is_answer=False)
+            return
+        is_answer = self._told == due
+        if is_answer and not self._foreign.may_answer("taints", self._news.set):
+            return
+        patch = {
+            "metadata": {"resourceVersion": node.metadata.resource_version},
+            "spec": {"taints": wanted or None},
+        }
+        path = NODES.path(name=node.metadata.name)
+        if is_answer:
+            name, wait = node.metadata.name, self._foreign.next_wait("taints")
+            await tell_foreign_write(self._client, path, f"node {name}", patch, next_wait=wait)
+        try:
+            self._current = await self._client.patch(path, patch, Node, kind=Patch.MERGE)
+        except Conflict:  # the watch brings the newer form, and with it the next try
+            self._foreign.settle("taints", is_answer=is_answer)
+            return
+        self._told = due
+        self._foreign.settle("taints", is_answer=is_answer)
+        log.info("Changed the taints of workload types", taints=", ".join(one.key for one in due) or "none")
+
+
+def merged(current: tuple[Taint, ...], due: tuple[Taint, ...]) -> tuple[Taint, ...] | None:
+    """The whole list as it should be: those of others as they are, then ours; None: it is so already."""
+    ours = [one for one in current if one.key.startswith(WORKLOAD_TAINT_PREFIX)]
+    if {_said(one) for one in ours} == {_said(one) for one in due}:
+        return None
+    return (*(one for one in current if not one.key.startswith(WORKLOAD_TAINT_PREFIX)), *due)
+
+
+def _said(taint: Taint) -> tuple[str, str | None, str]:
+    return taint.key, taint.value, taint.effect

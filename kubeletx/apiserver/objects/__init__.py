@@ -1,0 +1,1 @@
+"""Objects that pods refer to: config maps, secrets, services, tokens, claims, runtime classes."""

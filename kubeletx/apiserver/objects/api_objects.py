@@ -1,0 +1,130 @@
+"""`ApiObjects`: what pods of the API server refer to, read with the node's own rights (`ClusterObjects`).
+
+| what                    | how                                          | file                  |
+|-------------------------|----------------------------------------------|-----------------------|
+| config maps, secrets    | a watch for each, while a pod refers to it   | `objects_followed.py` |
+| service account tokens  | asked for, bound to the pod, renewed         | `objects_tokens.py`   |
+| service accounts        | read when a credential provider wants them   |                       |
+| services                | one watch of all                             | `objects_services.py` |
+| claims and volumes      | read when a pod's volumes are made ready     | `objects_volumes.py`  |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from kubeletx.api import (
+    Clock,
+    ClusterService,
+    ClusterServiceAccount,
+    ClusterVolume,
+    NotFound,
+    ObjectData,
+    ObjectUser,
+    PodUid,
+    TokenWish,
+    Unavailable,
+)
+from kubeletx.kube.client import KubeClient, Reflector
+from kubeletx.kube.client.resources import SERVICE_ACCOUNTS, SERVICES
+from kubeletx.kube.types.objects import Service, ServiceAccount
+
+from .followed import FollowedObjects, Kind
+from .services import Services
+from .tokens import PodTokens
+from .volumes import ClaimedVolumes
+
+WAIT_SECONDS = 5.0
+
+
+class ApiObjects:
+    """Implements `kubeletx.api.ClusterObjects`. `run` owns its watches."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        node_name: str,
+        *,
+        clock: Clock,
+    ) -> None:
+        self.node_labels: Mapping[str, str] = {}
+        """Of the node, as the API server has them: volumes may be bound to some nodes."""
+        self._client = client
+        self._users: dict[PodUid, ObjectUser] = {}
+        self._listeners: list[Callable[[PodUid], None]] = []
+        self._followed = FollowedObjects(client, self._tell, clock=clock)
+        self._tokens = PodTokens(client, self._tell, clock=clock)
+        self._volumes = ClaimedVolumes(client, self._tell, lambda: (node_name, self.node_labels), clock=clock)
+        self._services = Services()
+        self._service_watch = Reflector(client, SERVICES, Service, self._services, clock=clock)
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._followed.run(), name="api-followed")
+            group.create_task(self._service_watch.run(), name="api-services")
+            group.create_task(self._volumes.run(), name="api-claims")
+
+    def subscribe(self, listener: Callable[[PodUid], None]) -> None:
+        """Hear of every pod whose objects changed or whose token is due."""
+        self._listeners.append(listener)
+
+    # --- ClusterObjects ---
+
+    def follow(self, pod: ObjectUser) -> None:
+        """See `ClusterObjects.follow`."""
+        self._users[pod.uid] = pod
+        self._followed.follow(pod)
+
+    def leave(self, uid: PodUid) -> None:
+        """See `ClusterObjects.leave`."""
+        if self._users.pop(uid, None) is not None:
+            self._followed.leave(uid)
+            self._tokens.leave(uid)
+            self._volumes.leave(uid)
+
+    async def find_config_map(self, namespace: str, name: str) -> ObjectData | None:
+        """See `ClusterObjects.find_config_map`."""
+        return await self._followed.find(Kind.CONFIG_MAP, namespace, name)
+
+    async def find_secret(self, namespace: str, name: str) -> ObjectData | None:
+        """See `ClusterObjects.find_secret`."""
+        return await self._followed.find(Kind.SECRET, namespace, name)
+
+    async def token(self, uid: PodUid, wish: TokenWish) -> bytes:
+        """See `ClusterObjects.token`."""
+        return await self._tokens.token(self._user(uid), wish)
+
+    async def find_service_account(self, namespace: str, name: str) -> ClusterServiceAccount | None:
+        """See `ClusterObjects.find_service_account`."""
+        try:
+            found = await self._client.get(SERVICE_ACCOUNTS.path(namespace, name), ServiceAccount)
+        except NotFound:
+            return None
+        return ClusterServiceAccount(uid=str(found.metadata.uid), annotations=found.metadata.annotations)
+
+    async def list_services(self, namespace: str) -> tuple[ClusterService, ...]:
+        """See `ClusterObjects.list_services`."""
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._service_watch.synced.wait()
+        except TimeoutError as error:
+            problem = self._service_watch.problem
+            text = "services have not yet been read at least once, cannot construct envvars"
+            raise Unavailable(f"{text}: {problem}" if problem else text) from error
+        return self._services.of(namespace)
+
+    async def find_volume(self, uid: PodUid, claim: str) -> ClusterVolume | None:
+        """See `ClusterObjects.find_volume`."""
+        return await self._volumes.find(self._user(uid), claim)
+
+    def _user(self, uid: PodUid) -> ObjectUser:
+        user = self._users.get(uid)
+        if user is None:
+            raise Unavailable(f"pod {uid} is not here any more")
+        return user
+
+    def _tell(self, uid: PodUid) -> None:
+        for listener in self._listeners:
+            listener(uid)

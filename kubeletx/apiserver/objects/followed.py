@@ -1,0 +1,214 @@
+"""Config maps and secrets that pods refer to: each is watched by itself for as long as a pod here refers to it.
+
+    pod follows ─► first user: list and watch metadata.name=NAME ─► content changed: its users are told
+    pod leaves  ─► last user gone: the watch ends and the content is forgotten
+
+The Node authorizer lets a node see no others, and never a whole namespace. What is immutable is read once. While the
+API server is away the content stays as it was last seen. Source: kubelet, pkg/kubelet/util/manager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Callable, Sequence
+
+import msgspec
+import structlog
+
+from kubeletx.api import Clock, NotFound, ObjectData, ObjectUser, PodUid, Unavailable
+from kubeletx.kube.client import KubeClient, Reflector, Resource
+from kubeletx.kube.client.resources import CONFIG_MAPS, SECRETS
+from kubeletx.kube.types.meta import ObjectMeta
+from kubeletx.kube.types.objects import ConfigMap, Secret
+
+log = structlog.get_logger(__name__)
+
+WAIT_SECONDS = 5.0
+"""How long a first answer is waited for."""
+
+LISTS_AT_ONCE = 8
+"""After a restart all pods ask together; each new connection takes much memory until it rests."""
+
+Content = ConfigMap | Secret
+
+
+class Kind(enum.Enum):
+    """What is followed, by the word of the kubelet's messages."""
+
+    CONFIG_MAP = "configmap"
+    SECRET = "secret"
+
+    @property
+    def resource(self) -> Resource:
+        """Where it lives."""
+        return CONFIG_MAPS if self is Kind.CONFIG_MAP else SECRETS
+
+    @property
+    def type(self) -> type[Content]:
+        """Its form."""
+        return ConfigMap if self is Kind.CONFIG_MAP else Secret
+
+
+class Key(msgspec.Struct, frozen=True):
+    """One object."""
+
+    kind: Kind
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f'{self.kind.value} "{self.namespace}/{self.name}"'
+
+
+class _Followed:
+    """One object and its users: a `ReflectorSink` of at most one item."""
+
+    def __init__(self, key: Key, tell: Callable[[PodUid], None]) -> None:
+        self.key = key
+        self.users: set[PodUid] = set()
+        self.data: ObjectData | None = None
+        self.known = asyncio.Event()
+        self.is_final = False
+        self.is_missed = False
+        """Somebody asked and went on without an answer."""
+        self.reflector: Reflector[Content] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._tell = tell
+
+    def begin(self, group: asyncio.TaskGroup, reflector: Reflector[Content]) -> None:
+        """Watch from now on."""
+        self.reflector = reflector
+        self._task = group.create_task(reflector.run(), name=f"api-follow {self.key}")
+
+    def end(self) -> None:
+        """Watch no more."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def replace(self, items: Sequence[Content], unreadable: Sequence[ObjectMeta]) -> None:
+        """The object, or nothing."""
+        if not unreadable:
+            self._see(items[0] if items else None)
+
+    def put(self, item: Content) -> None:
+        """It is like this now."""
+        self._see(item)
+
+    def drop(self, item: Content) -> None:
+        """It is gone."""
+        self._see(None)
+
+    def spoil(self, meta: ObjectMeta, problem: str) -> None:
+        """The content that was seen last stays."""
+
+    def _see(self, item: Content | None) -> None:
+        data = None if item is None else data_of(item)
+        is_news = self.is_missed or (self.known.is_set() and data != self.data)
+        self.data, self.is_missed = data, False
+        self.known.set()
+        if item is not None and item.immutable:
+            self.is_final = True
+            self.end()
+        if is_news:
+            log.debug("Object of a pod changed", object=str(self.key), users=len(self.users))
+            for uid in list(self.users):
+                self._tell(uid)
+
+
+class FollowedObjects:
+    """All config maps and secrets of all pods here."""
+
+    def __init__(self, client: KubeClient, tell: Callable[[PodUid], None], *, clock: Clock) -> None:
+        """`tell`: content that a pod refers to has changed."""
+        self._client = client
+        self._tell = tell
+        self._clock = clock
+        self._followed: dict[Key, _Followed] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._turns = asyncio.Semaphore(LISTS_AT_ONCE)
+
+    @property
+    def keys(self) -> frozenset[Key]:
+        """What is followed now."""
+        return frozenset(self._followed)
+
+    async def run(self) -> None:
+        """Own all watches until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            try:
+                for one in self._followed.values():
+                    self._begin(one)
+                await asyncio.Event().wait()
+            finally:
+                self._group = None
+
+    def follow(self, user: ObjectUser) -> None:
+        """The pod refers to these and no others."""
+        wanted = {Key(Kind.CONFIG_MAP, user.namespace, name) for name in user.config_maps}
+        wanted |= {Key(Kind.SECRET, user.namespace, name) for name in user.secrets}
+        for key in wanted:
+            one = self._followed.get(key)
+            if one is None:
+                one = self._followed[key] = _Followed(key, self._tell)
+                self._begin(one)
+            one.users.add(user.uid)
+        self._drop(user.uid, but=wanted)
+
+    def leave(self, uid: PodUid) -> None:
+        """The pod refers to nothing any more."""
+        self._drop(uid, but=set())
+
+    async def find(self, kind: Kind, namespace: str, name: str) -> ObjectData | None:
+        """As it was last seen; None: it is not there. Raises Unavailable before the first answer."""
+        key = Key(kind, namespace, name)
+        one = self._followed.get(key)
+        if one is None:
+            return await self._read(key)
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await one.known.wait()
+        except TimeoutError as error:
+            one.is_missed = True
+            problem = one.reflector.problem if one.reflector is not None else ""
+            raise Unavailable(f"{key} cannot be read: {problem or 'no answer yet'}") from error
+        return one.data
+
+    async def _read(self, key: Key) -> ObjectData | None:
+        path = key.kind.resource.path(key.namespace, key.name)
+        try:
+            return data_of(await self._client.get(path, key.kind.type))
+        except NotFound:
+            return None
+
+    def _begin(self, one: _Followed) -> None:
+        if self._group is None or one.is_final:
+            return
+        reflector: Reflector[Content] = Reflector(
+            self._client,
+            one.key.kind.resource,
+            one.key.kind.type,
+            one,
+            clock=self._clock,
+            namespace=one.key.namespace,
+            field_selector=f"metadata.name={one.key.name}",
+            turns=self._turns,
+        )
+        one.begin(self._group, reflector)
+
+    def _drop(self, uid: PodUid, *, but: set[Key]) -> None:
+        for key, one in list(self._followed.items()):
+            if uid in one.users and key not in but:
+                one.users.discard(uid)
+                if not one.users:
+                    one.end()
+                    del self._followed[key]
+
+
+def data_of(item: Content) -> ObjectData:
+    """Its content alone."""
+    if isinstance(item, ConfigMap):
+        return ObjectData(text=item.data, binary=item.binary_data, uid=str(item.metadata.uid))
+    return ObjectData(binary=item.data, uid=str(item.metadata.uid))

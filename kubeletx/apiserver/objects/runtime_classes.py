@@ -1,0 +1,56 @@
+"""Runtime classes: those of the configuration, and beside them those of the cluster (DECISIONS 3-5).
+
+A class's handler is the name of a runtime, or NAME--HANDLER. A class that the configuration maps stays as it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from kubeletx.kube.types.meta import ObjectMeta
+from kubeletx.kube.types.objects import RuntimeClass
+
+
+class RuntimeClasses(Mapping[str, str]):
+    """Class to handler; changes while the agent runs. A `ReflectorSink` of runtime classes."""
+
+    def __init__(self, configured: Mapping[str, str]) -> None:
+        self._configured = dict(configured)
+        self._found: dict[str, str] = {}
+        self._listeners: list[Callable[[], None]] = []
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Hear of every change."""
+        self._listeners.append(listener)
+
+    def __getitem__(self, name: str) -> str:
+        return self._configured[name] if name in self._configured else self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._found, **self._configured})
+
+    def __len__(self) -> int:
+        return len(self._found.keys() | self._configured.keys())
+
+    def replace(self, items: Sequence[RuntimeClass], unreadable: Sequence[ObjectMeta]) -> None:
+        """These and no others, but what cannot be read stays as it was."""
+        kept = {meta.name: self._found[meta.name] for meta in unreadable if meta.name in self._found}
+        self._become({**kept, **{item.metadata.name: item.handler for item in items}})
+
+    def put(self, item: RuntimeClass) -> None:
+        """It appeared or changed."""
+        self._become({**self._found, item.metadata.name: item.handler})
+
+    def drop(self, item: RuntimeClass) -> None:
+        """It is gone."""
+        self._become({name: one for name, one in self._found.items() if name != item.metadata.name})
+
+    def spoil(self, meta: ObjectMeta, problem: str) -> None:
+        """It stays as it was."""
+
+    def _become(self, found: dict[str, str]) -> None:
+        if found == self._found:
+            return
+        self._found = found
+        for listener in self._listeners:
+            listener()

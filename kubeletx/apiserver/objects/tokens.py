@@ -1,0 +1,143 @@
+"""Tokens of pods' service accounts: asked for, kept in memory, renewed before they end (kubelet V6).
+
+A token is bound to its pod, so that it ends with it. It is renewed after 80 % of its life or a day, whichever comes
+first, a few seconds earlier by chance; the pod is told then, and its volumes are written anew. While that fails the old
+token is given for as long as it lives. Nothing here is logged or shown. Source: kubelet, pkg/kubelet/token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import msgspec
+import structlog
+
+from kubeletx.api import Clock, KubeletxError, ObjectUser, PermissionDenied, PodUid, TokenWish, Unavailable
+from kubeletx.kube.client import KubeClient
+from kubeletx.kube.client.resources import SERVICE_ACCOUNTS
+from kubeletx.kube.types.objects import BoundObjectReference, TokenRequest, TokenRequestSpec
+
+log = structlog.get_logger(__name__)
+
+RENEW_AT = 0.8
+LONGEST_SECONDS = 24 * 3600.0
+JITTER_SECONDS = 10.0
+RETRY_SECONDS = 30.0
+BEHIND_SECONDS = (0.05, 0.1, 0.2, 0.4)
+"""Waits for an API server that bound a pod a moment ago and whose authorizer or admission does not know it yet."""
+_BEHIND = ("scheduled on a different node", "no relationship found")
+"""How it says so: NodeRestriction, and the Node authorizer."""
+
+
+class _Token(msgspec.Struct, kw_only=True):
+    """One token. `renew_at` on the monotonic clock, `ends_at` and `renew_by` on this machine's wall clock.
+
+    Ends are counted from the request: the API server's own time may be another one than ours.
+    """
+
+    value: bytes
+    renew_at: float
+    renew_by: datetime
+    ends_at: datetime
+
+    def __repr__(self) -> str:
+        return f"_Token(ends_at={self.ends_at})"
+
+
+class PodTokens:
+    """Tokens of all pods here."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        tell: Callable[[PodUid], None],
+        *,
+        clock: Clock,
+        draw: random.Random | None = None,
+    ) -> None:
+        """`tell`: a token of the pod is due for renewal."""
+        self._client = client
+        self._tell = tell
+        self._clock = clock
+        self._random = draw or random.Random()
+        self._tokens: dict[tuple[PodUid, str, TokenWish], _Token] = {}
+        self._timers: dict[tuple[PodUid, str, TokenWish], Callable[[], None]] = {}
+        self._locks: dict[PodUid, asyncio.Lock] = {}
+
+    async def token(self, user: ObjectUser, wish: TokenWish) -> bytes:
+        """A token with a good part of its life before it. Raises Unavailable when there is none to give."""
+        key = (user.uid, user.service_account, wish)
+        async with self._locks.setdefault(user.uid, asyncio.Lock()):
+            known = self._tokens.get(key)
+            if known is not None and not self._is_due(known):
+                return known.value
+            try:
+                fresh = await (self._ask(user, wish) if known is not None else self._ask_first(user, wish))
+            except KubeletxError as error:
+                if known is None or self._clock.now() >= known.ends_at:
+                    self._schedule(key, self._clock.monotonic() + RETRY_SECONDS)
+                    raise Unavailable(f"failed to fetch token: {error}") from error
+                log.warning("Failed to renew a token", pod=f"{user.namespace}/{user.name}", err=str(error))
+                known.renew_at = self._clock.monotonic() + RETRY_SECONDS * (1 + self._random.random())
+                known.renew_by = self._clock.now() + timedelta(seconds=RETRY_SECONDS)
+                fresh = known
+            if user.uid in self._locks:  # else it left meanwhile
+                self._tokens[key] = fresh
+            self._schedule(key, fresh.renew_at)
+            return fresh.value
+
+    def leave(self, uid: PodUid) -> None:
+        """The pod needs no tokens any more."""
+        self._locks.pop(uid, None)
+        for key in [one for one in self._tokens if one[0] == uid]:
+            del self._tokens[key]
+        for key in [one for one in self._timers if one[0] == uid]:
+            self._timers.pop(key)()
+
+    def _is_due(self, token: _Token) -> bool:
+        """By either clock: the monotonic one stands while a machine sleeps, the wall's may be set."""
+        return self._clock.monotonic() >= token.renew_at or self._clock.now() >= token.renew_by
+
+    def _schedule(self, key: tuple[PodUid, str, TokenWish], when: float) -> None:
+        if (cancel := self._timers.pop(key, None)) is not None:
+            cancel()
+        if key[0] not in self._locks:  # the pod left meanwhile
+            return
+        self._timers[key] = self._clock.call_at(when, lambda: self._tell(key[0]))
+
+    async def _ask_first(self, user: ObjectUser, wish: TokenWish) -> _Token:
+        for seconds in BEHIND_SECONDS:
+            try:
+                return await self._ask(user, wish)
+            except PermissionDenied as error:
+                if not any(words in str(error) for words in _BEHIND):
+                    raise
+                await self._clock.sleep(seconds)
+        return await self._ask(user, wish)
+
+    async def _ask(self, user: ObjectUser, wish: TokenWish) -> _Token:
+        spec = TokenRequestSpec(
+            audiences=(wish.audience,) if wish.audience else (),
+            expiration_seconds=wish.expiration_seconds,
+            bound_object_ref=BoundObjectReference(name=user.name, uid=str(user.uid)),
+        )
+        began, now = self._clock.monotonic(), self._clock.now()
+        answer = await self._client.create(
+            SERVICE_ACCOUNTS.path(user.namespace, user.service_account, "token"),
+            TokenRequest(spec=spec),
+            TokenRequest,
+        )
+        if not answer.status.token:
+            raise Unavailable("the API server's answer holds no token")
+        life = float(answer.spec.expiration_seconds)
+        early = self._random.uniform(0, min(JITTER_SECONDS, life * (1 - RENEW_AT)))
+        after = min(life * RENEW_AT, LONGEST_SECONDS) - early
+        return _Token(
+            value=answer.status.token.encode(),
+            renew_at=began + after,
+            renew_by=now + timedelta(seconds=after),
+            ends_at=now + timedelta(seconds=life),
+        )

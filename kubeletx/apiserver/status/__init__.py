@@ -1,0 +1,1 @@
+"""Statuses of pods on their way to the API server."""

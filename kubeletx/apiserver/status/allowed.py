@@ -1,0 +1,51 @@
+"""What of a pod's status an API server takes: `allowed`, pure.
+
+It refuses a status in which a container has left its end though its restart policy does not let it run again, and with
+it all else that the status says. A node does such things: a probe that fails ends a container with exit code 0 under
+OnFailure and starts another, init containers run again in a new sandbox, a pod that its runtime was taken from begins
+anew. Such a container is shown as it was, and the rest as it is.
+
+Source: kubernetes, pkg/apis/core/validation ValidateContainerStateTransition; the kubelet sends nothing at all then
+(pkg/kubelet/status, checkContainerStateTransition).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from kubeletx.kube.types.core import Container, ContainerStatus, Pod, PodStatus
+from kubeletx.pods.model.restart_policy import RESTART_ALL, should_restart
+
+
+def allowed(pod: Pod, wanted: PodStatus) -> PodStatus:
+    """The status that is wanted, with the containers that may not leave their end as the API server has them."""
+    spec, current = pod.spec, pod.status
+    every = (*spec.containers, *spec.init_containers)
+    if any(rule.action == RESTART_ALL for one in every for rule in one.restart_policy_rules):
+        return wanted
+    policy = spec.restart_policy
+
+    def kept(
+        known: Iterable[ContainerStatus], told: tuple[ContainerStatus, ...]
+    ) -> tuple[ContainerStatus, ...]:
+        final = {one.name: one for one in known if _is_final(one, containers, policy)}
+        return tuple(
+            final[one.name] if one.state.terminated is None and one.name in final else one for one in told
+        )
+
+    containers = {one.name: one for one in every}
+    return replace(
+        wanted,
+        container_statuses=kept(current.container_statuses, wanted.container_statuses),
+        init_container_statuses=kept(current.init_container_statuses, wanted.init_container_statuses),
+    )
+
+
+def _is_final(status: ContainerStatus, containers: Mapping[str, Container], policy: str | None) -> bool:
+    ended = status.state.terminated
+    if ended is None:
+        return False
+    container = containers.get(status.name, Container(name=status.name))
+    return not should_restart(container, policy, ended.exit_code)

@@ -1,0 +1,31 @@
+"""Which statuses may wait for the next one: `is_way_to_start`, pure.
+
+A pod on its way to its first start has a new status after each step: admitted, sandbox made, address known. Nobody
+acts on these, and an undisturbed start takes less than a second. All else is news: something runs or has ended, fails,
+or is waited for.
+"""
+
+from __future__ import annotations
+
+from kubeletx.kube.types.core import ContainerState, ContainerStatus, PodStatus
+from kubeletx.pods.model.frame import CONTAINER_CREATING, POD_INITIALIZING
+
+_ON_THE_WAY = frozenset({CONTAINER_CREATING, POD_INITIALIZING})
+
+
+def is_way_to_start(status: PodStatus) -> bool:
+    """Whether it says only that nothing has run yet and nothing is in the way."""
+    if status.phase != "Pending" or status.reason or status.message:
+        return False
+    containers = (*status.init_container_statuses, *status.container_statuses)
+    return bool(containers) and all(_is_on_the_way(one) for one in containers)
+
+
+def _is_on_the_way(container: ContainerStatus) -> bool:
+    waiting = container.state.waiting
+    return (
+        waiting is not None
+        and waiting.reason in _ON_THE_WAY
+        and not waiting.message
+        and container.last_state == ContainerState()
+    )

@@ -1,0 +1,67 @@
+"""What to send so that a pod's status in the API becomes ours: `status_patch`, pure.
+
+A strategic merge patch with only what differs. Conditions are merged by type: those of other owners stay, ours that
+are no longer true are deleted by name. Address lists are replaced whole, since merging by address would keep old ones.
+Fields that others own (resource claims, nominated node) are never touched.
+
+Source: core/v1 PodStatus (patchStrategy tags); kubelet, pkg/util/pod PatchPodStatus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kubeletx.api.names import DISRUPTION_TARGET
+from kubeletx.kube.types.core import PodCondition, PodStatus
+from kubeletx.pods.status.conditions import OURS
+
+_OTHERS = frozenset({"nominatedNodeName", "resourceClaimStatuses", "resize", "extendedResourceClaimStatus"})
+_REPLACED = frozenset({"podIPs", "hostIPs"})
+
+
+def status_patch(current: PodStatus, wanted: PodStatus) -> dict[str, Any] | None:
+    """The value of ``status`` in the patch; None when nothing differs."""
+    before, after = _plain(current), _plain(wanted)
+    patch: dict[str, Any] = {}
+    for field in sorted((before.keys() | after.keys()) - _OTHERS - {"conditions"}):
+        if before.get(field) == after.get(field):
+            continue
+        value = after.get(field)
+        if field in _REPLACED and value:
+            value = [*value, {"$patch": "replace"}]
+        patch[field] = value
+    conditions = _conditions(current.conditions, wanted.conditions)
+    if conditions:
+        patch["conditions"] = conditions
+    return patch or None
+
+
+def _conditions(current: tuple[PodCondition, ...], wanted: tuple[PodCondition, ...]) -> list[dict[str, Any]]:
+    known = {condition.type: condition for condition in current}
+    ours = {condition.type: condition for condition in wanted if _is_ours(condition, known)}
+    changed = [_condition(one, known.get(one.type)) for one in ours.values() if known.get(one.type) != one]
+    gone = sorted(type_ for type_ in known.keys() - ours.keys() if type_ in OURS)
+    return changed + [{"$patch": "delete", "type": type_} for type_ in gone]
+
+
+def _is_ours(condition: PodCondition, known: Mapping[str, PodCondition]) -> bool:
+    """Of a disruption we are the ones who tell only if nobody did before."""
+    if condition.type == DISRUPTION_TARGET:
+        return condition.type not in known
+    return condition.type in OURS
+
+
+def _condition(wanted: PodCondition, before: PodCondition | None) -> dict[str, Any]:
+    """The condition, with null for what it no longer says."""
+    value: dict[str, Any] = _plain(wanted)
+    if before is not None:
+        value.update(dict.fromkeys(_plain(before).keys() - value.keys()))
+    return value
+
+
+def _plain(value: msgspec.Struct) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
+    return plain

@@ -1,0 +1,320 @@
+"""`StatusReporter`: statuses of the board go to the API server, and pods that have ended here are deleted there.
+
+    board ──┐                         ┌─► PATCH pods/NAME/status, only what differs
+            ├─► queue, one of each ───┤
+    watch ──┘                         └─► DELETE pods/NAME with the uid, once nothing of it is left here
+
+- For each pod the newest status counts; what came between is not sent. One request for a pod at a time, in order.
+- A status that says only that a first start is on its way waits for the next one, until a second has passed in which
+  no pod had news, or five seconds. The others never wait.
+- What the watch brings is compared too: a status that another wrote over is written again, and ever later while the
+  other goes on (`ForeignWrites`).
+- Failures are tried again with back-off, for as long as the pod is in the API; an API server that is away costs one
+  line in the log.
+- The status of a static pod goes to its mirror, which has another uid; a mirror is deleted by `Mirrors`, not here.
+- A deleted pod that is not here and has not ended, because it never started or was forgotten, is reported as Failed.
+- A pod leaves the API only after its last status was written and its worker is done: nothing of it runs (T7). That is
+  asked for once, whatever the watch still brings of the pod, unless the answer was lost.
+
+Source: kubelet, pkg/kubelet/status/status_manager.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from kubeletx.api import Clock, Conflict, KubeletxError, NotFound, PodUid
+from kubeletx.api.names import BOUND_RUNTIME
+from kubeletx.kube.client import KubeClient
+from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.errors import least_seconds
+from kubeletx.kube.client.resources import PODS
+from kubeletx.kube.types.core import Pod, PodStatus
+from kubeletx.kube.types.meta import is_older
+from kubeletx.pods.model.facts import DesiredPod, PodFacts
+from kubeletx.pods.model.phase import FINAL
+from kubeletx.pods.model.sources import API
+from kubeletx.pods.status.end import end_of_unknown
+
+from ..field_managers import tell_foreign_write
+from ..foreign_writes import ForeignWrites
+from ..mirrors.form import Key, stands_for
+from ..pods import ApiPods, is_mirror
+from .allowed import allowed
+from .debounce import is_way_to_start
+from .patch import status_patch
+
+log = structlog.get_logger(__name__)
+
+PARALLEL = 10
+"""Requests under way for different pods."""
+QUIET_SECONDS = 1.0
+"""How long a status waits that the next one overtakes; a kubelet looks once a second at what its runtime did."""
+MOST_SECONDS = 5.0
+"""How long it waits while other pods have news."""
+
+
+class _Wanted(msgspec.Struct):
+    """What the API server is to be told of one pod."""
+
+    status: PodStatus
+    runtime: str = ""
+    is_gone: bool = False
+    is_forced: bool = False
+    """Somebody ended it on the node for all sources (DECISIONS 11)."""
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """What was sent last, and the pod as the API server had it then."""
+
+    wanted: PodStatus
+    answer: Pod
+    lists: int
+    """Whole lists that had come by then."""
+
+
+class StatusReporter:
+    """`board_changed` and `api_changed` are its ears, `run` its one task."""
+
+    def __init__(
+        self, client: KubeClient, pods: ApiPods, *, clock: Clock, is_here: Callable[[PodUid], bool]
+    ) -> None:
+        """`is_here`: whether the manager has the pod."""
+        self._client = client
+        self._pods = pods
+        self._clock = clock
+        self._is_here = is_here
+        self._wanted: dict[PodUid, _Wanted] = {}
+        self._told: dict[PodUid, _Told] = {}
+        self._let_go: dict[PodUid, int] = {}
+        """Pods that were deleted by an answered request, or were not there any more, and the lists that had come by then.
+        The watch brings the mark of the deletion before its end, and finalizers may keep the pod for long."""
+        self._statics: dict[PodUid, DesiredPod] = {}
+        self._static_uids: dict[Key, PodUid] = {}
+        self._queue: dict[PodUid, None] = {}
+        self._busy: set[PodUid] = set()
+        self._backoffs: dict[PodUid, Backoff] = {}
+        self._foreign = ForeignWrites(clock)
+        self._later: dict[PodUid, Callable[[], None]] = {}
+        self._news = asyncio.Event()
+        self._told_at = self._news_at = float("-inf")
+        self._problem = ""
+        pods.subscribe(self.api_changed)
+
+    # --- ears ---
+
+    def board_changed(self, desired: DesiredPod, facts: PodFacts, status: PodStatus | None) -> None:
+        """A listener of the status board."""
+        if desired.source != API and not self._static_changed(desired, status):
+            return
+        known = self._wanted.get(desired.uid)
+        if status is not None:
+            self._wanted[desired.uid] = _Wanted(status, str(facts.runtime or ""))
+            self._pods.begin(desired.uid)
+        elif known is not None:
+            known.is_gone = True
+            known.is_forced = desired.deletion is not None and desired.deletion.force
+            if known.is_forced:
+                self._pods.end(desired.uid)
+        self._news_at = now = self._clock.monotonic()
+        if status is not None and is_way_to_start(status):
+            self._put_at(desired.uid, now + QUIET_SECONDS, latest=now + MOST_SECONDS)
+        else:
+            self._put(desired.uid)
+
+    def api_changed(self, pod: Pod, is_there: bool) -> None:
+        """A listener of `ApiPods`."""
+        if is_mirror(pod):
+            uid = self._static_uids.get((pod.namespace, pod.name))
+            if uid is not None and is_there:
+                self._put_seen(uid, pod)
+        elif is_there:
+            self._put_seen(pod.uid, pod)
+        else:
+            self._let_go.pop(pod.uid, None)
+            self._forget(pod.uid)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything was told that there is to tell."""
+        return not self._queue and not self._busy and not self._later
+
+    @property
+    def told_at(self) -> float:
+        """When something was told last, in monotonic seconds; now, while there is something to tell at once."""
+        return self._clock.monotonic() if self._queue or self._busy else self._told_at
+
+    # --- life ---
+
+    async def run(self) -> None:
+        """Report until cancelled; may begin again after that."""
+        for uid in self._wanted:
+            self._put(uid)
+        slots = asyncio.Semaphore(PARALLEL)
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                for uid in [uid for uid in self._queue if uid not in self._busy]:
+                    await slots.acquire()
+                    self._queue.pop(uid, None)
+                    self._busy.add(uid)
+                    task = group.create_task(self._tell(uid), name=f"status {uid}")
+                    task.add_done_callback(lambda _: slots.release())
+
+    async def _tell(self, uid: PodUid) -> None:
+        try:
+            await self._report(uid)
+        except KubeletxError as error:
+            self._failed(uid, error)
+        except Exception:
+            log.exception("Reporting a pod failed with a bug", pod_uid=uid)
+        else:
+            self._backoffs.pop(uid, None)
+            self._problem = ""
+        finally:
+            self._busy.discard(uid)
+            self._told_at = self._clock.monotonic()
+            if uid in self._queue:
+                self._news.set()
+
+    async def _report(self, uid: PodUid) -> None:
+        pod, wanted = self._target(uid), self._wanted.get(uid)
+        if pod is None:
+            if wanted is not None and wanted.is_gone and self._pods.lists:
+                self._forget(uid)  # gone here and in the API: its last words have nobody to hear them
+            return
+        lists = self._pods.lists
+        try:
+            is_last = self._may_delete(pod, wanted) and self._let_go.get(uid) != lists
+            if wanted is not None:
+                await self._patch(uid, pod, wanted, is_last=is_last)
+            if is_last:
+                if wanted is None and pod.status.phase not in FINAL:  # finalizers may wait for its end
+                    await self._patch(uid, pod, _Wanted(end_of_unknown(pod, self._clock.now())))
+                await self._client.delete(PODS.path(pod.namespace, pod.name), uid=uid, grace_seconds=0)
+                self._was_let_go(uid, lists)
+                log.debug("Deleted pod in the API", pod=pod.ref, pod_uid=uid)
+        except NotFound:
+            if uid not in self._statics:  # a mirror is made again, and wants its status then
+                self._forget(uid)
+                self._was_let_go(uid, lists)
+        except Conflict:  # another pod of this name: ours is gone, which the watch will say
+            log.debug("Found another pod of this name in the API", pod=pod.ref, pod_uid=uid)
+
+    def _static_changed(self, desired: DesiredPod, status: PodStatus | None) -> bool:
+        """Whether there is a pod to report; a static pod that is gone takes its statuses with it."""
+        key = (desired.pod.namespace, desired.pod.name)
+        if status is None:
+            self._statics.pop(desired.uid, None)
+            if self._static_uids.get(key) == desired.uid:
+                del self._static_uids[key]
+            self._forget(desired.uid)
+            return False
+        self._statics[desired.uid] = desired
+        self._static_uids[key] = desired.uid
+        return True
+
+    def _target(self, uid: PodUid) -> Pod | None:
+        """Where the pod is shown in the API: itself, or the mirror of a static pod."""
+        static = self._statics.get(uid)
+        if static is None:
+            return self._pods.pods.get(uid)
+        mirror = self._pods.mirrors.get((static.pod.namespace, static.pod.name))
+        if mirror is None or mirror.metadata.deletion_timestamp is not None or not stands_for(mirror, static):
+            return None
+        return mirror
+
+    async def _patch(self, uid: PodUid, pod: Pod, wanted: _Wanted, *, is_last: bool = True) -> None:
+        """`is_last`: the pod is deleted next, so that nothing waits."""
+        told = self._told.get(uid)
+        if told is not None and told.answer.uid != pod.uid:
+            told = None  # of the mirror before
+        if told is not None and told.lists != self._pods.lists:
+            told = None  # a server that was set back has lost what we wrote, whatever the versions say
+        if told is not None and is_older(pod.metadata, told.answer.metadata):
+            pod = told.answer  # the watch has not caught up with what we wrote
+        if told is not None and told.wanted == wanted.status and told.answer.status == pod.status:
+            return  # what still differs is what this API server does not keep
+        status = status_patch(pod.status, allowed(pod, wanted.status))
+        metadata: dict[str, object] = {"uid": pod.uid}
+        if wanted.runtime and pod.metadata.annotations.get(BOUND_RUNTIME) != wanted.runtime:
+            metadata["annotations"] = {BOUND_RUNTIME: wanted.runtime}
+        if status is None and len(metadata) == 1:
+            self._foreign.settle(uid, is_answer=False)
+            return
+        is_answer = told is not None and told.wanted == wanted.status and not is_last
+        if is_answer and not self._foreign.may_answer(uid, lambda: self._put(uid)):
+            return
+        patch = {"metadata": metadata, **({"status": status} if status is not None else {})}
+        if is_answer:
+            own = PODS.path(pod.namespace, pod.name)
+            wait = self._foreign.next_wait(uid)
+            await tell_foreign_write(self._client, own, f"pod {pod.ref}", patch, next_wait=wait)
+        path = PODS.path(pod.namespace, pod.name, "status")
+        lists = self._pods.lists
+        answer = await self._client.patch(path, patch, Pod)
+        self._foreign.settle(uid, is_answer=is_answer)
+        if self._wanted.get(uid) is not None:  # else it was forgotten meanwhile
+            self._told[uid] = _Told(wanted.status, answer, lists)
+
+    def _may_delete(self, pod: Pod, wanted: _Wanted | None) -> bool:
+        if self._is_here(pod.uid):
+            return False
+        if pod.metadata.deletion_timestamp is None:
+            return wanted is not None and wanted.is_gone and wanted.is_forced
+        return wanted is None or wanted.is_gone
+
+    def _was_let_go(self, uid: PodUid, lists: int) -> None:
+        if uid in self._pods.pods:  # else the watch was faster
+            self._let_go[uid] = lists
+
+    # --- queue ---
+
+    def _put(self, uid: PodUid) -> None:
+        self._cancel(uid)
+        self._queue[uid] = None
+        self._news.set()
+
+    def _put_seen(self, uid: PodUid, pod: Pod) -> None:
+        """The API server's pod changed, perhaps by what was told; what waits goes on waiting."""
+        wanted = self._wanted.get(uid)
+        may_wait = wanted is None or (uid in self._later and is_way_to_start(wanted.status))
+        if not may_wait or pod.metadata.deletion_timestamp is not None:
+            self._put(uid)
+
+    def _put_at(self, uid: PodUid, when: float, *, latest: float) -> None:
+        """At the monotonic time `when`, or in a quiet moment up to `latest`, unless it is told before that."""
+        if uid not in self._queue and uid not in self._later:
+            self._later[uid] = self._clock.call_at(when, lambda: self._put_when_quiet(uid, latest))
+
+    def _put_when_quiet(self, uid: PodUid, latest: float) -> None:
+        self._later.pop(uid, None)
+        quiet_at = min(self._news_at + QUIET_SECONDS, latest)
+        if quiet_at > self._clock.monotonic():
+            self._put_at(uid, quiet_at, latest=latest)
+        else:
+            self._put(uid)
+
+    def _cancel(self, uid: PodUid) -> None:
+        if (cancel := self._later.pop(uid, None)) is not None:
+            cancel()
+
+    def _failed(self, uid: PodUid, error: KubeletxError) -> None:
+        now = self._clock.monotonic()
+        backoff = self._backoffs.setdefault(uid, Backoff(cap=10.0))
+        seconds = backoff.next(now, at_least=least_seconds(error))
+        if not self._client.problem and str(error) != self._problem:
+            log.warning("Failed to report a pod", pod_uid=uid, err=str(error))
+        self._problem = str(error)
+        self._put_at(uid, now + seconds, latest=now + seconds)
+
+    def _forget(self, uid: PodUid) -> None:
+        for table in (self._wanted, self._told, self._backoffs, self._queue):
+            table.pop(uid, None)
+        self._foreign.forget(uid)
+        self._cancel(uid)

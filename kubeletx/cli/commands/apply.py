@@ -1,0 +1,20 @@
+"""``kubeletx apply``: pods of a source of its own, kept over restarts."""
+
+from __future__ import annotations
+
+from ..connection.client import AgentClient
+from ..options.common import output_option, with_agent
+from ..options.go_flags import command
+from ..options.manifests import manifest_options, send
+
+
+@command(short_help="Create or change pods from a file.")
+@manifest_options
+@output_option("json", "yaml", "name")
+@with_agent
+def apply(agent: AgentClient, files: tuple[str, ...], output: str | None, validate: str, dry_run: str) -> int:
+    """Create the pods of a file, or change what may be changed in them.
+
+    What may not be changed needs 'kubeletx replace --force'.
+    """
+    return send(agent, files, output, validate=validate, dry_run=dry_run)

@@ -1,0 +1,36 @@
+"""``kubeletx attach``: join the streams of a running container, or a machine's console."""
+
+from __future__ import annotations
+
+import click
+
+from kubeletx.kube.types.core import Pod
+
+from ..connection.client import AgentClient, pod_path
+from ..connection.remote import choose_container, run_in
+from ..options.common import namespace_option, split_pod, with_agent
+from ..options.completing import complete_containers, complete_pods
+from ..options.go_flags import boolean, command
+
+
+@command(short_help="Join the streams of a running container.")
+@click.argument("pod", shell_complete=complete_pods)
+@click.option(
+    "-c",
+    "--container",
+    default="",
+    metavar="NAME",
+    shell_complete=complete_containers,
+    help="Container; the first one by default.",
+)
+@boolean("-i", "--stdin", help="Pass standard input on.")
+@boolean("-t", "--tty", help="Standard input is a terminal.")
+@namespace_option
+@with_agent
+def attach(agent: AgentClient, pod: str, container: str, stdin: bool, tty: bool, namespace: str) -> int:
+    """Join the streams of the main process of a container of POD."""
+    found = agent.get(pod_path(namespace, split_pod(pod)), Pod)
+    chosen = choose_container(found, container)
+    if stdin and tty:
+        click.echo("If you don't see a command prompt, try pressing enter.", err=True)
+    return run_in(agent, "attach", found, chosen, (), stdin=stdin, tty=tty)

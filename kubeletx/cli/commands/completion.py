@@ -1,0 +1,27 @@
+"""``kubeletx completion``: the script that makes a shell complete commands and flags."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from ..options.exit_codes import ExitCode
+from ..options.go_flags import command
+
+
+@command(short_help="Print the completion script of a shell.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> int:
+    """Print the completion script of SHELL.
+
+    \b
+    bash: source <(kubeletx completion bash)
+    zsh:  source <(kubeletx completion zsh)
+    fish: kubeletx completion fish | source
+    """
+    found = get_completion_class(shell)
+    if found is None:
+        raise click.UsageError(f"click has no completion for {shell}")
+    click.echo(found(ctx.find_root().command, {}, "kubeletx", "_KUBELETX_COMPLETE").source())
+    return ExitCode.OK

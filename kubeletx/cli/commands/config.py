@@ -1,0 +1,101 @@
+"""``kubeletx config view``: effective settings and where each came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from kubeletx.server.views import ConfigValue
+
+from ..connection.client import AgentClient
+from ..options.common import output_option
+from ..options.exit_codes import ExitCode
+from ..options.go_flags import Group, boolean
+from ..options.settings import Invocation
+from ..output.printers import Column, Table, print_object
+
+
+class _Items(msgspec.Struct, frozen=True):
+    items: tuple[ConfigValue, ...]
+
+
+@click.group(cls=Group, short_help="Show the effective configuration.")
+def config() -> None:
+    """Show the effective configuration."""
+
+
+@config.command()
+@click.option(
+    "--root-dir",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Directory of the agent that is meant.",
+)
+@boolean("--changed", help="Leave out what has its default.")
+@output_option("json", "yaml")
+@click.pass_obj
+def view(invocation: Invocation, root_dir: Path | None, changed: bool, output: str | None) -> int:
+    """Show the settings of the running agent and where each came from.
+
+    With agent flags before 'config', no agent is asked: the settings of an agent started with these flags
+    are shown, which also checks endpoints and a configuration file.
+    """
+    if root_dir is not None:
+        invocation = invocation._replace(root_dir=root_dir)
+    values = _of_flags(invocation) if invocation.has_agent_flags else _of_agent(invocation)
+    shown = [value for value in values if not changed or value.origin != "default"]
+    if output:
+        print_object(as_document(shown), output)
+    else:
+        _print_table(shown)
+    return ExitCode.OK
+
+
+def _of_agent(invocation: Invocation) -> Sequence[ConfigValue]:
+    return AgentClient(invocation.socket_path).get("/v1/config", _Items).items
+
+
+def _of_flags(invocation: Invocation) -> Sequence[ConfigValue]:
+    from kubeletx.agent.config.endpoints import check_plugins_part
+    from kubeletx.agent.config.view import effective_values
+    from kubeletx.agent.parts.settings import provider_plan
+    from kubeletx.agent.plugins import load_plugins
+
+    config = invocation.load()
+    check_plugins_part(config, load_plugins().kinds)
+    provider_plan(config)
+    return effective_values(config)
+
+
+def as_document(values: Sequence[ConfigValue]) -> dict[str, Any]:
+    """A configuration file that says the same."""
+    document: dict[str, Any] = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
+    for value in values:
+        if not value.key or value.value is None or value.unused:
+            continue
+        *parents, last = value.key.split(".")
+        table = document
+        for parent in parents:
+            table = table.setdefault(parent, {})
+        table[last] = value.value
+    return document
+
+
+def _print_table(values: Sequence[ConfigValue]) -> None:
+    rows = [[value.key or f"--{value.flag}", _text(value.value), value.origin] for value in values]
+    for line in Table([Column("SETTING"), Column("VALUE"), Column("FROM")]).render(rows):
+        click.echo(line)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ",".join(f"{key}={item}" for key, item in value.items())
+    if isinstance(value, list):
+        return ",".join(str(item) for item in value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)

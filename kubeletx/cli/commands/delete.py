@@ -1,0 +1,186 @@
+"""``kubeletx delete pod``: end pods and wait until they are gone."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import click
+import msgspec
+
+from kubeletx.api import KubeletxError, NotFound, TimedOut, Unavailable
+from kubeletx.kube.types.core import Pod, PodList
+from kubeletx.server.views import DeleteOptions
+
+from ..connection.client import AgentClient, Line, pod_path
+from ..options.common import DEFAULT_NAMESPACE, namespace_option, with_agent
+from ..options.completing import complete_kinds
+from ..options.exit_codes import ExitCode
+from ..options.go_flags import boolean, command
+from ..options.group import show
+from ..options.manifests import read_manifests
+from ..options.selectors import parse_selector, select
+from ..output.kinds import kinds_and_names
+
+
+@command(short_help="Delete pods.")
+@click.argument("words", nargs=-1, metavar="pod NAME...", shell_complete=complete_kinds("pods"))
+@click.option(
+    "-f", "--filename", "files", multiple=True, metavar="FILE", help="Delete the pods of this file."
+)
+@click.option("-l", "--selector", default="", metavar="SELECTOR", help="Delete pods with these labels.")
+@boolean("--all", "every", help="Delete all pods of the namespace.")
+@click.option(
+    "--grace-period", type=click.IntRange(min=-1), default=-1, metavar="SECONDS", help="-1: the pod's own."
+)
+@boolean("--now", "at_once", help="The same as --grace-period=1.")
+@boolean("--force", help="With --grace-period=0: do not wait for a runtime that does not answer.")
+@boolean("--wait/--no-wait", default=True, help="Wait until the pods are gone (default).")
+@click.option("--timeout", default="0s", metavar="DURATION", help="Longest wait; 0s: no limit.")
+@boolean("--ignore-not-found", help="A pod that is not there counts as deleted.")
+@namespace_option
+@boolean("-A", "--all-namespaces", help="With --all or --selector: in all namespaces.")
+@click.option("-o", "--output", type=click.Choice(["name"]), metavar="name", help="Print pod/NAME only.")
+@with_agent
+def delete(
+    agent: AgentClient,
+    words: tuple[str, ...],
+    files: tuple[str, ...],
+    selector: str,
+    every: bool,
+    grace_period: int,
+    at_once: bool,
+    force: bool,
+    wait: bool,
+    timeout: str,
+    ignore_not_found: bool,
+    namespace: str,
+    all_namespaces: bool,
+    output: str | None,
+) -> int:
+    """Delete pods: 'delete pod NAME', 'delete pod/NAME', 'delete -f FILE' or 'delete pods --all'."""
+    if at_once and grace_period != -1:
+        raise click.UsageError("give --now or --grace-period, not both")
+    grace = 1 if at_once else grace_period
+    if force and grace == -1:
+        grace = 0
+    if force and grace != 0:
+        raise click.UsageError("--force goes with --grace-period=0")
+    options = DeleteOptions(grace_seconds=None if grace == -1 else grace, force=force)
+    if force:
+        click.echo("Warning: the pod's processes may go on if its runtime does not answer.", err=True)
+    seconds = _timeout(timeout)
+    failed = False
+    for where, name in _targets(agent, words, files, selector, every, None if all_namespaces else namespace):
+        try:
+            _delete_one(
+                agent, where, name, options, wait=wait, timeout_seconds=seconds, terse=output is not None
+            )
+        except NotFound as error:
+            if not ignore_not_found:
+                failed = bool(show(error)) or failed
+        except KubeletxError as error:
+            failed = bool(show(error)) or failed
+    return ExitCode.FAILED if failed else ExitCode.OK
+
+
+def _targets(
+    agent: AgentClient,
+    words: tuple[str, ...],
+    files: tuple[str, ...],
+    selector: str,
+    every: bool,
+    namespace: str | None,
+) -> Iterator[tuple[str, str]]:
+    if files:
+        from kubeletx.kube.manifests.load import load_pods
+
+        for manifest in read_manifests(files):
+            for pod in load_pods(manifest.data, manifest.origin):
+                yield pod.namespace or DEFAULT_NAMESPACE, pod.name
+        return
+    if not words:
+        raise click.UsageError("name what to delete, such as 'delete pod NAME', or give -f FILE")
+    names = _names(words)
+    if names and (selector or every):
+        raise click.UsageError("give names, --selector or --all, not several of them")
+    if not names and not selector and not every:
+        raise click.UsageError("name the pods, or give --selector or --all")
+    if names and namespace is None:
+        raise click.UsageError("names are of one namespace; leave out --all-namespaces")
+    yield from ((namespace or DEFAULT_NAMESPACE, name) for name in names)
+    if not names:
+        wanted = parse_selector(selector)
+        for pod in agent.get("/v1/pods", PodList).items:
+            if namespace in (None, pod.namespace) and select(wanted, pod.metadata.labels):
+                yield pod.namespace, pod.name
+
+
+def _names(words: tuple[str, ...]) -> list[str]:
+    """``pod a b`` and ``pod/a pod/b``."""
+    names: list[str] = []
+    for kind, some in kinds_and_names(words):
+        if kind.singular != "pod":
+            raise click.UsageError(f"only pods can be deleted, not {kind.plural}{_instead(kind.singular)}")
+        names += some
+    return names
+
+
+def _instead(kind: str) -> str:
+    return {
+        "runtime": "; use 'kubeletx runtime remove NAME'",
+        "image": "; use 'kubeletx image rm IMAGE'",
+    }.get(kind, "")
+
+
+def _delete_one(
+    agent: AgentClient,
+    namespace: str,
+    name: str,
+    options: DeleteOptions,
+    *,
+    wait: bool,
+    timeout_seconds: float,
+    terse: bool,
+) -> None:
+    agent.get(pod_path(namespace, name), Pod)  # its error knows the names there are
+    changes = agent.lines("GET", "/v1/pods", {"watch": True}) if wait else iter(())
+    next(changes, None)  # the watch stands before the deletion begins
+    agent.call("DELETE", pod_path(namespace, name), Pod, body=msgspec.json.encode(options))
+    said = f'pod "{name}" {"force deleted" if options.force else "deleted"}'
+    click.echo(f"pod/{name}" if terse else said)
+    if wait:
+        _wait(agent, changes, namespace, name, timeout_seconds)
+
+
+def _wait(
+    agent: AgentClient, changes: Iterator[Line], namespace: str, name: str, timeout_seconds: float
+) -> None:
+    """Read the watch until every life of the pod that there is now has ended."""
+
+    def expire(*_: object) -> None:
+        raise TimedOut(f"pod {namespace}/{name} is still ending after {timeout_seconds:g}s")
+
+    before = signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, timeout_seconds)
+    try:
+        pods = agent.get("/v1/pods", PodList).items
+        left = {pod.uid for pod in pods if (pod.namespace, pod.name) == (namespace, name)}
+        while left:
+            line = next(changes)
+            if line.type == "DELETED":
+                left.discard(msgspec.json.decode(line.object, type=Pod).uid)
+    except StopIteration:
+        raise Unavailable(f"the agent ended the watch before pod {namespace}/{name} was gone") from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _timeout(text: str) -> float:
+    from kubeletx.kube.text.duration import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as err:
+        raise click.UsageError(f"--timeout: {text!r} {err}") from err

@@ -1,0 +1,129 @@
+"""``kubeletx describe``: everything about a pod, the node or a runtime, with its events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from urllib.parse import quote
+
+import click
+import msgspec
+
+from kubeletx.api import NotFound
+from kubeletx.kube.types.core import Pod, PodList
+from kubeletx.kube.types.event import Event, EventList
+from kubeletx.kube.types.node import Node
+from kubeletx.server.views import RuntimeDetail, RuntimeView
+
+from ..connection.client import AgentClient, pod_path
+from ..options.common import DEFAULT_NAMESPACE, namespace_option, now, with_agent
+from ..options.completing import complete_kinds
+from ..options.exit_codes import ExitCode
+from ..options.go_flags import boolean, command
+from ..options.selectors import parse_selector, select
+from ..output.kinds import kinds_and_names
+from ..output.printers import print_object
+
+
+class _Runtimes(msgspec.Struct, frozen=True):
+    items: tuple[RuntimeView, ...]
+
+
+@command(short_help="Show everything about a pod, the node or a runtime.")
+@click.argument("kind", shell_complete=complete_kinds("pods", "runtimes", "node"))
+@click.argument("names", nargs=-1, shell_complete=complete_kinds())
+@click.option("-l", "--selector", default="", metavar="SELECTOR", help="Pods with these labels.")
+@namespace_option
+@boolean("-A", "--all-namespaces", help="All namespaces.")
+@with_agent
+def describe(
+    agent: AgentClient,
+    kind: str,
+    names: tuple[str, ...],
+    selector: str,
+    namespace: str,
+    all_namespaces: bool,
+) -> int:
+    """Show everything about a pod, the node or a runtime. KIND is pod, node or runtime, or KIND/NAME."""
+    is_first = True
+    for chosen, wanted in kinds_and_names((kind, *names)):
+        if not is_first:
+            click.echo("\n")
+        is_first = False
+        if chosen.singular == "pod":
+            if wanted and all_namespaces:
+                raise click.UsageError("give names or --all-namespaces, not both")
+            _pods(agent, wanted, selector, None if all_namespaces else namespace)
+        elif chosen.singular == "node":
+            _node(agent, wanted)
+        elif chosen.singular == "runtime":
+            everything = [item.name for item in agent.get("/v1/runtimes", _Runtimes).items]
+            describe_runtimes(agent, wanted or tuple(everything), None)
+        else:
+            raise click.UsageError(
+                f"{chosen.plural} have no description; use 'kubeletx get {chosen.plural} -o yaml'"
+            )
+    return ExitCode.OK
+
+
+def _pods(agent: AgentClient, names: tuple[str, ...], selector: str, namespace: str | None) -> None:
+    from ..describe.pod import describe_pod
+
+    if names and namespace is not None:
+        pods: Sequence[Pod] = [agent.get(pod_path(namespace, name), Pod) for name in names]
+    else:
+        wanted = parse_selector(selector)
+        everything = agent.get("/v1/pods", PodList).items
+        pods = [
+            pod
+            for pod in everything
+            if namespace in (None, pod.namespace) and select(wanted, pod.metadata.labels)
+        ]
+    events = agent.get("/v1/events", EventList).items
+    _print([describe_pod(pod, [e for e in events if _is_about_pod(e, pod)], now()) for pod in pods])
+
+
+def _is_about_pod(event: Event, pod: Pod) -> bool:
+    ref = event.involved_object
+    if ref.kind != "Pod" or ref.name != pod.name:
+        return False
+    return (ref.namespace or DEFAULT_NAMESPACE) == pod.namespace and ref.uid in (None, "", pod.uid)
+
+
+def _node(agent: AgentClient, names: tuple[str, ...]) -> None:
+    from ..describe.node import describe_node
+
+    node = agent.get("/v1/node", Node)
+    if names and names != (node.metadata.name,):
+        raise NotFound(f"node {names[0]!r} not found; this agent's node is {node.metadata.name!r}")
+    runtimes = agent.get("/v1/runtimes", _Runtimes).items
+    pods = agent.get("/v1/pods", PodList).items
+    _print([describe_node(node, runtimes, pods, _events_of(agent, "Node", lambda name: True), now())])
+
+
+def describe_runtimes(agent: AgentClient, names: tuple[str, ...], output: str | None) -> int:
+    """Describe runtimes by name; ``runtime describe`` is the same."""
+    from ..describe.runtime import describe_runtime
+
+    sheets = []
+    for name in names:
+        detail = agent.get(f"/v1/runtimes/{quote(name, safe='')}", RuntimeDetail)
+        if output:
+            print_object(detail, output)
+        else:
+            events = _events_of(agent, "Runtime", name.__eq__)
+            sheets.append(describe_runtime(detail, events, now()))
+    _print(sheets)
+    return ExitCode.OK
+
+
+def _events_of(agent: AgentClient, kind: str, is_wanted: Callable[[str], bool]) -> list[Event]:
+    events = agent.get("/v1/events", EventList).items
+    return [e for e in events if e.involved_object.kind == kind and is_wanted(e.involved_object.name or "")]
+
+
+def _print(sheets: Sequence[Sequence[str]]) -> None:
+    for number, lines in enumerate(sheets):
+        if number:
+            click.echo("\n")
+        for line in lines:
+            click.echo(line)

@@ -1,0 +1,45 @@
+"""``kubeletx exec``: run a command in a container and pass on its exit code."""
+
+from __future__ import annotations
+
+import click
+
+from kubeletx.kube.types.core import Pod
+
+from ..connection.client import AgentClient, pod_path
+from ..connection.remote import choose_container, run_in
+from ..options.common import namespace_option, split_pod, with_agent
+from ..options.completing import complete_containers, complete_pods
+from ..options.go_flags import boolean, command
+
+
+@command("exec", short_help="Run a command in a container.")
+@click.argument("pod", shell_complete=complete_pods)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option(
+    "-c",
+    "--container",
+    default="",
+    metavar="NAME",
+    shell_complete=complete_containers,
+    help="Container; the first one by default.",
+)
+@boolean("-i", "--stdin", help="Pass standard input on.")
+@boolean("-t", "--tty", help="Give the command a terminal.")
+@namespace_option
+@with_agent
+def exec_(
+    agent: AgentClient,
+    pod: str,
+    command: tuple[str, ...],
+    container: str,
+    stdin: bool,
+    tty: bool,
+    namespace: str,
+) -> int:
+    """Run COMMAND in a container of POD. Write -- before a command that has flags of its own.
+
+    The exit code is the command's.
+    """
+    found = agent.get(pod_path(namespace, split_pod(pod)), Pod)
+    return run_in(agent, "exec", found, choose_container(found, container), command, stdin=stdin, tty=tty)

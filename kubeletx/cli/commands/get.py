@@ -1,0 +1,279 @@
+"""``kubeletx get``: tables, JSON, YAML or names of pods, runtimes, the node, images and events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from kubeletx.api import NotFound
+from kubeletx.server.admin.image_ids import is_short_id
+
+from ..connection.client import AgentClient
+from ..options.common import namespace_option, now, output_option, with_agent
+from ..options.completing import complete_kinds
+from ..options.exit_codes import ExitCode
+from ..options.go_flags import boolean, command
+from ..options.group import did_you_mean
+from ..options.selectors import Requirement, parse_selector, select
+from ..output.kinds import Kind, kind_of, kinds_and_names
+from ..output.printers import FORMATS, Table, print_object, to_json, to_yaml
+
+
+class Query(NamedTuple):
+    """Which objects are wanted, and how they are shown."""
+
+    kind: Kind
+    names: tuple[str, ...]
+    namespace: str | None
+    """None: all namespaces."""
+    selector: tuple[Requirement, ...]
+    about: str
+    """``pod/web``: only events about it; empty: all."""
+    output: str | None
+    headers: bool
+    show_labels: bool
+    prefixed: bool = False
+    """Whether names are shown as ``pod/web``, since several kinds are."""
+    event_types: bool = False
+    """Whether a watch says ADDED, MODIFIED or DELETED."""
+
+    def wants(self, item: Any) -> bool:
+        """Whether the object is one of those wanted."""
+        kind = self.kind
+        if self.names and kind.name(item) not in self.names and not _has_tag(item, self.names):
+            return False
+        if kind.namespaced and self.namespace is not None and kind.namespace(item) != self.namespace:
+            return False
+        if self.about and _about(item) != self.about:
+            return False
+        return select(self.selector, kind.labels(item))
+
+
+@command(short_help="Show pods, runtimes, the node, images or events.")
+@click.argument("kind", shell_complete=complete_kinds("pods", "runtimes", "node", "images", "events"))
+@click.argument("names", nargs=-1, shell_complete=complete_kinds())
+@output_option(*FORMATS)
+@boolean("-w", "--watch", help="Go on and show what changes.")
+@boolean("--output-watch-events", help="With --watch: say whether it was added, modified or deleted.")
+@namespace_option
+@boolean("-A", "--all-namespaces", help="All namespaces.")
+@click.option(
+    "-l", "--selector", default="", metavar="SELECTOR", help="Only what has these labels, such as a=b,!c."
+)
+@click.option("--for", "about", default="", metavar="KIND/NAME", help="Only events about this object.")
+@boolean("--no-headers", help="Leave out the headings.")
+@boolean("--show-labels", help="Show labels as the last column.")
+@with_agent
+def get(
+    agent: AgentClient,
+    kind: str,
+    names: tuple[str, ...],
+    output: str | None,
+    watch: bool,
+    output_watch_events: bool,
+    namespace: str,
+    all_namespaces: bool,
+    selector: str,
+    about: str,
+    no_headers: bool,
+    show_labels: bool,
+) -> int:
+    """Show pods, runtimes, the node, images or events.
+
+    KIND is one of these words, several joined by commas, or KIND/NAME; NAMES narrow it down.
+    """
+    wanted = kinds_and_names((kind, *names))
+    queries = [
+        Query(
+            kind=one,
+            names=some,
+            namespace=None if all_namespaces else namespace,
+            selector=parse_selector(selector),
+            about=_normal(about),
+            output=output,
+            headers=not no_headers,
+            show_labels=show_labels,
+            prefixed=len(wanted) > 1,
+            event_types=output_watch_events,
+        )
+        for one, some in wanted
+    ]
+    if not watch:
+        if output_watch_events:
+            raise click.UsageError("--output-watch-events goes with --watch")
+        return _show_once(agent, queries)
+    if output_watch_events and output in ("name", "yaml"):
+        raise click.UsageError(f"--output-watch-events goes with tables and -o json, not with -o {output}")
+    if len(queries) > 1:
+        raise click.UsageError(f"only one kind can be watched at a time, not {kind!r}")
+    return _watch(agent, queries[0])
+
+
+def _show_once(agent: AgentClient, queries: Sequence[Query]) -> int:
+    answers = []
+    for query in queries:
+        everything, missing = query.kind.fetch(agent)
+        items = [item for item in everything if query.wants(item)]
+        answers.append(_Answer(query, items, missing, _not_found(query, items, everything)))
+    if queries[0].output in ("json", "yaml"):
+        _print_documents(answers)
+    else:
+        _print_texts(answers)
+    for query, _, missing, lost in answers:
+        if missing:
+            click.echo(
+                f"Warning: no answer from {', '.join(missing)}; their {query.kind.plural} are not shown",
+                err=True,
+            )
+        for error in lost:
+            click.echo(f"Error: {error}", err=True)
+    return ExitCode.FAILED if any(answer.lost for answer in answers) else ExitCode.OK
+
+
+class _Answer(NamedTuple):
+    query: Query
+    items: Sequence[Any]
+    missing: Sequence[str]
+    lost: Sequence[NotFound]
+
+
+def _print_texts(answers: Sequence[_Answer]) -> None:
+    is_first = True
+    for query, items, _, _ in answers:
+        if query.output == "name":
+            for item in items:
+                click.echo(f"{query.kind.singular}/{query.kind.name(item)}")
+        elif items:
+            if not is_first:
+                click.echo()
+            is_first = False
+            _print_rows(_table(query), query, items, headers=query.headers)
+    if not any(answer.items or answer.lost for answer in answers):
+        query = answers[0].query
+        is_bound = all(answer.query.kind.namespaced for answer in answers) and query.namespace is not None
+        click.echo(f"No resources found{f' in {query.namespace} namespace' if is_bound else ''}.", err=True)
+
+
+def _print_documents(answers: Sequence[_Answer]) -> None:
+    query = answers[0].query
+    items = [item for answer in answers for item in answer.items]
+    if len(answers) == 1 and len(query.names) == 1 and len(items) == 1:
+        print_object(items[0], str(query.output))
+    elif not query.names or items:
+        api_version, kind = query.kind.list_header if len(answers) == 1 else ("v1", "List")
+        document = {
+            "apiVersion": api_version,
+            "kind": kind,
+            "metadata": {"resourceVersion": ""},
+            "items": items,
+        }
+        print_object(document, str(query.output))
+
+
+def _not_found(query: Query, items: Sequence[Any], everything: Sequence[Any]) -> list[NotFound]:
+    """One error for each name that nothing has, with the nearest name that something has."""
+    kind = query.kind
+    found = {kind.name(item) for item in items}
+    there = [kind.name(item) for item in everything if query._replace(names=()).wants(item)]
+    errors = []
+    for name in query.names:
+        if name not in found and not any(_has_tag(item, (name,)) for item in items):
+            elsewhere = [
+                kind.namespace(item) for item in everything if kind.namespaced and kind.name(item) == name
+            ]
+            hint = f"; it is in namespace {elsewhere[0]}" if elsewhere else did_you_mean(name, there)
+            errors.append(NotFound(f"{kind.singular} {name!r} not found{hint}"))
+    return errors
+
+
+def _table(query: Query, *, with_event: bool = False) -> Table:
+    from ..output.columns import EVENT_TYPE, LABELS, NAMESPACE
+
+    shown = list(query.kind.columns)
+    if query.kind.namespaced and query.namespace is None:
+        shown.insert(0, NAMESPACE)
+    if query.show_labels:
+        shown.append(LABELS)
+    if with_event:
+        shown.insert(0, EVENT_TYPE)
+    return Table(shown, wide=query.output == "wide")
+
+
+def _print_rows(
+    table: Table, query: Query, items: Sequence[Any], *, headers: bool, event_type: str = ""
+) -> None:
+    rows = []
+    moment = now()
+    titles = [column.title for column in query.kind.columns]
+    for item in items:
+        for row in query.kind.rows(item, moment):
+            if query.prefixed and titles[0] == "NAME":
+                row[0] = f"{query.kind.singular}/{row[0]}"
+            if query.kind.namespaced and query.namespace is None:
+                row.insert(0, query.kind.namespace(item))
+            if query.show_labels:
+                row.append(",".join(f"{k}={v}" for k, v in sorted(query.kind.labels(item).items())))
+            if event_type:
+                row.insert(0, event_type)
+            rows.append(row)
+    for line in table.render(rows, headers=headers):
+        click.echo(line)
+
+
+def _watch(agent: AgentClient, query: Query) -> int:
+    show = _watcher(query)
+    if query.kind.plural == "events":
+        everything, _ = query.kind.fetch(agent)
+        for item in filter(query.wants, everything):
+            show("ADDED", item)
+    for type_, item in query.kind.watch(agent):
+        if query.wants(item):
+            show(type_, item)
+    click.echo("Error: the agent ended the watch", err=True)
+    return ExitCode.FAILED
+
+
+def _watcher(query: Query) -> Callable[[str, Any], None]:
+    """What prints one change, in the format asked for."""
+    if query.output == "json":
+        return lambda type_, item: click.echo(
+            to_json({"type": type_, "object": item} if query.event_types else item)
+        )
+    if query.output == "yaml":
+        return lambda type_, item: click.echo(f"---\n{to_yaml(item)}")
+    if query.output == "name":
+        return lambda type_, item: click.echo(f"{query.kind.singular}/{query.kind.name(item)}")
+    table = _table(query, with_event=query.event_types)
+    first = [query.headers]
+
+    def show(type_: str, item: Any) -> None:
+        _print_rows(table, query, [item], headers=first[0], event_type=type_ if query.event_types else "")
+        first[0] = False
+
+    return show
+
+
+def _has_tag(item: Any, names: tuple[str, ...]) -> bool:
+    """An image answers to its id, each tag, each digest, and its id as the table shows it."""
+    image_id = getattr(item, "id", "")
+    if any(is_short_id(name, image_id) for name in names):
+        return True
+    known = {getattr(item, "id", None), *getattr(item, "tags", ()), *getattr(item, "digests", ())}
+    return any(name in known for name in names)
+
+
+def _about(item: Any) -> str:
+    ref = getattr(item, "involved_object", None)
+    return f"{(ref.kind or '').lower()}/{ref.name}" if ref is not None else ""
+
+
+def _normal(about: str) -> str:
+    """``pods/web`` as ``pod/web``."""
+    if not about:
+        return ""
+    word, slash, name = about.partition("/")
+    if not slash:
+        raise click.UsageError(f"--for {about!r} is not KIND/NAME")
+    return f"{kind_of(word).singular}/{name}"

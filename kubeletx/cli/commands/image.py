@@ -1,0 +1,135 @@
+"""``kubeletx image``: images of the runtimes' stores; pulls show their progress."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from kubeletx.api import Internal
+from kubeletx.server.views import PruneResult, PullUpdate
+
+from ..connection.client import AgentClient
+from ..options.common import output_option, with_agent
+from ..options.completing import complete_runtimes
+from ..options.exit_codes import ExitCode
+from ..options.go_flags import Group, boolean
+from ..output.printers import FORMATS, human_bytes
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@click.group(cls=Group, short_help="List, pull, remove and prune images.")
+def image() -> None:
+    """List, pull, remove and prune images. Each store is shown once, whichever runtimes use it."""
+
+
+def _runtime_option(text: str) -> Callable[[F], F]:
+    return click.option(
+        "--runtime", default=None, metavar="NAME", shell_complete=complete_runtimes, help=text
+    )
+
+
+@image.command("list")
+@output_option(*FORMATS)
+@click.pass_context
+def list_(ctx: click.Context, output: str | None) -> int:
+    """The same as 'kubeletx get images'."""
+    from .get import get
+
+    args = ["images", *(["-o", output] if output else [])]
+    with get.make_context("get", args, parent=ctx) as inner:
+        return int(get.invoke(inner))
+
+
+@image.command()
+@click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
+@_runtime_option("Into this runtime's store; by default that of the default container runtime.")
+@boolean("-q", "--quiet", help="Show no progress.")
+@with_agent
+def pull(agent: AgentClient, images: tuple[str, ...], runtime: str | None, quiet: bool) -> int:
+    """Pull images. Ctrl-C stops the pull."""
+    for name in images:
+        updates = _updates(agent, name, runtime)
+        last = _show(name, updates) if sys.stderr.isatty() and not quiet else _drain(updates)
+        if last is None or not last.ref:
+            raise Internal(f"the agent ended the pull of {name} without a result")
+        click.echo(f"{name} pulled into {last.runtime}: {last.ref}")
+    return ExitCode.OK
+
+
+def _updates(agent: AgentClient, name: str, runtime: str | None) -> Iterator[PullUpdate]:
+    for line in agent.lines("POST", "/v1/images/pull", {"image": name, "runtime": runtime}):
+        yield msgspec.json.decode(line.object, type=PullUpdate)
+
+
+def _drain(updates: Iterator[PullUpdate]) -> PullUpdate | None:
+    last = None
+    for update in updates:
+        last = update
+    return last
+
+
+def _show(name: str, updates: Iterator[PullUpdate]) -> PullUpdate | None:
+    """A progress bar on the terminal; rich is imported here only."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    shown = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeElapsedColumn(),
+    )
+    last = None
+    with Progress(*shown, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(name, total=None)
+        for update in updates:
+            last = update
+            text = f"{name} {update.message}".rstrip()
+            progress.update(task, description=text, completed=update.done_bytes, total=update.total_bytes)
+    return last
+
+
+class _Removed(msgspec.Struct, frozen=True):
+    stores: tuple[str, ...]
+
+
+@image.command()
+@click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
+@_runtime_option("Only from this runtime's store.")
+@with_agent
+def rm(agent: AgentClient, images: tuple[str, ...], runtime: str | None) -> int:
+    """Remove images that no pod uses, by tag, digest or id."""
+    for name in images:
+        removed = agent.call("DELETE", "/v1/images", _Removed, {"image": name, "runtime": runtime})
+        click.echo(f"Deleted: {name} ({', '.join(removed.stores)})")
+    return ExitCode.OK
+
+
+@image.command()
+@_runtime_option("Only in this runtime's store.")
+@boolean("--all", "every", help="Also images that others pulled.")
+@with_agent
+def prune(agent: AgentClient, runtime: str | None, every: bool) -> int:
+    """Remove what kubeletx pulled and no pod uses."""
+    result = agent.call("POST", "/v1/images/prune", PruneResult, {"runtime": runtime, "all": every})
+    for item in result.removed:
+        click.echo(f"Deleted: {item.tags[0] if item.tags else item.id} ({item.store})")
+    click.echo(f"Freed {human_bytes(result.freed_bytes)}")
+    if result.missing:
+        click.echo(
+            f"Warning: no answer from {', '.join(result.missing)}; their stores were left alone", err=True
+        )
+    return ExitCode.OK

@@ -1,0 +1,107 @@
+"""``kubeletx logs``: the log of one container, or of all containers of a pod."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import partial
+
+import click
+
+from kubeletx.api import InvalidConfig
+from kubeletx.kube.types.core import Pod
+
+from ..connection.client import AgentClient, Parameters, pod_path
+from ..connection.remote import choose_container
+from ..options.common import namespace_option, split_pod, with_agent
+from ..options.completing import complete_containers, complete_pods
+from ..options.go_flags import boolean, command
+from ..output.log_lines import merge, with_prefix
+
+
+@command(short_help="Print the log of a container.")
+@click.argument("pod", shell_complete=complete_pods)
+@click.argument("container", default="", required=False)
+@click.option(
+    "-c",
+    "--container",
+    "named",
+    default="",
+    metavar="NAME",
+    shell_complete=complete_containers,
+    help="Container; the first one by default.",
+)
+@boolean("--all-containers", help="Of all containers, one after the other; with -f as lines come.")
+@boolean("--prefix", help="Begin each line with [pod/NAME/CONTAINER].")
+@boolean("-f", "--follow", help="Go on as the log grows.")
+@boolean("-p", "--previous", help="The container's life before the present one.")
+@click.option("--tail", type=int, default=-1, metavar="N", help="Only the last lines; -1: all.")
+@click.option("--since", default="", metavar="DURATION", help="Only what is newer than 5s, 2m or 3h.")
+@click.option(
+    "--since-time", default=None, metavar="TIME", help="Only what is newer than 2006-01-02T15:04:05Z."
+)
+@boolean("--timestamps", help="Begin each line with its time.")
+@click.option(
+    "--limit-bytes", type=click.IntRange(min=1), default=None, metavar="N", help="Stop after so many bytes."
+)
+@namespace_option
+@with_agent
+def logs(
+    agent: AgentClient,
+    pod: str,
+    container: str,
+    named: str,
+    all_containers: bool,
+    prefix: bool,
+    follow: bool,
+    previous: bool,
+    tail: int,
+    since: str,
+    since_time: str | None,
+    timestamps: bool,
+    limit_bytes: int | None,
+    namespace: str,
+) -> int:
+    """Print the log of a container of POD."""
+    if since and since_time:
+        raise click.UsageError("give --since or --since-time, not both")
+    if all_containers and (named or container):
+        raise click.UsageError(f"give --all-containers or the container {named or container!r}, not both")
+    found = agent.get(pod_path(namespace, split_pod(pod)), Pod)
+    names = _all_containers(found) if all_containers else [choose_container(found, named or container)]
+    parameters: Parameters = {
+        "follow": follow,
+        "previous": previous,
+        "timestamps": timestamps,
+        "tailLines": tail if tail >= 0 else None,
+        "sinceSeconds": _seconds(since) if since else None,
+        "sinceTime": since_time,
+        "limitBytes": limit_bytes,
+    }
+
+    def read(name: str) -> Iterator[bytes]:
+        path = pod_path(found.namespace, found.name, "log")
+        pieces = agent.chunks(path, {**parameters, "container": name})
+        return with_prefix(f"[pod/{found.name}/{name}] ", pieces) if prefix else pieces
+
+    out = sys.stdout.buffer
+    for piece in merge([partial(read, name) for name in names], at_once=follow):
+        out.write(piece)
+        out.flush()
+    return 0
+
+
+def _all_containers(pod: Pod) -> list[str]:
+    """In the order in which they start; a virtual machine is its pod's only one."""
+    spec = pod.spec
+    containers = (*spec.init_containers, *spec.containers, *spec.ephemeral_containers)
+    return [container.name for container in containers] or [""]
+
+
+def _seconds(text: str) -> int:
+    from kubeletx.kube.text.duration import parse_duration
+
+    try:
+        return max(1, round(parse_duration(text)))
+    except ValueError as err:
+        raise InvalidConfig(field="--since", problem=f"{text!r} {err}") from err

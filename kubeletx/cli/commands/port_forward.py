@@ -1,0 +1,34 @@
+"""``kubeletx port-forward``: local ports that lead into a pod, until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from kubeletx.kube.types.core import Pod
+
+from ..connection.client import AgentClient, pod_path
+from ..connection.forwards import parse_forward
+from ..options.common import namespace_option, split_pod, with_agent
+from ..options.completing import complete_pods
+from ..options.go_flags import command
+
+
+@command("port-forward", short_help="Forward local ports to a pod.")
+@click.argument("pod", shell_complete=complete_pods)
+@click.argument("ports", nargs=-1, required=True, metavar="LOCAL:REMOTE...")
+@click.option(
+    "--address", default="127.0.0.1", show_default=True, metavar="IP", help="Local address to listen on."
+)
+@namespace_option
+@with_agent
+def port_forward(agent: AgentClient, pod: str, ports: tuple[str, ...], address: str, namespace: str) -> int:
+    """Forward local ports to ports of POD, until Ctrl-C."""
+    from ..connection.forwarding import forward
+
+    wanted = [parse_forward(text) for text in ports]
+    found = agent.get(pod_path(namespace, split_pod(pod)), Pod)
+    path = pod_path(found.namespace, found.name, "portforward")
+    asyncio.run(forward(agent.socket_path, path, address, wanted))
+    return 0

@@ -1,0 +1,144 @@
+"""``kubeletx runtime``: add, remove, cordon, describe and list runtimes of a running agent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import quote
+
+import click
+import msgspec
+
+from kubeletx.kube.text.duration import parse_duration
+from kubeletx.server.views import Progress, RuntimeAddition, RuntimeDetail, RuntimeView
+
+from ..connection.client import AgentClient
+from ..options.common import output_option, with_agent
+from ..options.completing import complete_runtimes
+from ..options.exit_codes import ExitCode
+from ..options.go_flags import Group, boolean
+from ..output.printers import FORMATS
+
+
+@click.group(cls=Group, short_help="Add, remove, cordon and describe runtimes.")
+def runtime() -> None:
+    """Add, remove, cordon and describe runtimes. What is changed here survives a restart."""
+
+
+def _path(name: str, verb: str = "") -> str:
+    return f"/v1/runtimes/{quote(name, safe='')}" + (f"/{verb}" if verb else "")
+
+
+@runtime.command()
+@click.argument("endpoint", metavar="TYPE:NAME:URL")
+@click.option("--image-service-endpoint", default=None, metavar="URL", help="Where its images are, if apart.")
+@with_agent
+def add(agent: AgentClient, endpoint: str, image_service_endpoint: str | None) -> int:
+    """Register a runtime. It need not answer yet."""
+    wanted = RuntimeAddition(endpoint=endpoint, image_endpoint=image_service_endpoint)
+    made = agent.call("POST", "/v1/runtimes", RuntimeView, body=msgspec.json.encode(wanted))
+    click.echo(f"runtime/{made.name} added ({made.status})")
+    return ExitCode.OK
+
+
+@runtime.command()
+@click.argument("name", shell_complete=complete_runtimes)
+@boolean("--drain", help="Delete its pods with their grace first.")
+@boolean("--force", help="Do not wait for a runtime that does not answer.")
+@click.option(
+    "--timeout", default="5m", metavar="DURATION", show_default=True, help="Longest wait of --drain."
+)
+@with_agent
+def remove(agent: AgentClient, name: str, drain: bool, force: bool, timeout: str) -> int:
+    """Unregister a runtime. Refused while pods live on it, unless drained or forced."""
+    try:
+        seconds = parse_duration(timeout)
+    except ValueError as err:
+        raise click.UsageError(f"--timeout: {timeout!r} {err}") from err
+    parameters = {"drain": drain, "force": force, "timeoutSeconds": seconds}
+    done = False
+    for line in agent.lines("DELETE", _path(name), parameters):
+        step = msgspec.json.decode(line.object, type=Progress)
+        click.echo(step.message)
+        done = step.done
+    return ExitCode.OK if done else ExitCode.FAILED
+
+
+@runtime.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_runtimes)
+@with_agent
+def cordon(agent: AgentClient, names: tuple[str, ...]) -> int:
+    """Keep new pods off runtimes; pods that are there stay."""
+    for name in names:
+        agent.call("POST", _path(name, "cordon"), RuntimeView)
+        click.echo(f"runtime/{name} cordoned")
+    return ExitCode.OK
+
+
+@runtime.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_runtimes)
+@with_agent
+def uncordon(agent: AgentClient, names: tuple[str, ...]) -> int:
+    """Let new pods come again."""
+    for name in names:
+        agent.call("POST", _path(name, "uncordon"), RuntimeView)
+        click.echo(f"runtime/{name} uncordoned")
+    return ExitCode.OK
+
+
+@runtime.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_runtimes)
+@output_option("json", "yaml")
+@with_agent
+def describe(agent: AgentClient, names: tuple[str, ...], output: str | None) -> int:
+    """Show everything about runtimes, with what each can do."""
+    from .describe import describe_runtimes
+
+    return describe_runtimes(agent, names, output)
+
+
+@runtime.command()
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["runtimeclass", "configmap"]),
+    metavar="runtimeclass|configmap",
+    default="runtimeclass",
+    help="A RuntimeClass for every runtime, or one ConfigMap that lists the node's runtime services.  "
+    "[default: runtimeclass]",
+)
+@with_agent
+def manifests(agent: AgentClient, output: str) -> int:
+    """Print a RuntimeClass for every runtime, or the list of runtimes, for 'kubectl apply -f -'."""
+    from ..output.kinds import list_runtimes
+    from ..output.printers import to_yaml
+
+    listed, _ = list_runtimes(agent)
+    details = [agent.get(_path(one.name), RuntimeDetail) for one in listed]
+    documents: Sequence[object]
+    if output == "configmap":
+        from kubeletx.kube.types.node import Node
+
+        from ..runtime_services import runtime_services
+
+        config_map, notes = runtime_services(details, agent.get("/v1/node", Node).metadata.name)
+        documents = (config_map,)
+    else:
+        from .runtime_manifests import runtime_classes
+
+        documents, notes = runtime_classes(details)
+    for note in notes:
+        click.echo(f"Warning: {note}", err=True)
+    click.echo("\n---\n".join(to_yaml(one) for one in documents))
+    return ExitCode.OK
+
+
+@runtime.command("list")
+@output_option(*FORMATS)
+@click.pass_context
+def list_(ctx: click.Context, output: str | None) -> int:
+    """The same as 'kubeletx get runtimes'."""
+    from .get import get
+
+    args = ["runtimes", *(["-o", output] if output else [])]
+    with get.make_context("get", args, parent=ctx) as inner:
+        return int(get.invoke(inner))

@@ -1,0 +1,77 @@
+"""What ``runtime manifests`` prints: a RuntimeClass for each runtime, and one more for each of several handlers.
+
+A class is called NAME or NAME--HANDLER, which is its handler too, so a pod's ``runtimeClassName`` names the runtime.
+It selects nodes where the runtime is ready, says the plugin's overhead, and tolerates the taints that tell of other
+workload types (`node.taints`). Source: node/v1 RuntimeClass.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from kubeletx.api import CONTAINER, VM, names
+from kubeletx.kube.types.core import Toleration
+from kubeletx.kube.types.meta import ObjectMeta
+from kubeletx.kube.types.objects import Overhead, RuntimeClass, Scheduling
+from kubeletx.runtimes.binding.selection import HANDLER_MARK
+from kubeletx.server.views import RuntimeDetail
+
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_MEBIBYTE: Final = 1024 * 1024
+
+
+class Classes(NamedTuple):
+    """`notes`: what the reader should know of classes that are missing or not complete."""
+
+    classes: tuple[RuntimeClass, ...]
+    notes: tuple[str, ...]
+
+
+def runtime_classes(details: Sequence[RuntimeDetail]) -> Classes:
+    """In the order listed."""
+    types = sorted({CONTAINER, VM, *(one.runtime.workload_type for one in details)})
+    classes, notes = [], []
+    for detail in details:
+        name = detail.runtime.name
+        if not detail.traits:
+            notes.append(f"{name} never answered, so its overhead and handlers are not known")
+        for handler in _handlers(detail):
+            if _LABEL.fullmatch(handler):
+                classes.append(_class(detail, handler, types))
+            else:
+                notes.append(
+                    f"{handler!r} cannot be the name of a class: it is no DNS label of 63 characters"
+                )
+    return Classes(tuple(classes), tuple(notes))
+
+
+def _handlers(detail: RuntimeDetail) -> Iterator[str]:
+    yield detail.runtime.name
+    if len(detail.handlers) > 1:
+        yield from (f"{detail.runtime.name}{HANDLER_MARK}{one}" for one in detail.handlers)
+
+
+def _class(detail: RuntimeDetail, handler: str, types: Sequence[str]) -> RuntimeClass:
+    runtime = detail.runtime
+    others = [one for one in types if one != runtime.workload_type]
+    return RuntimeClass(
+        metadata=ObjectMeta(name=handler),
+        handler=handler,
+        overhead=_overhead(detail.traits),
+        scheduling=Scheduling(
+            node_selector={names.RUNTIME_LABEL_PREFIX + runtime.name: "ready"},
+            tolerations=tuple(
+                Toleration(key=names.WORKLOAD_TAINT_PREFIX + one, operator="Exists") for one in others
+            ),
+        ),
+    )
+
+
+def _overhead(traits: dict[str, Any]) -> Overhead | None:
+    cpu, memory = int(traits.get("cpu_overhead_millicores", 0)), int(traits.get("memory_overhead_bytes", 0))
+    amounts = {"cpu": f"{cpu}m"} if cpu else {}
+    if memory:
+        amounts["memory"] = str(memory) if memory % _MEBIBYTE else f"{memory // _MEBIBYTE}Mi"
+    return Overhead(pod_fixed=amounts) if amounts else None

@@ -1,0 +1,44 @@
+"""``kubeletx version``: this command's version and the running agent's."""
+
+from __future__ import annotations
+
+import click
+
+from kubeletx import __version__
+from kubeletx.api import KubeletxError
+from kubeletx.server.views import VersionView
+
+from ..connection.client import AgentClient
+from ..options.common import now, output_option, with_agent
+from ..options.exit_codes import ExitCode
+from ..options.go_flags import boolean, command
+from ..output.printers import print_object
+
+
+@command(short_help="Show the versions of this command and of the agent.")
+@boolean("--client", "client_only", help="Ask no agent.")
+@output_option("json", "yaml")
+@with_agent
+def version(agent: AgentClient, client_only: bool, output: str | None) -> int:
+    """Show the versions of this command and of the agent."""
+    found, error = None, None
+    if not client_only:
+        try:
+            found = agent.get("/version", VersionView)
+        except KubeletxError as err:
+            error = err
+    if output:
+        print_object({"clientVersion": __version__, **({"agent": found} if found else {})}, output)
+    else:
+        click.echo(f"Client version: {__version__}")
+        if found is not None:
+            from ..output.ages import age
+
+            click.echo(f"Agent version:  {found.version}")
+            click.echo(
+                f"Agent:          {found.node_name}, pid {found.pid}, up {age(found.started_at, now())}"
+            )
+    if error is not None:
+        click.echo(f"Error: {error}", err=True)
+        return ExitCode.FAILED
+    return ExitCode.OK

@@ -1,0 +1,215 @@
+"""``kubeletx vm``: verbs of virtual machines."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from kubeletx.kube.types.core import Pod
+from kubeletx.server.views import MachineOperation, MachineReboot, MachineSize, MachineView
+
+from ..connection.client import AgentClient, pod_path
+from ..describe.sheet import Sheet
+from ..options.common import namespace_option, output_option, split_pod, with_agent
+from ..options.completing import complete_pods
+from ..options.exit_codes import ExitCode
+from ..options.go_flags import Group, boolean
+from ..output.printers import print_object
+from .vm_nic import nic
+from .vm_paths import seconds_of, vm_path
+from .vm_snapshot import snapshot
+
+_LONGEST_SECONDS = 60.0
+_DONE = {
+    "pause": "paused",
+    "resume": "resumed",
+    "suspend": "suspended",
+    "start": "started",
+    "stop": "stopped",
+}
+
+
+@click.group(cls=Group, short_help="Pause, snapshot, resize and look into virtual machines.")
+def vm() -> None:
+    """Verbs of virtual machines. NAME is the pod's name.
+
+    pause, resume, suspend, start and stop stand above the pod's powerSpec, also after a restart of the agent,
+    until the opposite verb or a change of powerSpec.
+    """
+
+
+vm.add_command(snapshot)
+vm.add_command(nic)
+
+
+def _power(agent: AgentClient, verb: str, name: str, namespace: str, timeout: str) -> int:
+    seconds = seconds_of("--timeout", timeout)
+    found = agent.call(
+        "POST",
+        vm_path(namespace, name, f"power/{verb}"),
+        MachineView,
+        {"timeoutSeconds": f"{seconds:g}"},
+        timeout=seconds + _LONGEST_SECONDS,
+    )
+    above = f" (above powerSpec {found.overrides})" if found.overrides else ""
+    click.echo(f"vm/{found.name} {_DONE[verb]}{above}")
+    return ExitCode.OK
+
+
+def _power_command(verb: str, text: str) -> None:
+    @vm.command(verb, help=text)
+    @click.argument("name", shell_complete=complete_pods)
+    @click.option(
+        "--timeout",
+        default="60s",
+        metavar="DURATION",
+        show_default=True,
+        help="Longest wait; it stays wanted.",
+    )
+    @namespace_option
+    @with_agent
+    def run(agent: AgentClient, name: str, timeout: str, namespace: str) -> int:
+        return _power(agent, verb, name, namespace, timeout)
+
+
+_power_command("start", "Switch a machine on, or let it go on.")
+_power_command("stop", "Shut the guest down and switch the machine off; its disk stays.")
+_power_command("pause", "Stop a machine's CPUs; its memory stays.")
+_power_command("suspend", "Save a machine's memory to disk and end its emulator.")
+_power_command("resume", "Let a paused or suspended machine go on.")
+
+
+@vm.command()
+@click.argument("name", shell_complete=complete_pods)
+@click.option("--delay", default="0s", metavar="DURATION", show_default=True, help="Wait before.")
+@boolean("--cancel", help="Cancel a reboot that is still to come.")
+@namespace_option
+@with_agent
+def reboot(agent: AgentClient, name: str, delay: str, cancel: bool, namespace: str) -> int:
+    """Reboot the guest. An answer that was lost is never asked for again by the agent."""
+    seconds = seconds_of("--delay", delay)
+    if cancel:
+        if seconds:
+            raise click.UsageError("give --delay or --cancel")
+        found = agent.call("DELETE", vm_path(namespace, name, "reboot"), MachineView)
+        click.echo(f"vm/{found.name} reboot cancelled")
+        return ExitCode.OK
+    if seconds:
+        note = f"vm/{split_pod(name)} reboots in {delay}; 'kubeletx vm reboot {name} --cancel' cancels it"
+        click.echo(note, err=True)
+    body = msgspec.json.encode(MachineReboot(delay_seconds=seconds))
+    found = agent.call(
+        "POST",
+        vm_path(namespace, name, "reboot"),
+        MachineView,
+        body=body,
+        timeout=seconds + 3 * _LONGEST_SECONDS,
+    )
+    click.echo(f"vm/{found.name} rebooted")
+    return ExitCode.OK
+
+
+@vm.command()
+@click.argument("name", shell_complete=complete_pods)
+@click.option("--cpu", default=None, metavar="AMOUNT", help="CPU limit, such as 2 or 1500m.")
+@click.option("--memory", default=None, metavar="SIZE", help="Memory limit, such as 2Gi.")
+@namespace_option
+@with_agent
+def resize(agent: AgentClient, name: str, cpu: str | None, memory: str | None, namespace: str) -> int:
+    """Give a machine another size while it runs; 'kubeletx vm show' tells what was granted."""
+    if cpu is None and memory is None:
+        raise click.UsageError("give --cpu or --memory")
+    body = msgspec.json.encode(MachineSize(cpu=cpu, memory=memory))
+    found = agent.call("POST", vm_path(namespace, name, "resize"), MachineView, body=body)
+    asked = ", ".join(f"{key} {value}" for key, value in sorted(found.limits.items()))
+    click.echo(f"vm/{found.name} is to have {asked}")
+    return ExitCode.OK
+
+
+@vm.command()
+@click.argument("name", shell_complete=complete_pods)
+@output_option("json", "yaml")
+@namespace_option
+@with_agent
+def show(agent: AgentClient, name: str, output: str | None, namespace: str) -> int:
+    """Show how a machine stands, what was asked of it, and the operations that cannot be repeated."""
+    found = agent.get(vm_path(namespace, name), MachineView)
+    if output is not None:
+        print_object(found, output)
+        return ExitCode.OK
+    sheet = Sheet()
+    sheet.add("Name", found.name).add("Namespace", found.namespace).add("Runtime", found.runtime)
+    sheet.add("Machine", found.machine).add("Power", found.power_state)
+    wanted = f"{found.power} (by command, above powerSpec {found.overrides})"
+    sheet.add("Wanted", wanted if found.overrides else found.power)
+    if found.problem:
+        sheet.add("Problem", found.problem)
+    sheet.add_map("Limits", found.limits, ": ").add_map("Granted", found.granted, ": ")
+    rows = [_operation(one) for one in found.operations]
+    sheet.table("Operations", ("Begun", "Verb", "Outcome", "Message"), rows)
+    for line in sheet.lines():
+        click.echo(line)
+    return ExitCode.OK
+
+
+def _operation(one: MachineOperation) -> list[str]:
+    return [f"{one.begun_at:%Y-%m-%d %H:%M:%S}", f"{one.verb} {one.detail}".strip(), one.outcome, one.message]
+
+
+@vm.command()
+@click.argument("name", shell_complete=complete_pods)
+@namespace_option
+@with_agent
+def console(agent: AgentClient, name: str, namespace: str) -> int:
+    """Join a machine's serial console; the same as 'kubeletx attach -it'. Ctrl-] leaves it."""
+    from ..connection.remote import run_in
+
+    agent.get(vm_path(namespace, name), MachineView)
+    pod = agent.get(pod_path(namespace, split_pod(name)), Pod)
+    click.echo("If you don't see a prompt, try pressing enter.", err=True)
+    return run_in(agent, "attach", pod, "", (), stdin=True, tty=True)
+
+
+@vm.command()
+@click.argument("name", shell_complete=complete_pods)
+@click.option(
+    "-f",
+    "--file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=None,
+    metavar="FILE",
+    help="Write to this file; by default NAME.png. '-' is standard output.",
+)
+@boolean("--force", help="Overwrite the file.")
+@namespace_option
+@with_agent
+def screenshot(agent: AgentClient, name: str, file: Path | None, force: bool, namespace: str) -> int:
+    """Write what a machine's display shows as a PNG file."""
+    target = file if file is not None else Path(f"{split_pod(name)}.png")
+    picture = b"".join(agent.chunks(vm_path(namespace, name, "screenshot"), {}))
+    if str(target) == "-":
+        sys.stdout.buffer.write(picture)
+        return ExitCode.OK
+    try:
+        with target.open("wb" if force else "xb") as out:
+            out.write(picture)
+    except FileExistsError as err:
+        raise click.UsageError(f"{target} exists; give --force or another --file") from err
+    except OSError as err:
+        raise click.UsageError(f"cannot write {target}: {err.strerror}") from err
+    click.echo(f"vm/{split_pod(name)} written to {target}")
+    return ExitCode.OK
+
+
+@vm.command("dump-xml")
+@click.argument("name", shell_complete=complete_pods)
+@namespace_option
+@with_agent
+def dump_xml(agent: AgentClient, name: str, namespace: str) -> int:
+    """Print how the runtime itself describes a machine."""
+    for piece in agent.chunks(vm_path(namespace, name, "definition"), {}):
+        click.echo(piece, nl=False)
+    return ExitCode.OK

@@ -1,0 +1,103 @@
+"""``kubeletx vm nic``: attach, detach and list network interfaces."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from kubeletx.server.views import NicRequest, NicView
+
+from ..connection.client import AgentClient
+from ..options.common import namespace_option, output_option, with_agent
+from ..options.completing import complete_pods
+from ..options.exit_codes import ExitCode
+from ..options.go_flags import Group, boolean
+from ..output.printers import Column, print_list
+from .vm_paths import item_path, vm_path
+
+_COLUMNS = (
+    Column("NAME"),
+    Column("STATE"),
+    Column("MAC"),
+    Column("NETWORK"),
+    Column("PORT"),
+    Column("IPS"),
+    Column("MESSAGE"),
+)
+
+
+class NicList(msgspec.Struct, frozen=True):
+    """The answer of the list."""
+
+    items: tuple[NicView, ...] = ()
+
+
+@click.group(cls=Group, short_help="Attach, detach and list network interfaces.")
+def nic() -> None:
+    """Network interfaces of a machine. eth0 is the pod network's own and stays."""
+
+
+@nic.command()
+@click.argument("name", shell_complete=complete_pods)
+@click.argument("nic_name", metavar="NIC")
+@click.option("--network", default=None, metavar="NAME", help="Network or subnet to join.")
+@click.option("--port-id", default=None, metavar="ID", help="Ready-made port to use.")
+@click.option("--ip", default=None, metavar="ADDRESS", help="Fixed address.")
+@click.option("--tag", default=None, metavar="TEXT", help="Tag that the guest can see.")
+@boolean("--ipv6", help="With an IPv6 address.")
+@namespace_option
+@with_agent
+def attach(
+    agent: AgentClient,
+    name: str,
+    nic_name: str,
+    network: str | None,
+    port_id: str | None,
+    ip: str | None,
+    tag: str | None,
+    ipv6: bool,
+    namespace: str,
+) -> int:
+    """Plug a network interface into a machine, also after it was restarted."""
+    wanted = NicRequest(
+        name=nic_name, subnet_name=network, port_id=port_id, ip_address=ip, tag=tag, ipv6_enabled=ipv6 or None
+    )
+    path = vm_path(namespace, name, "nics")
+    found = agent.call("POST", path, tuple[NicView, ...], body=msgspec.json.encode(wanted))
+    now = next((one for one in found if one.name == nic_name), None)
+    if now is None or now.state != "attached":
+        why = f": {now.message}" if now is not None and now.message else ""
+        click.echo(f"nic/{nic_name} is wanted and not attached yet{why}")
+    else:
+        click.echo(f"nic/{nic_name} attached")
+    return ExitCode.OK
+
+
+@nic.command()
+@click.argument("name", shell_complete=complete_pods)
+@click.argument("nic_name", metavar="NIC")
+@namespace_option
+@with_agent
+def detach(agent: AgentClient, name: str, nic_name: str, namespace: str) -> int:
+    """Take a network interface out of a machine; one that it has not is no error."""
+    path = item_path(namespace, name, "nics", nic_name)
+    found = agent.call("DELETE", path, tuple[NicView, ...])
+    going = any(one.name == nic_name for one in found)
+    click.echo(f"nic/{nic_name} {'is being detached' if going else 'detached'}")
+    return ExitCode.OK
+
+
+@nic.command("list")
+@click.argument("name", shell_complete=complete_pods)
+@output_option("json", "yaml", "name")
+@namespace_option
+@with_agent
+def list_(agent: AgentClient, name: str, output: str | None, namespace: str) -> int:
+    """List a machine's network interfaces, and wanted ones that are not there yet."""
+    found = agent.get(vm_path(namespace, name, "nics"), NicList)
+    print_list(found, output, "nic", _COLUMNS, [_row(one) for one in found.items])
+    return ExitCode.OK
+
+
+def _row(one: NicView) -> list[str]:
+    return [one.name, one.state, one.mac, one.network, one.port_id, ",".join(one.ips), one.message]

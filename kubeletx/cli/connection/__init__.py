@@ -1,0 +1,1 @@
+"""The admin socket's client: requests, streams, forwarded ports."""

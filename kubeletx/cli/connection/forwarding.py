@@ -1,0 +1,79 @@
+"""The listening side of ``port-forward``: one session of the agent for each local connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import aiohttp
+import click
+
+from kubeletx.api import InvalidConfig, KubeletxError, Session
+
+from .forwards import Forward
+from .streams import agent_session, open_stream
+
+_BLOCK = 32 * 1024
+
+
+async def forward(socket_path: Path, path: str, address: str, ports: Sequence[Forward]) -> None:
+    """Listen until cancelled. Raises InvalidConfig when no port could be had."""
+    with agent_session(socket_path) as made:
+        async with made as client:
+            servers = [await _listen(client, socket_path, path, address, port) for port in ports]
+            try:
+                await asyncio.gather(*(server.serve_forever() for server in servers))
+            finally:
+                for server in servers:
+                    server.close()
+
+
+async def _listen(
+    client: aiohttp.ClientSession, socket_path: Path, path: str, address: str, port: Forward
+) -> asyncio.Server:
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        click.echo(f"Handling connection for {number}")
+        try:
+            session = await open_stream(client, socket_path, path, [("port", str(port.remote))])
+            await carry(session, reader, writer)
+        except KubeletxError as err:
+            click.echo(f"Error: forwarding {number} -> {port.remote}: {err}", err=True)
+        finally:
+            writer.close()
+
+    try:
+        server = await asyncio.start_server(accept, address, port.local)
+    except OSError as err:
+        raise InvalidConfig(
+            field=f"port {port.local}",
+            problem=f"cannot listen on {address}: {err.strerror}",
+            fix="choose another",
+        ) from err
+    number = server.sockets[0].getsockname()[1]
+    click.echo(f"Forwarding from {address}:{number} -> {port.remote}")
+    return server
+
+
+async def carry(session: Session, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Bytes both ways until the far end has ended; the local end may half-close before."""
+    upload = asyncio.create_task(_upload(session, reader), name="port-forward-upload")
+    try:
+        async for _, data in session.output():
+            writer.write(data)
+            await writer.drain()
+        await session.wait()
+    except ConnectionError:
+        pass  # the local side left
+    finally:
+        upload.cancel()
+        await asyncio.gather(upload, return_exceptions=True)
+        await session.close()
+
+
+async def _upload(session: Session, reader: asyncio.StreamReader) -> None:
+    with suppress(KubeletxError, ConnectionError):
+        while data := await reader.read(_BLOCK):
+            await session.write(data)
+        await session.close_stdin()

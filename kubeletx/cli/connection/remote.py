@@ -1,0 +1,65 @@
+"""What ``exec`` and ``attach`` share: which container, which streams, whose exit code."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from kubeletx.kube.manifests.machine_form import machine_of
+from kubeletx.kube.types.core import Pod
+
+from .client import AgentClient, pod_path
+
+LEAVE = b"\x1d"
+"""Ctrl-], which ends the session on a machine's console: its guest takes all other keys, and has no end."""
+
+
+def is_machine(pod: Pod) -> bool:
+    """Whether attaching to the pod means a machine's console."""
+    return machine_of(pod) is not None or pod.status.virtual_machine_status is not None
+
+
+def choose_container(pod: Pod, wanted: str) -> str:
+    """The container meant: the one named, the pod's only one, else its first, which is said."""
+    if wanted or pod.spec.virtual_machine is not None:
+        return wanted
+    names = [container.name for container in pod.spec.containers]
+    preferred = pod.metadata.annotations.get("kubectl.kubernetes.io/default-container", "")
+    chosen = preferred if preferred in names else next(iter(names), "")
+    if len(names) > 1 and not preferred:
+        others = ", ".join([*names, *(f"{c.name} (init)" for c in pod.spec.init_containers)])
+        click.echo(f'Defaulted container "{chosen}" out of: {others}', err=True)
+    return chosen
+
+
+def run_in(
+    agent: AgentClient,
+    verb: str,
+    pod: Pod,
+    container: str,
+    command: tuple[str, ...],
+    *,
+    stdin: bool,
+    tty: bool,
+) -> int:
+    """Run the streams of ``exec`` or ``attach``; the far end's exit code."""
+    from .streams import has_terminal, run_remote
+
+    if tty and not has_terminal():
+        click.echo("Unable to use a TTY - input is not a terminal", err=True)
+        tty = False
+    query = [("command", word) for word in command]
+    query += [("container", container), ("stdout", "1"), ("stderr", str(int(not tty)))]
+    query += [("stdin", str(int(stdin))), ("tty", str(int(tty)))]
+    path = pod_path(pod.namespace, pod.name, verb)
+    terminal = tty and stdin
+    leave = LEAVE if terminal and verb == "attach" and is_machine(pod) else b""
+    if leave:
+        click.echo("Ctrl-] leaves the console.", err=True)
+    code = asyncio.run(
+        run_remote(agent.socket_path, path, query, stdin=stdin, terminal=terminal, leave=leave)
+    )
+    if code:
+        click.echo(f"command terminated with exit code {code}", err=True)
+    return code

@@ -1,0 +1,1 @@
+"""Descriptions of pods, the node and runtimes."""

@@ -1,0 +1,70 @@
+"""A description: nested ``Key:  value`` lines, values of one level aligned, as ``kubectl describe`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..output.printers import NONE
+
+Value = "str | Sequence[str] | Sheet"
+
+
+class Sheet:
+    """Lines in order; a value is text, several lines of text, or another sheet below its key."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[str, list[str] | Sheet]] = []
+
+    def add(self, key: str, value: str | Iterable[str] | None) -> Sheet:
+        """One key; several lines stand below each other; nothing is shown as ``<none>``."""
+        lines = [value] if isinstance(value, str) else list(value or ())
+        self._rows.append((key, [line for line in lines if line] or [NONE]))
+        return self
+
+    def add_if(self, key: str, value: str | Sequence[str] | None) -> Sheet:
+        """The key only if there is a value."""
+        return self.add(key, value) if value else self
+
+    def add_map(self, key: str, values: Mapping[str, str], separator: str = "=") -> Sheet:
+        """A map, one pair a line, sorted."""
+        return self.add(key, [f"{name}{separator}{text}" for name, text in sorted(values.items())])
+
+    def nest(self, key: str) -> Sheet:
+        """A sheet below the key."""
+        inner = Sheet()
+        self._rows.append((key, inner))
+        return inner
+
+    def table(self, key: str, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Sheet:
+        """A small table below the key; ``<none>`` beside it without rows."""
+        if not rows:
+            return self.add(key, None)
+        cells = [
+            list(titles),
+            ["-" * len(title) for title in titles],
+            *[[c or "" for c in row] for row in rows],
+        ]
+        widths = [max(len(line[i]) for line in cells) for i in range(len(titles))]
+        inner = Sheet()
+        for line in cells:
+            inner._rows.append(
+                ("", ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip()])
+            )
+        self._rows.append((key, inner))
+        return self
+
+    def lines(self, indent: int = 0) -> list[str]:
+        """The text."""
+        plain = [len(key) for key, value in self._rows if key and isinstance(value, list)]
+        column = max(plain, default=0) + 3
+        found: list[str] = []
+        front = " " * indent
+        for key, value in self._rows:
+            if isinstance(value, Sheet):
+                found += [f"{front}{key}:", *value.lines(indent + 2)]
+            elif not key:
+                found += [front + line for line in value]
+            else:
+                found.append(front + f"{key}:".ljust(column) + value[0])
+                found += [front + " " * column + line for line in value[1:]]
+        return found

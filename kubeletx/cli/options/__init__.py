@@ -1,0 +1,1 @@
+"""Options, settings and groups that the commands share."""

@@ -1,0 +1,78 @@
+"""Options and helpers that several subcommands share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ..connection.client import AgentClient
+from .settings import Invocation
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_NAMESPACE = "default"
+
+
+def with_agent(function: F) -> F:
+    """Hand the command an `AgentClient` first; ``--root-dir`` may stand after the command too."""
+
+    @click.option(
+        "--root-dir",
+        "own_root_dir",
+        type=click.Path(path_type=Path),
+        metavar="PATH",
+        help="Directory of the agent that is meant.",
+    )
+    @click.pass_context
+    @functools.wraps(function)
+    def wrapper(ctx: click.Context, /, *args: Any, own_root_dir: Path | None, **kwargs: Any) -> Any:
+        invocation: Invocation = ctx.obj
+        if own_root_dir is not None:
+            invocation = invocation._replace(root_dir=own_root_dir)
+        return function(AgentClient(invocation.socket_path), *args, **kwargs)
+
+    return wrapper  # type: ignore[return-value]  # the same command with one argument filled in
+
+
+def namespace_option(function: F) -> F:
+    """``-n``."""
+    return click.option(
+        "-n",
+        "--namespace",
+        default=None,
+        callback=_namespace,
+        metavar="NAME",
+        help=f"Namespace of the pod.  [default: {DEFAULT_NAMESPACE}]",
+    )(function)
+
+
+def _namespace(ctx: click.Context, _: click.Parameter, value: str | None) -> str:
+    """The command's own, else the one before the command, else the default one."""
+    return value or ctx.find_root().params.get("namespace") or DEFAULT_NAMESPACE
+
+
+def output_option(*formats: str) -> Callable[[F], F]:
+    """``-o`` with these formats."""
+    return click.option(
+        "-o", "--output", type=click.Choice(formats), metavar="|".join(formats), help="Output format."
+    )
+
+
+def now() -> datetime:
+    """The present, aware."""
+    return datetime.now(UTC)
+
+
+def split_pod(argument: str) -> str:
+    """A pod's name from ``web``, ``pod/web`` or ``pods/web``."""
+    kind, slash, name = argument.partition("/")
+    if not slash:
+        return argument
+    if kind not in ("pod", "pods", "po"):
+        raise click.UsageError(f"{argument!r} is not a pod; write NAME or pod/NAME")
+    return name

@@ -1,0 +1,93 @@
+"""What the shell's completion offers: kinds, names of objects, containers. Nothing while no agent answers.
+
+Only imported with commands that the user has typed already, so that completing the first word stays quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kubeletx.api import KubeletxError
+from kubeletx.kube.types.core import Pod, PodList
+
+from ..connection.client import AgentClient
+from .common import DEFAULT_NAMESPACE
+from .settings import find_socket
+
+Completer = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def complete_pods(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Names of pods, with ``pod/`` before them if that was typed."""
+    kind, slash, _name = incomplete.rpartition("/")
+    return _starting([f"{kind}{slash}{pod.name}" for pod in _pods(ctx)], incomplete)
+
+
+def complete_containers(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Containers of the pod that was named; of all pods before that."""
+    name = str(ctx.params.get("pod") or "").rpartition("/")[2]
+    pods = [pod for pod in _pods(ctx) if not name or pod.name == name]
+    found = {c.name for pod in pods for c in (*pod.spec.init_containers, *pod.spec.containers)}
+    return _starting(sorted(found), incomplete)
+
+
+def complete_runtimes(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Names of runtimes."""
+    return _starting(_names(ctx, "runtimes"), incomplete)
+
+
+def complete_kinds(*plurals: str) -> Completer:
+    """These kinds, and once one was typed (``pods`` before, or ``pod/``), its names."""
+
+    def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        before = _words(ctx.params.get("kind") if parameter.name != "kind" else None)
+        before += _words(ctx.params.get("words"))
+        kind, slash, _name = incomplete.partition("/")
+        if slash:
+            return _starting([f"{kind}/{name}" for name in _names(ctx, kind)], incomplete)
+        return _starting(_names(ctx, before[0]) if before else list(plurals), incomplete)
+
+    return complete
+
+
+def _words(value: Any) -> list[str]:
+    if not value:
+        return []
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _starting(words: list[str], incomplete: str) -> list[str]:
+    return [word for word in words if word.startswith(incomplete)]
+
+
+def _names(ctx: click.Context, word: str) -> list[str]:
+    from ..output.kinds import kind_of
+
+    try:
+        kind = kind_of(word)
+        items, _ = kind.fetch(_agent(ctx))
+    except (click.UsageError, KubeletxError):
+        return []
+    everywhere = not kind.namespaced or ctx.params.get("all_namespaces")
+    return [kind.name(item) for item in items if everywhere or kind.namespace(item) == _namespace(ctx)]
+
+
+def _pods(ctx: click.Context) -> list[Pod]:
+    try:
+        pods = _agent(ctx).get("/v1/pods", PodList).items
+    except KubeletxError:
+        return []
+    return [pod for pod in pods if pod.namespace == _namespace(ctx)]
+
+
+def _agent(ctx: click.Context) -> AgentClient:
+    given: Path | None = ctx.params.get("own_root_dir") or ctx.find_root().params.get("root_dir")
+    return AgentClient(find_socket(given, as_kubelet=bool(ctx.find_root().params.get("as_kubelet"))))
+
+
+def _namespace(ctx: click.Context) -> str:
+    return str(ctx.params.get("namespace") or DEFAULT_NAMESPACE)

@@ -1,0 +1,221 @@
+"""The kinds of objects that ``get`` knows: how each is fetched, watched, named, selected and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+import click
+import msgspec
+
+from kubeletx.kube.types.core import Pod, PodList
+from kubeletx.kube.types.event import Event, EventList
+from kubeletx.kube.types.node import Node
+from kubeletx.server.views import ImageListing, ImageView, PodChange, RuntimeView
+
+from ..connection.client import AgentClient
+from ..options.group import did_you_mean
+from . import columns
+from .printers import Column
+
+Watch = Iterator[tuple[str, Any]]
+"""(ADDED, MODIFIED or DELETED; the object)."""
+
+
+class Kind(NamedTuple):
+    """One kind of object. `list_header`: of the JSON list."""
+
+    singular: str
+    plural: str
+    short: tuple[str, ...]
+    columns: Sequence[Column]
+    fetch: Callable[[AgentClient], tuple[Sequence[Any], Sequence[str]]]
+    """The objects, and the runtimes that did not answer."""
+    rows: Callable[[Any, datetime], list[list[str]]]
+    name: Callable[[Any], str]
+    list_header: tuple[str, str]
+    watch: Callable[[AgentClient], Watch]
+    namespaced: bool = False
+    namespace: Callable[[Any], str] = lambda item: ""
+    labels: Callable[[Any], Mapping[str, str]] = lambda item: {}
+
+
+class _Items(msgspec.Struct, frozen=True):
+    items: tuple[RuntimeView, ...]
+
+
+def _pods(agent: AgentClient) -> tuple[Sequence[Pod], Sequence[str]]:
+    return agent.get("/v1/pods", PodList).items, ()
+
+
+def _watch_pods(agent: AgentClient) -> Watch:
+    for line in agent.lines("GET", "/v1/pods", {"watch": True}):
+        change = PodChange(type=line.type, object=msgspec.json.decode(line.object, type=Pod))
+        yield change.type, change.object
+
+
+def list_runtimes(agent: AgentClient) -> tuple[Sequence[RuntimeView], Sequence[str]]:
+    """All runtimes in their order."""
+    return agent.get("/v1/runtimes", _Items).items, ()
+
+
+def _differences(lists: Iterable[Mapping[Hashable, Any]]) -> Watch:
+    """The agent sends whole lists; only what differs from the one before is shown."""
+    before: Mapping[Hashable, Any] = {}
+    for present in lists:
+        for key, item in present.items():
+            if before.get(key) != item:
+                yield ("MODIFIED" if key in before else "ADDED"), item
+        for key, item in before.items():
+            if key not in present:
+                yield "DELETED", item
+        before = present
+
+
+def _watch_runtimes(agent: AgentClient) -> Watch:
+    lines = agent.lines("GET", "/v1/runtimes", {"watch": True})
+    lists = (msgspec.json.decode(line.object, type=tuple[RuntimeView, ...]) for line in lines)
+    yield from _differences({item.name: item for item in items} for items in lists)
+
+
+def _node(agent: AgentClient) -> tuple[Sequence[Node], Sequence[str]]:
+    return (agent.get("/v1/node", Node),), ()
+
+
+def _watch_node(agent: AgentClient) -> Watch:
+    for line in agent.lines("GET", "/v1/node", {"watch": True}):
+        yield line.type, msgspec.json.decode(line.object, type=Node)
+
+
+def _images(agent: AgentClient) -> tuple[Sequence[ImageView], Sequence[str]]:
+    listing = agent.get("/v1/images", ImageListing)
+    return listing.items, listing.missing
+
+
+def _watch_images(agent: AgentClient) -> Watch:
+    yield from _differences(_image_lists(agent))
+
+
+def _image_lists(agent: AgentClient) -> Iterator[Mapping[Hashable, ImageView]]:
+    """Images by store and id; those of a store that does not answer stay as they were seen last."""
+    before: dict[Hashable, ImageView] = {}
+    for line in agent.lines("GET", "/v1/images", {"watch": True}):
+        listing = msgspec.json.decode(line.object, type=ImageListing)
+        silent = {key: item for key, item in before.items() if set(item.runtimes) & set(listing.missing)}
+        before = {**silent, **{(item.store, item.id): item for item in listing.items}}
+        yield before
+
+
+def _events(agent: AgentClient) -> tuple[Sequence[Event], Sequence[str]]:
+    return agent.get("/v1/events", EventList).items, ()
+
+
+def _watch_events(agent: AgentClient) -> Watch:
+    for line in agent.lines("GET", "/v1/events", {"watch": True}):
+        yield line.type, msgspec.json.decode(line.object, type=Event)
+
+
+def _event_namespace(event: Event) -> str:
+    """Events of the node and of runtimes stand in the default namespace, as in a cluster."""
+    return event.metadata.namespace or event.involved_object.namespace or "default"
+
+
+def _image_name(image: ImageView) -> str:
+    return image.tags[0] if image.tags else image.id
+
+
+KINDS: Final = (
+    Kind(
+        "pod",
+        "pods",
+        ("po",),
+        columns.POD,
+        _pods,
+        lambda pod, now: [columns.pod_row(pod, now)],
+        lambda pod: str(pod.name),
+        ("v1", "PodList"),
+        namespaced=True,
+        namespace=lambda pod: str(pod.namespace),
+        labels=lambda pod: dict(pod.metadata.labels),
+        watch=_watch_pods,
+    ),
+    Kind(
+        "runtime",
+        "runtimes",
+        ("rt",),
+        columns.RUNTIME,
+        list_runtimes,
+        lambda item, now: [columns.runtime_row(item, now)],
+        lambda item: str(item.name),
+        ("kubeletx.io/v1", "RuntimeList"),
+        watch=_watch_runtimes,
+    ),
+    Kind(
+        "node",
+        "nodes",
+        ("no",),
+        columns.NODE,
+        _node,
+        lambda node, now: [columns.node_row(node, now)],
+        lambda node: str(node.metadata.name),
+        ("v1", "NodeList"),
+        labels=lambda node: dict(node.metadata.labels),
+        watch=_watch_node,
+    ),
+    Kind(
+        "image",
+        "images",
+        ("img",),
+        columns.IMAGE,
+        _images,
+        lambda image, now: columns.image_rows(image),
+        _image_name,
+        ("kubeletx.io/v1", "ImageList"),
+        watch=_watch_images,
+    ),
+    Kind(
+        "event",
+        "events",
+        ("ev",),
+        columns.EVENT,
+        _events,
+        lambda event, now: [columns.event_row(event, now)],
+        lambda event: str(event.metadata.name),
+        ("v1", "EventList"),
+        namespaced=True,
+        namespace=_event_namespace,
+        watch=_watch_events,
+    ),
+)
+
+_BY_WORD: Final = {word: kind for kind in KINDS for word in (kind.singular, kind.plural, *kind.short)}
+
+
+def kind_of(word: str) -> Kind:
+    """The kind by any of its names. Raises UsageError with a suggestion."""
+    kind = _BY_WORD.get(word.lower())
+    if kind is None:
+        known = ", ".join(kind.plural for kind in KINDS)
+        raise click.UsageError(f"unknown kind {word!r}{did_you_mean(word, list(_BY_WORD))} (known: {known})")
+    return kind
+
+
+def kinds_and_names(words: tuple[str, ...]) -> list[tuple[Kind, tuple[str, ...]]]:
+    """What ``pods``, ``pod a b``, ``pods,runtimes``, ``pod/a`` and ``pod/a runtime/b`` mean, in that order."""
+    if not words[0].strip():
+        raise click.UsageError("name a kind, such as pods")
+    if "/" not in words[0]:
+        for word in words[1:]:
+            before = word.partition("/")[0]
+            if before != word and before.lower() in _BY_WORD and kind_of(words[0]).plural != "images":
+                raise click.UsageError(f"{word!r} has a kind of its own; leave out {words[0]!r}")
+        return [(kind_of(word), words[1:]) for word in words[0].split(",") if word]
+    found: dict[str, tuple[str, ...]] = {}
+    for word in words:
+        kind, slash, name = word.partition("/")
+        if not slash or not name:
+            raise click.UsageError(f"{word!r} is not KIND/NAME, as {words[0]!r} is; write all of them so")
+        plural = kind_of(kind).plural
+        found[plural] = (*found.get(plural, ()), name)
+    return [(kind_of(plural), names) for plural, names in found.items()]

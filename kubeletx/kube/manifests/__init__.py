@@ -1,0 +1,1 @@
+"""Manifests: loaded, completed with defaults, hashed."""

@@ -1,0 +1,52 @@
+"""Hashes that say whether a pod or container is still the one that was started.
+
+They go into annotations and outlive the agent, so their input is the JSON form with sorted keys, which
+leaves out what equals its default: a later version that knows more fields gives the same hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from kubeletx.api import names
+
+from ..types.container import Container
+from ..types.core import Pod
+from ..types.machine import VirtualMachine
+
+_OURS = frozenset(
+    {names.CONFIG_SOURCE, names.CONFIG_SEEN, names.CONFIG_HASH, names.CONFIG_MIRROR, names.BOUND_RUNTIME}
+)
+
+
+def pod_hash(pod: Pod) -> str:
+    """Hash of what the pod's author wrote: name, namespace, labels, annotations and spec.
+
+    The order of keys does not matter; annotations that the agent itself adds do not count.
+    """
+    metadata = pod.metadata
+    return _digest(
+        [
+            metadata.namespace,
+            metadata.name,
+            metadata.labels,
+            {key: value for key, value in metadata.annotations.items() if key not in _OURS},
+            pod.spec,
+        ]
+    )
+
+
+def container_hash(container: Container | VirtualMachine) -> str:
+    """Hash of name and image only: a changed image restarts this container alone.
+
+    Source: kubelet, pkg/kubelet/container/helpers.go.
+    """
+    return _digest([container.name, container.image])
+
+
+def _digest(value: Any) -> str:
+    text = msgspec.json.encode(value, order="sorted")
+    return hashlib.blake2b(text, digest_size=16).hexdigest()

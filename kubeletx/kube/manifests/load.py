@@ -1,0 +1,245 @@
+"""Pods from manifests: JSON or YAML text in, `Pod` values out, or one clear `InvalidPod`.
+
+A text may hold a Pod, a PodList or List of Pods, or several YAML documents of these. Unknown fields are
+ignored and named (`LoadedPod.unknown`); `status` is ignored, since it is the node's to write. null
+means "not given". Duplicate keys, wrong types, other kinds and texts over 10 MB are refused. One error
+refuses the whole text, so that a half-read file never looks like pods having been removed.
+
+What is decoded here has no defaults yet (`defaults`) and is not validated (`validation`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final, NamedTuple, NoReturn
+
+import msgspec
+
+from kubeletx.api import InvalidPod
+from kubeletx.api.text import is_printable, printable
+
+from ..text import yaml
+from ..text.type_errors import explain
+from ..types.core import Pod
+from .unknown_fields import unknown_fields
+
+MAX_BYTES: Final = 10 * 1024 * 1024
+_LISTS: Final = {"PodList": "Pod", "List": ""}
+_QUANTITY_MAPS: Final = frozenset({"limits", "requests", "overhead", "resourcesAllocated"})
+_QUANTITIES: Final = frozenset({"sizeLimit", "divisor"})
+_HALF_PAIR: Final = re.compile(r"\\u[dD][89a-fA-F]")
+"""An escape that may stand for half of a surrogate pair."""
+_STRING_MAPS: Final = frozenset({"labels", "annotations", "matchLabels", "nodeSelector"})
+
+
+class LoadedPod(NamedTuple):
+    """One pod of a manifest. `unknown`: paths of fields that a Pod does not have, see `unknown_fields`."""
+
+    pod: Pod
+    unknown: tuple[str, ...]
+
+
+def load_pods(data: bytes, origin: str) -> list[Pod]:
+    """The pods of a manifest, see `load_manifest`."""
+    return [loaded.pod for loaded in load_manifest(data, origin)]
+
+
+def load_manifest(data: bytes, origin: str) -> list[LoadedPod]:
+    """The pods of a manifest in their order; empty only for an empty list. No document at all is refused.
+
+    `origin`: file or URL, named in errors. Raises InvalidPod for the first thing that is wrong.
+    """
+    if len(data) > MAX_BYTES:
+        raise too_large(origin, len(data))
+    pods: list[LoadedPod] = []
+    documents = _documents(data, origin)
+    if not documents:
+        raise InvalidPod(obj=origin, field="", problem="holds no pod", fix="write a v1 Pod")
+    for document in documents:
+        pods.extend(_pods_of(document, origin))
+    return pods
+
+
+def too_large(origin: str, size: int) -> InvalidPod:
+    """The error for a manifest of `size` bytes, for callers that look before they read."""
+    return InvalidPod(
+        obj=origin,
+        field="",
+        problem=f"has {size} bytes, more than the {MAX_BYTES} that a manifest may have",
+        fix="split it into several files",
+    )
+
+
+def _documents(data: bytes, origin: str) -> list[Any]:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as err:
+        raise InvalidPod(
+            obj=origin,
+            field=f"byte {err.start}",
+            problem=f"{data[err.start : err.start + 1]!r} is not UTF-8",
+            fix="save the file as UTF-8",
+        ) from err
+    if text.lstrip()[:1] == "{":
+        try:
+            document = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse, parse_int=_integer)
+            return _checked([document], text)
+        except json.JSONDecodeError as err:
+            if text.lstrip()[1:].lstrip()[:1] == '"':
+                problem = f"is not JSON: {err.msg} at column {err.colno}"
+                raise InvalidPod(
+                    obj=origin, field=f"line {err.lineno}", problem=problem, fix="correct it"
+                ) from err
+            # else a YAML flow mapping, which starts like JSON but does not quote its keys
+        except (_TextError, RecursionError) as err:
+            problem = str(err) if isinstance(err, _TextError) else "is nested too deep"
+            raise InvalidPod(obj=origin, field="", problem=problem, fix="correct the JSON") from err
+    try:
+        return _checked(yaml.parse_documents(text), text)
+    except _TextError as err:
+        raise InvalidPod(obj=origin, field="", problem=str(err), fix="correct the YAML") from err
+    except yaml.YamlError as err:
+        field = f"line {err.line}" if err.line else ""
+        raise InvalidPod(obj=origin, field=field, problem=err.problem, fix=err.fix) from err
+
+
+class _TextError(ValueError):
+    pass
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise _TextError(f"has the key {twice!r} twice")
+    return found
+
+
+def _checked(documents: list[Any], text: str) -> list[Any]:
+    """The documents of the text, which may hold half of a surrogate pair only if an escape for one stands in it."""
+    if _HALF_PAIR.search(text) is not None:
+        for document in documents:
+            _refuse_half_pairs(document, "")
+    return documents
+
+
+def _refuse_half_pairs(value: Any, path: str) -> None:
+    """Raise _TextError for a string that UTF-8 cannot hold: it can be neither stored nor sent."""
+    if isinstance(value, str) and not is_printable(value):
+        where = f" in {path}" if path else ""
+        raise _TextError(f"has half of a surrogate pair{where}, which is no character")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _refuse_half_pairs(key, path)
+            _refuse_half_pairs(inner, f"{path}.{printable(key)}".lstrip("."))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            _refuse_half_pairs(inner, f"{path}[{index}]")
+
+
+def _integer(text: str) -> int | str:
+    return yaml.integer("-" if text[0] == "-" else "", text.lstrip("-"), 10, text)
+
+
+def _refuse(word: str) -> NoReturn:
+    raise _TextError(f"has the value {word}, which is not JSON")
+
+
+def _pods_of(document: Any, origin: str) -> list[LoadedPod]:
+    kind, name = _identify(document, origin, "")
+    if kind == "Pod":
+        return [_load(document, origin, "", name)]
+    items = document.get("items")
+    if items is None:
+        return []
+    if not isinstance(items, list):
+        raise InvalidPod(obj=origin, field="items", problem="is not a list", fix="write a list of pods")
+    pods = []
+    for index, item in enumerate(items):
+        prefix = f"items[{index}]"
+        item_kind, name = _identify(item, origin, prefix, default=_LISTS[kind])
+        if item_kind != "Pod":
+            raise InvalidPod(
+                obj=origin,
+                field=f"{prefix}.kind",
+                problem=f"{item_kind!r} inside a list",
+                fix="list only Pods",
+            )
+        pods.append(_load(item, origin, prefix, name))
+    return pods
+
+
+def _identify(document: Any, origin: str, prefix: str, default: str = "") -> tuple[str, str]:
+    """Kind and name of a document; refuses what is no Pod and no list of them."""
+    dot = f"{prefix}." if prefix else ""
+    if not isinstance(document, dict):
+        raise InvalidPod(
+            obj=origin, field=prefix, problem=f"{_short(document)} is not a mapping", fix="write a v1 Pod"
+        )
+    kind = document.get("kind") or default
+    if not isinstance(kind, str) or (kind != "Pod" and kind not in _LISTS):
+        problem = f"{_short(kind)} is not run by a node" if kind else "is missing"
+        raise InvalidPod(obj=origin, field=f"{dot}kind", problem=problem, fix="write kind: Pod")
+    version = document.get("apiVersion") or ("v1" if default else None)
+    if version != "v1":
+        problem = f"{_short(version)} is not a version of {kind}" if version else "is missing"
+        raise InvalidPod(obj=origin, field=f"{dot}apiVersion", problem=problem, fix="write apiVersion: v1")
+    metadata = document.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return kind, name if isinstance(name, str) else ""
+
+
+def _load(document: dict[str, Any], origin: str, prefix: str, name: str) -> LoadedPod:
+    pod = _pod(document, origin, prefix, name)
+    return LoadedPod(pod, unknown_fields(document, Pod))
+
+
+def _pod(document: dict[str, Any], origin: str, prefix: str, name: str) -> Pod:
+    obj = describe(origin, name)
+    try:
+        raw = _tidy({key: value for key, value in document.items() if key != "status"})
+        raw["apiVersion"], raw["kind"] = "v1", "Pod"
+        return msgspec.convert(raw, Pod)
+    except RecursionError as err:
+        raise InvalidPod(obj=obj, field=prefix, problem="is nested too deep", fix="flatten it") from err
+    except msgspec.ValidationError as err:
+        field, problem, fix = explain(str(err), raw)
+        path = ".".join(part for part in (prefix, field) if part)
+        raise InvalidPod(obj=obj, field=path, problem=problem, fix=fix) from err
+
+
+def describe(origin: str, name: str) -> str:
+    """The object that an error names: the file or URL, and the pod in it if it has a name."""
+    return f"{origin} (pod {name})" if name else origin
+
+
+def _tidy(mapping: dict[str, Any]) -> dict[str, Any]:
+    """A copy without nulls (null is "not given") and with quantities written as numbers made text."""
+    tidied: dict[str, Any] = {}
+    for key, value in mapping.items():
+        if value is None:
+            continue
+        if isinstance(value, dict):
+            if key in _STRING_MAPS:
+                value = {inner: "" if text is None else text for inner, text in value.items()}
+            elif key in _QUANTITY_MAPS:
+                value = {inner: _quantity(text) for inner, text in value.items() if text is not None}
+            else:
+                value = _tidy(value)
+        elif isinstance(value, list):
+            value = [_tidy(item) if isinstance(item, dict) else item for item in value]
+        elif key in _QUANTITIES:
+            value = _quantity(value)
+        tidied[key] = value
+    return tidied
+
+
+def _quantity(value: Any) -> Any:
+    return repr(value) if type(value) in (int, float) else value
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,74 @@
+"""Fields of a manifest that its type does not have: misspelt, of another kind, or at the wrong level.
+
+They have no effect. The paths are those that kubectl shows, such as ``spec.containers[0].imagee``. What a cluster writes
+into every object (`managedFields`, `selfLink`) and the whole `status` are known without being read.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from kubeletx.api.text import printable
+
+from ..types.meta import ObjectMeta
+
+MOST: Final = 20
+"""Fields that are named of one object."""
+_LONGEST: Final = 200
+_UNREAD: Final[dict[type[msgspec.Struct], tuple[str, ...]]] = {ObjectMeta: ("managedFields", "selfLink")}
+
+
+def unknown_fields(document: Mapping[str, Any], kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Paths of the unknown fields of an object as it was written, at most `MOST`, in their order."""
+    written = {key: value for key, value in document.items() if key != "status"}
+    return tuple(islice(_below(written, kind, ""), MOST))
+
+
+def strict_error(fields: tuple[str, ...], kind: str = "Pod") -> str:
+    """The API server's words for an object that strict validation refuses."""
+    named = ", ".join(unknown(field) for field in fields)
+    return f'{kind} in version "v1" cannot be handled as a {kind}: strict decoding error: {named}'
+
+
+def unknown(field: str) -> str:
+    """The API server's words for one field."""
+    return f'unknown field "{field}"'
+
+
+def _below(written: Mapping[str, Any], kind: type[msgspec.Struct], path: str) -> Iterator[str]:
+    known = _known(kind)
+    for key, value in written.items():
+        here = f"{path}.{key}" if path else key
+        if key not in known:
+            yield printable(here[:_LONGEST])
+            continue
+        inner = known[key]
+        if inner is None:
+            continue
+        if isinstance(value, dict):
+            yield from _below(value, inner, here)
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                if isinstance(item, dict):
+                    yield from _below(item, inner, f"{here}[{index}]")
+
+
+@functools.cache
+def _known(kind: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct] | None]:
+    """The type's field names, and the type of what stands in each if it is an object or a list of objects."""
+    fields = {field.encode_name: _struct_in(field.type) for field in msgspec.structs.fields(kind)}
+    return fields | dict.fromkeys(_UNREAD.get(kind, ()))
+
+
+def _struct_in(annotation: Any) -> type[msgspec.Struct] | None:
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        return annotation
+    if typing.get_origin(annotation) is dict:
+        return None
+    return next((found for one in typing.get_args(annotation) if (found := _struct_in(one))), None)

@@ -1,0 +1,1 @@
+"""Texts as Kubernetes writes them: quantities, durations, YAML."""

@@ -1,0 +1,196 @@
+"""What a pod says about its containers. Source: core/v1 Container and the types it reaches.
+
+Required strings are ``""`` when the manifest left them out, so that validation can name every gap at
+once; optional scalars are None; absent lists are ``()`` and absent maps ``{}``. Quantities are kept as
+written (`kubeletx.kube.text.quantity` reads them).
+"""
+
+from __future__ import annotations
+
+from .handlers import Lifecycle, Probe
+from .meta import ApiStruct
+from .security import SecurityContext
+
+
+class ContainerPort(ApiStruct, frozen=True, kw_only=True):
+    """A port the container listens on; published on the node when `host_port` is set."""
+
+    name: str = ""
+    host_port: int | None = None
+    container_port: int = 0
+    protocol: str | None = None
+    host_ip: str | None = None
+
+
+class ConfigMapEnvSource(ApiStruct, frozen=True, kw_only=True):
+    """All keys of a config map as environment variables."""
+
+    name: str = ""
+    optional: bool | None = None
+
+
+class SecretEnvSource(ApiStruct, frozen=True, kw_only=True):
+    """All keys of a secret as environment variables."""
+
+    name: str = ""
+    optional: bool | None = None
+
+
+class EnvFromSource(ApiStruct, frozen=True, kw_only=True):
+    """A whole set of environment variables, each name with `prefix` before it."""
+
+    prefix: str | None = None
+    config_map_ref: ConfigMapEnvSource | None = None
+    secret_ref: SecretEnvSource | None = None
+
+
+class ObjectFieldSelector(ApiStruct, frozen=True, kw_only=True):
+    """A field of the pod itself, such as ``metadata.name`` or ``status.podIP``."""
+
+    api_version: str | None = None
+    field_path: str = ""
+
+
+class ResourceFieldSelector(ApiStruct, frozen=True, kw_only=True):
+    """A resource of a container, such as ``limits.cpu``, divided by `divisor` and rounded up."""
+
+    container_name: str | None = None
+    resource: str = ""
+    divisor: str | None = None
+
+
+class ConfigMapKeySelector(ApiStruct, frozen=True, kw_only=True):
+    """One key of a config map."""
+
+    name: str = ""
+    key: str = ""
+    optional: bool | None = None
+
+
+class SecretKeySelector(ApiStruct, frozen=True, kw_only=True):
+    """One key of a secret."""
+
+    name: str = ""
+    key: str = ""
+    optional: bool | None = None
+
+
+class FileKeySelector(ApiStruct, frozen=True, kw_only=True):
+    """One key of an environment file in a volume."""
+
+    volume_name: str = ""
+    path: str = ""
+    key: str = ""
+    optional: bool | None = None
+
+
+class EnvVarSource(ApiStruct, frozen=True, kw_only=True):
+    """Where a value comes from; exactly one field is set."""
+
+    field_ref: ObjectFieldSelector | None = None
+    resource_field_ref: ResourceFieldSelector | None = None
+    config_map_key_ref: ConfigMapKeySelector | None = None
+    secret_key_ref: SecretKeySelector | None = None
+    file_key_ref: FileKeySelector | None = None
+
+
+class EnvVar(ApiStruct, frozen=True, kw_only=True):
+    """One environment variable: `value` with $(VAR) references, or `value_from`. A value is never printed."""
+
+    name: str = ""
+    value: str | None = None
+    value_from: EnvVarSource | None = None
+
+    def __repr__(self) -> str:
+        return f"EnvVar(name={self.name!r}, ...)"
+
+
+class ContainerResizePolicy(ApiStruct, frozen=True, kw_only=True):
+    """Whether resizing a resource in place restarts the container."""
+
+    resource_name: str = ""
+    restart_policy: str = ""
+
+
+class ContainerRestartRuleOnExitCodes(ApiStruct, frozen=True, kw_only=True):
+    """A set of exit codes: `operator` is In or NotIn."""
+
+    operator: str = ""
+    values: tuple[int, ...] = ()
+
+
+class ContainerRestartRule(ApiStruct, frozen=True, kw_only=True):
+    """What to do (`action` Restart or RestartAllContainers) when the exit code matches."""
+
+    action: str = ""
+    exit_codes: ContainerRestartRuleOnExitCodes | None = None
+
+
+class VolumeMount(ApiStruct, frozen=True, kw_only=True):
+    """A volume of the pod, brought to `mount_path` in the container."""
+
+    name: str = ""
+    read_only: bool = False
+    recursive_read_only: str | None = None
+    mount_path: str = ""
+    sub_path: str | None = None
+    mount_propagation: str | None = None
+    sub_path_expr: str | None = None
+
+
+class VolumeDevice(ApiStruct, frozen=True, kw_only=True):
+    """A block volume of the pod, given to the container as a device."""
+
+    name: str = ""
+    device_path: str = ""
+
+
+class ResourceClaim(ApiStruct, frozen=True, kw_only=True):
+    """A claim of the pod that this container uses."""
+
+    name: str = ""
+    request: str | None = None
+
+
+class ResourceRequirements(ApiStruct, frozen=True, kw_only=True):
+    """Limits and requests by resource name, as written."""
+
+    limits: dict[str, str] = {}
+    requests: dict[str, str] = {}
+    claims: tuple[ResourceClaim, ...] = ()
+
+
+class Container(ApiStruct, frozen=True, kw_only=True):
+    """One container of a pod, regular or init."""
+
+    name: str = ""
+    image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    working_dir: str | None = None
+    ports: tuple[ContainerPort, ...] = ()
+    env_from: tuple[EnvFromSource, ...] = ()
+    env: tuple[EnvVar, ...] = ()
+    resources: ResourceRequirements = ResourceRequirements()
+    resize_policy: tuple[ContainerResizePolicy, ...] = ()
+    restart_policy: str | None = None
+    restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
+    volume_mounts: tuple[VolumeMount, ...] = ()
+    volume_devices: tuple[VolumeDevice, ...] = ()
+    liveness_probe: Probe | None = None
+    readiness_probe: Probe | None = None
+    startup_probe: Probe | None = None
+    lifecycle: Lifecycle | None = None
+    termination_message_path: str | None = None
+    termination_message_policy: str | None = None
+    image_pull_policy: str | None = None
+    security_context: SecurityContext | None = None
+    stdin: bool = False
+    stdin_once: bool = False
+    tty: bool = False
+
+
+class EphemeralContainer(Container, frozen=True, kw_only=True):
+    """A container added to a running pod for debugging; never restarted."""
+
+    target_container_name: str | None = None

@@ -1,0 +1,150 @@
+"""What every API object has: names, labels, owners. Source: meta/v1 ObjectMeta.
+
+All API types of this room are frozen msgspec Structs with snake_case attributes; `json_name` gives the
+field names of the JSON form (``pod_ips`` is ``podIPs``). Unknown fields are ignored, since newer clusters
+send more. What equals its default is not written, so that encoded objects look like hand-written ones.
+The garbage collector does not track these values (`gc=False`): they hold no cycles, being frozen.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+from msgspec import field
+
+from ..text.numbers import whole_number
+
+_SPELLED: Final = {
+    "api": "API",
+    "cidr": "CIDR",
+    "cidrs": "CIDRs",
+    "fqdn": "FQDN",
+    "id": "ID",
+    "io": "IO",
+    "ip": "IP",
+    "ipc": "IPC",
+    "ips": "IPs",
+    "pid": "PID",
+    "uri": "URI",
+    "uuid": "UUID",
+    "wwns": "WWNs",
+}
+
+
+def json_name(attribute: str) -> str:
+    """The JSON field name of a snake_case attribute: ``host_pid`` is ``hostPID``."""
+    head, *tail = attribute.split("_")
+    return head + "".join(_SPELLED.get(word) or word.capitalize() for word in tail)
+
+
+class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=json_name, gc=False):
+    """Base of every API type. Subclasses repeat ``frozen=True, kw_only=True``."""
+
+
+def constant(value: str) -> str:
+    """A field that has this value by default and is written all the same (apiVersion, kind)."""
+    made: str = field(default_factory=lambda: value)
+    return made
+
+
+def cut_to_seconds(value: ApiStruct, *attributes: str) -> None:
+    """Bring these times of a Struct that is being made to UTC and whole seconds, as metav1.Time has them.
+
+    Raises ValueError for a time without a zone. For use in ``__post_init__`` only.
+    """
+    for attribute in attributes:
+        moment: datetime | None = getattr(value, attribute)
+        if moment is None:
+            continue
+        if moment.tzinfo is None:
+            raise ValueError(f"{json_name(attribute)} has no time zone")
+        if moment.microsecond or moment.tzinfo is not UTC:
+            try:
+                whole = moment.astimezone(UTC).replace(microsecond=0)
+            except OverflowError as error:  # the first or last hours there are, in a zone of their own
+                raise ValueError(f"{json_name(attribute)} is out of range") from error
+            msgspec.structs.force_setattr(value, attribute, whole)
+
+
+class OwnerReference(ApiStruct, frozen=True, kw_only=True):
+    """An object that owns this one."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
+    """Name, identity and labels of an object. Strings that are not set are ``""``.
+
+    managedFields is not read: it is large and nothing on a node uses it.
+    """
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int | None = None
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        cut_to_seconds(self, "creation_timestamp", "deletion_timestamp")
+
+
+def is_older(one: ObjectMeta, other: ObjectMeta) -> bool:
+    """Whether one form of an object came before another; versions are numbers that grow (KEP-5504)."""
+    first, second = whole_number(one.resource_version), whole_number(other.resource_version)
+    return first is not None and second is not None and first < second
+
+
+class ListMeta(ApiStruct, frozen=True, kw_only=True):
+    """Position of a list in the cluster's history."""
+
+    resource_version: str = ""
+    continue_: str = field(default="", name="continue")
+    remaining_item_count: int | None = None
+
+
+class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
+    """One condition on a label; `operator` is In, NotIn, Exists or DoesNotExist."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(ApiStruct, frozen=True, kw_only=True):
+    """A query over labels; all conditions must hold."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+
+
+class LocalObjectReference(ApiStruct, frozen=True, kw_only=True):
+    """An object of the same namespace."""
+
+    name: str = ""
+
+
+class ObjectReference(ApiStruct, frozen=True, kw_only=True):
+    """An object anywhere; `field_path` points into it, such as ``spec.containers{web}``."""
+
+    api_version: str | None = None
+    kind: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+    field_path: str | None = None

@@ -1,0 +1,1 @@
+"""Late binding: which runtime a pod gets, and the lasting record of it."""

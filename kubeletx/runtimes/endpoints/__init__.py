@@ -1,0 +1,1 @@
+"""Runtime endpoints: grammar, URLs, kinds, drop-in files, discovery."""

@@ -1,0 +1,71 @@
+"""With no endpoint given: look for the well-known CRI sockets, in the order crictl looks for them."""
+
+from __future__ import annotations
+
+import socket
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from kubeletx.api import InvalidConfig
+
+from .grammar import RUNTIME_FLAG
+
+WELL_KNOWN: tuple[tuple[str, str], ...] = (
+    ("containerd", "/run/containerd/containerd.sock"),
+    ("crio", "/run/crio/crio.sock"),
+    ("cri-dockerd", "/run/cri-dockerd.sock"),
+)
+"""Name and path of each; source: cri-tools, docs/crictl.md."""
+
+
+class Found(NamedTuple):
+    """One socket: whether something listens on it."""
+
+    name: str
+    path: str
+    listens: bool
+
+    @property
+    def item(self) -> str:
+        """The item of the endpoint flag that stands for it."""
+        return f"container:{self.name}:unix://{self.path}"
+
+
+def discover(
+    sockets: Sequence[tuple[str, str]] = WELL_KNOWN, listens: Callable[[str], bool] | None = None
+) -> tuple[Found, ...]:
+    """The well-known sockets that exist, in order. Raises InvalidConfig naming the flag when there is none."""
+    listens = listens or _listens
+    found = tuple(Found(name, path, listens(path)) for name, path in sockets if _is_socket(path))
+    if not found:
+        looked_at = ", ".join(path for _, path in sockets)
+        raise InvalidConfig(
+            field=RUNTIME_FLAG,
+            problem=f"not given, and none of the well-known sockets exists: {looked_at}",
+            fix=f'start a runtime, or give {RUNTIME_FLAG} "container:NAME:URL"',
+        )
+    return found
+
+
+def describe(found: Sequence[Found]) -> str:
+    """One line for people: what was found and what it stands for."""
+    return ", ".join(f"{f.name} at {f.path}{'' if f.listens else ' (nothing listens)'}" for f in found)
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(Path(path).stat().st_mode)
+    except OSError:
+        return False
+
+
+def _listens(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(0.2)
+        try:
+            client.connect(path)
+        except OSError:
+            return False
+        return True

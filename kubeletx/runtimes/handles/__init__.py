@@ -1,0 +1,1 @@
+"""One runtime as the host sees it: calls, health, lists, events."""

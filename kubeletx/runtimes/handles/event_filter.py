@@ -1,0 +1,165 @@
+"""`EventFilter`: which events of a runtime are news, and about which pod.
+
+Most events are echoes of our own calls. One is news only if neither the snapshot nor a call of ours that is
+under way explains it. What such a call explains is held until it returns: its caller notes or looks afterwards;
+if it fails, the events are judged after all. Events of ids that nobody knows are kept for a while: the create that makes the id may
+not have returned yet; registering the id replays them. Other agents' events age out there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+
+from kubeletx.api import EventKind, PodUid, RuntimeEvent, SandboxState, UnitId
+
+from .snapshot_table import SnapshotTable
+
+Emit = Callable[[PodUid, RuntimeEvent], None]
+
+KEPT_EVENTS = 4096
+KEPT_SECONDS = 300.0
+_NOTHING: tuple[tuple[EventKind, ...], list[RuntimeEvent]] = ((), [])
+
+
+class EventFilter:
+    """`emit` gets every event that is news. `now`: the monotonic clock."""
+
+    def __init__(self, table: SnapshotTable, emit: Emit, now: Callable[[], float]) -> None:
+        self._table = table
+        self._emit = emit
+        self._now = now
+        self._creating: Counter[PodUid] = Counter()
+        self._acting: dict[str, tuple[tuple[EventKind, ...], list[RuntimeEvent]]] = {}
+        self._expected: OrderedDict[str, set[EventKind]] = OrderedDict()
+        self._unknown: OrderedDict[str, list[tuple[float, RuntimeEvent]]] = OrderedDict()
+        self._kept = 0
+
+    @property
+    def kept(self) -> int:
+        """Events of unknown ids that are kept now."""
+        return self._kept
+
+    def take(self, event: RuntimeEvent) -> None:
+        """Judge one event (not RESYNC)."""
+        object_id = event.unit_id or event.sandbox_id
+        if object_id is None:
+            if event.uid is not None and self._table.find(event.uid) is not None:
+                self._emit(event.uid, event)
+            return
+        uid = self._table.owner_of(object_id)
+        if uid is not None:
+            self._judge(object_id, uid, event)
+        elif self._table.is_gone(object_id):
+            return
+        elif (
+            event.uid is not None
+            and not self._creating[event.uid]
+            and self._table.find(event.uid) is not None
+        ):
+            if event.kind is not EventKind.DELETED:
+                self._emit(event.uid, event)
+        else:
+            self._keep(object_id, event)
+
+    def begin_create(self, uid: PodUid) -> None:
+        """A create for the pod is under way; ids that appear now are probably its."""
+        self._creating[uid] += 1
+
+    def end_create(self, uid: PodUid) -> None:
+        """It returned, one way or the other."""
+        self._creating[uid] -= 1
+        if self._creating[uid] <= 0:
+            del self._creating[uid]
+
+    @contextlib.contextmanager
+    def acting(self, object_ids: Iterable[str], *kinds: EventKind) -> Iterator[None]:
+        """A call of ours is under way that causes these events.
+
+        A shorter stop may overtake a longer one: what the first held is the second's to judge.
+        """
+        ids = tuple(object_ids)
+        for object_id in ids:
+            _, held = self._acting.get(object_id, _NOTHING)
+            self._acting[object_id] = (kinds, list(held))
+        try:
+            yield
+        except BaseException:
+            for object_id in ids:
+                for event in self._acting.pop(object_id, _NOTHING)[1]:
+                    self.take(event)
+            raise
+        for object_id in ids:
+            _, held = self._acting.pop(object_id, _NOTHING)
+            if EventKind.STARTED in kinds and not held:
+                self.expect(object_id, EventKind.STARTED)
+
+    def expect(self, object_id: str, *kinds: EventKind) -> None:
+        """Our own call caused these; the next one of each kind is no news."""
+        self._expected.setdefault(object_id, set()).update(kinds)
+        if len(self._expected) > KEPT_EVENTS:  # events that this runtime never sends
+            self._expected.popitem(last=False)
+
+    def unexpect(self, object_id: str) -> None:
+        """The object is gone: nothing more will come of it."""
+        self._expected.pop(object_id, None)
+
+    def replay(self, object_id: str) -> None:
+        """The id is known now: judge what came before."""
+        for _, event in self._unknown.pop(object_id, ()):
+            self._kept -= 1
+            self.take(event)
+
+    def shows(self, uid: PodUid, event: RuntimeEvent) -> bool:
+        """Whether the pod's last snapshot already contains what the event tells."""
+        snapshot = self._table.find(uid)
+        if event.kind in (EventKind.OOM, EventKind.CHANGED, EventKind.RESYNC):
+            return False
+        if event.unit_id is not None:
+            unit = next((u for u in snapshot.units if u.id == event.unit_id), None) if snapshot else None
+            if unit is None:
+                return event.kind is EventKind.DELETED or self._table.is_gone(event.unit_id)
+            match event.kind:
+                case EventKind.CREATED:
+                    return True
+                case EventKind.STARTED:
+                    return unit.state.is_alive
+                case EventKind.STOPPED:
+                    return not unit.state.is_alive and unit.state.value == "exited"
+            return False
+        sandbox = (
+            next((s for s in snapshot.sandboxes if s.id == event.sandbox_id), None) if snapshot else None
+        )
+        if sandbox is None:
+            return event.kind is EventKind.DELETED or self._table.is_gone(event.sandbox_id or "")
+        if event.kind is EventKind.STOPPED:
+            return sandbox.state is SandboxState.NOT_READY
+        return event.kind is not EventKind.DELETED and sandbox.state is SandboxState.READY
+
+    def _judge(self, object_id: str, uid: PodUid, event: RuntimeEvent) -> None:
+        kinds, held = self._acting.get(object_id, _NOTHING)
+        if event.kind in kinds:
+            held.append(event)
+            return
+        expected = self._expected.get(object_id)
+        if expected is not None and event.kind in expected:
+            expected.discard(event.kind)
+            if not expected:
+                del self._expected[object_id]
+            return
+        if event.kind in (EventKind.OOM, EventKind.CHANGED) and event.unit_id is not None:
+            self._table.mark_stale(UnitId(event.unit_id))
+        if not self.shows(uid, event):
+            self._emit(uid, event)
+
+    def _keep(self, object_id: str, event: RuntimeEvent) -> None:
+        now = self._now()
+        self._unknown.setdefault(object_id, []).append((now, event))
+        self._kept += 1
+        while self._unknown:
+            oldest = next(iter(self._unknown))
+            is_old = self._unknown[oldest][0][0] < now - KEPT_SECONDS
+            if self._kept <= KEPT_EVENTS and not is_old:
+                return
+            self._kept -= len(self._unknown.pop(oldest))

@@ -1,0 +1,419 @@
+"""`RuntimeHandle`: one runtime as the host sees it, and one failure domain (rules 2 and 3).
+
+    pods ──calls──▶ RuntimeHandle ──CallGate (deadline, limit, errors, counters)──▶ plugin's Runtime
+      ▲                  ├── Connection   opens, probes; state, traits, version, capabilities
+      └──── listener ────├── Watch        when to list, and the stream of events
+                         ├── Looks        asks about one pod or about everything
+                         └── SnapshotTable, EventFilter   last-known, and what is news
+
+The methods of `kubeletx.api.Runtime` have the same names and meanings here. While the runtime is unreachable
+they raise Unavailable at once; what was known stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+import structlog
+
+from kubeletx.api import (
+    Clock,
+    Endpoint,
+    EventKind,
+    EventSink,
+    KubeletxError,
+    PodUid,
+    Runtime,
+    RuntimeEvent,
+    RuntimeHealth,
+    RuntimeName,
+    RuntimeVersion,
+    SandboxId,
+    SandboxSpec,
+    SandboxStatus,
+    SandboxSummary,
+    TimedOut,
+    Traits,
+    Unavailable,
+    UnitId,
+    UnitSpec,
+    UnitStatus,
+    UnitSummary,
+    names,
+)
+
+from .calls import CallClass, CallCount
+from .connection import Connection
+from .event_filter import EventFilter
+from .health import RuntimeState
+from .limits import Limits
+from .relister import Looks
+from .snapshot_table import SnapshotTable
+from .snapshots import PodSnapshot
+from .watching import Watch
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+
+class RuntimeListener(Protocol):
+    """Told about changes, from the event loop, synchronously; must be quick."""
+
+    def runtime_changed(self, name: RuntimeName) -> None:
+        """Its state changed, it was added or removed, or it was listed for the first time."""
+        ...
+
+    def pod_changed(self, name: RuntimeName, uid: PodUid, event: RuntimeEvent | None) -> None:
+        """Something about the pod may be new. None: a list showed it, no single event."""
+        ...
+
+
+class RuntimeHandle:
+    """Made by the registry. `run` owns all of its tasks."""
+
+    def __init__(
+        self,
+        *,
+        endpoint: Endpoint,
+        runtime: Runtime,
+        agent_id: str,
+        clock: Clock,
+        events: EventSink,
+        listener: RuntimeListener,
+        limits: Limits | None = None,
+        judge: Callable[[RuntimeHealth, Traits], RuntimeHealth] | None = None,
+    ) -> None:
+        """`judge`: what stands against its health on this node; None: nothing."""
+        limits = limits or Limits()
+        self.endpoint = endpoint
+        self._runtime = runtime
+        self._clock = clock
+        self._listener = listener
+        self._limits = limits
+        self._listed = asyncio.Event()
+        self._table = SnapshotTable()
+        self._filter = EventFilter(self._table, self._news, clock.monotonic)
+        self._looks = Looks(
+            self,
+            table=self._table,
+            events=self._filter,
+            match={names.AGENT_ID: agent_id, names.RUNTIME_NAME: str(endpoint.name)},
+            clock=clock,
+        )
+        self._connection = Connection(
+            endpoint=endpoint,
+            runtime=runtime,
+            clock=clock,
+            events=events,
+            limits=limits,
+            on_change=self._changed,
+            judge=judge or _as_told,
+        )
+        self._watch = Watch(
+            name=endpoint.name,
+            connection=self._connection,
+            clock=clock,
+            limits=limits,
+            take=self._filter.take,
+            relist=self._relist_quietly,
+        )
+
+    def __repr__(self) -> str:
+        return f"RuntimeHandle({self.name}, {self.endpoint.url})"
+
+    # --- what it is and how it stands ---
+
+    @property
+    def name(self) -> RuntimeName:
+        """Unique on this node."""
+        return self.endpoint.name
+
+    @property
+    def workload_type(self) -> str:
+        """container, vm, or what its plugin declares."""
+        return self.endpoint.workload_type
+
+    @property
+    def kind(self) -> str:
+        """The plugin's kind that serves it."""
+        return self.endpoint.kind
+
+    @property
+    def state(self) -> RuntimeState:
+        """How it stands."""
+        return self._connection.state
+
+    @property
+    def traits(self) -> Traits | None:
+        """As declared after the last opening; None before the first."""
+        return self._connection.traits
+
+    @property
+    def last_version(self) -> RuntimeVersion | None:
+        """Name and version after the last opening; None before the first."""
+        return self._connection.version
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether everything on it was listed at least once, so that `pods` is complete."""
+        return self._listed.is_set()
+
+    @property
+    def has_event_stream(self) -> bool:
+        """Whether its events flow now."""
+        return self._watch.streaming
+
+    @property
+    def counts(self) -> Mapping[str, CallCount]:
+        """Counters of every method that was called."""
+        return self._connection.gate.counts
+
+    @property
+    def relists(self) -> CallCount:
+        """Durations of whole lists."""
+        return self._looks.relists
+
+    @property
+    def relist_intervals(self) -> CallCount:
+        """Times from the begin of one list to the begin of the next."""
+        return self._looks.relist_intervals
+
+    @property
+    def opened(self) -> int:
+        """How often it was connected; after each time its capabilities and store may be others."""
+        return self._connection.opened
+
+    def require_reachable(self) -> None:
+        """Raises Unavailable while it does not answer."""
+        self._connection.require_reachable()
+
+    def capability(self, protocol: type[T]) -> T | None:
+        """The plugin's object for one of the Supports... protocols, or None.
+
+        Its calls have no deadline of the host's: the caller sets one.
+        """
+        return self._connection.capability(protocol)
+
+    def cordon(self, cordoned: bool) -> None:
+        """Keep new pods off, or let them in again (the registry makes it lasting)."""
+        self._connection.cordon(cordoned)
+
+    # --- life ---
+
+    async def run(self) -> None:
+        """Keep the connection and the snapshots until cancelled, then disconnect."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._connection.run(), name=f"runtime-{self.name}-connection")
+                group.create_task(self._watch.run(), name=f"runtime-{self.name}-watch")
+        finally:
+            await self._connection.close()
+
+    async def wait_listed(self) -> None:
+        """Wait until everything on it was listed once."""
+        await self._listed.wait()
+
+    # --- calls that change ---
+
+    async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
+        """As `Runtime.create_sandbox`; has twice the usual deadline."""
+        self._filter.begin_create(spec.uid)
+        try:
+            sandbox_id = await self._change(
+                "create_sandbox",
+                lambda: self._runtime.create_sandbox(spec),
+                seconds=2 * self._limits.request_seconds,
+                call_class=CallClass.BEGINNING,
+            )
+            self._filter.expect(sandbox_id, EventKind.CREATED, EventKind.STARTED)
+            self._register(sandbox_id, spec.uid)
+        finally:
+            self._filter.end_create(spec.uid)
+        return sandbox_id
+
+    async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
+        """As `Runtime.stop_sandbox`. Its own event is not reported: note or look afterwards."""
+        with self._filter.acting([sandbox_id], EventKind.STOPPED):
+            await self._change("stop_sandbox", lambda: self._runtime.stop_sandbox(sandbox_id))
+
+    async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
+        """As `Runtime.remove_sandbox`; afterwards the snapshot no longer shows it and its units."""
+        ids = (sandbox_id, *self._table.units_in(sandbox_id))
+        with self._filter.acting(ids, EventKind.STOPPED, EventKind.DELETED):
+            await self._change("remove_sandbox", lambda: self._runtime.remove_sandbox(sandbox_id))
+        self._filter.unexpect(sandbox_id)
+        self._table.note_removed(sandbox_id, at=self._clock.monotonic())
+
+    async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
+        """As `Runtime.create_unit`."""
+        self._filter.begin_create(sandbox.uid)
+        try:
+            unit_id = await self._change(
+                "create_unit", lambda: self._runtime.create_unit(sandbox_id, spec, sandbox)
+            )
+            self._filter.expect(unit_id, EventKind.CREATED)
+            self._register(unit_id, sandbox.uid)
+        finally:
+            self._filter.end_create(sandbox.uid)
+        return unit_id
+
+    async def start_unit(self, unit_id: UnitId) -> None:
+        """As `Runtime.start_unit`. Its own Started event is not reported: note or look afterwards."""
+        with self._filter.acting([unit_id], EventKind.STARTED):
+            await self._change("start_unit", lambda: self._runtime.start_unit(unit_id))
+
+    async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
+        """As `Runtime.stop_unit`; the grace period comes on top of the deadline.
+
+        Its own Stopped event is not reported: note or look afterwards.
+        """
+        with self._filter.acting([unit_id], EventKind.STOPPED):
+            await self._change(
+                "stop_unit",
+                lambda: self._runtime.stop_unit(unit_id, grace_seconds),
+                seconds=self._limits.request_seconds + grace_seconds,
+                call_class=CallClass.STOPPING,
+            )
+
+    async def remove_unit(self, unit_id: UnitId) -> None:
+        """As `Runtime.remove_unit`; afterwards the snapshot no longer shows it."""
+        with self._filter.acting([unit_id], EventKind.DELETED):
+            await self._change("remove_unit", lambda: self._runtime.remove_unit(unit_id))
+        self._filter.unexpect(unit_id)
+        self._table.note_removed(unit_id, at=self._clock.monotonic())
+
+    async def change(self, method: str, start: Callable[[], Awaitable[T]], *, more_seconds: float = 0.0) -> T:
+        """A changing call of a capability under this runtime's deadline, limit, errors and counters.
+
+        `more_seconds`: what the call itself waits for, on top of the deadline.
+        """
+        call_class = CallClass.STOPPING if more_seconds else CallClass.CHANGING
+        seconds = self._limits.request_seconds + more_seconds
+        return await self._change(method, start, seconds=seconds, call_class=call_class)
+
+    # --- queries ---
+
+    async def version(self) -> RuntimeVersion:
+        """As `Runtime.version`."""
+        return await self._query("version", self._runtime.version)
+
+    async def health(self) -> RuntimeHealth:
+        """As `Runtime.health`, asked now; `state` has the last answer with hysteresis."""
+        return self._connection.judge(await self._query("health", self._runtime.health))
+
+    async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
+        """As `Runtime.list_sandboxes`: whatever matches, other agents' included."""
+        return await self._query("list_sandboxes", lambda: self._runtime.list_sandboxes(match))
+
+    async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
+        """As `Runtime.sandbox_status`."""
+        return await self._query("sandbox_status", lambda: self._runtime.sandbox_status(sandbox_id))
+
+    async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
+        """As `Runtime.list_units`."""
+        return await self._query("list_units", lambda: self._runtime.list_units(match))
+
+    async def unit_status(self, unit_id: UnitId) -> UnitStatus:
+        """As `Runtime.unit_status`."""
+        return await self._query("unit_status", lambda: self._runtime.unit_status(unit_id))
+
+    async def ask(self, method: str, start: Callable[[], Awaitable[T]], *, seconds: float | None = None) -> T:
+        """A call of a capability under this runtime's deadline, limit of queries, errors and counters."""
+        return await self._call(method, CallClass.QUERY, seconds or self._limits.query_seconds, start)
+
+    # --- last-known ---
+
+    def snapshot(self, uid: PodUid) -> PodSnapshot | None:
+        """What it last said about the pod; None when nothing of the pod is known to be there."""
+        return self._table.find(uid)
+
+    def looked_at(self, uid: PodUid) -> float:
+        """Monotonic begin of the newest look or list that covers the pod; 0 before the first."""
+        return self._table.looked_at(uid)
+
+    def pods(self) -> Mapping[PodUid, PodSnapshot]:
+        """Every pod of ours that is there; a live, read-only view."""
+        return self._table.pods
+
+    def shows(self, uid: PodUid, event: RuntimeEvent) -> bool:
+        """Whether the snapshot already contains what the event tells; if so, the debt is paid (rule 9)."""
+        return self._filter.shows(uid, event)
+
+    async def look(self, uid: PodUid) -> PodSnapshot:
+        """Ask about one pod now and return the new snapshot (an empty one if nothing is there).
+
+        Raises when the runtime does not answer; what was known stays.
+        """
+        return await self._looks.look(uid)
+
+    async def relist(self) -> None:
+        """List everything of ours; pods that are not as they were are reported. A failure changes nothing."""
+        changed = await self._looks.relist()
+        first = not self._listed.is_set()
+        self._listed.set()
+        for uid in changed:
+            self._listener.pod_changed(self.name, uid, None)
+        if first:
+            self._listener.runtime_changed(self.name)
+
+    def note_sandbox(self, status: SandboxStatus) -> PodSnapshot:
+        """Enter the result of our own action without a look."""
+        return self._table.note_sandbox(status, at=self._clock.monotonic())
+
+    def note_unit(self, status: UnitStatus) -> PodSnapshot:
+        """Enter the result of our own action without a look."""
+        return self._table.note_unit(status, at=self._clock.monotonic())
+
+    def forget(self, uid: PodUid) -> None:
+        """The pod has ended here."""
+        self._table.forget(uid)
+
+    # --- private ---
+
+    def _changed(self) -> None:
+        self._watch.connection_changed()
+        self._listener.runtime_changed(self.name)
+
+    def _news(self, uid: PodUid, event: RuntimeEvent) -> None:
+        self._listener.pod_changed(self.name, uid, event)
+
+    def _register(self, object_id: str, uid: PodUid) -> None:
+        self._table.own(object_id, uid)
+        self._filter.replay(object_id)
+
+    async def _change(
+        self,
+        method: str,
+        start: Callable[[], Awaitable[T]],
+        *,
+        seconds: float | None = None,
+        call_class: CallClass = CallClass.CHANGING,
+    ) -> T:
+        return await self._call(method, call_class, seconds or self._limits.request_seconds, start)
+
+    async def _query(self, method: str, start: Callable[[], Awaitable[T]]) -> T:
+        return await self._call(method, CallClass.QUERY, self._limits.query_seconds, start)
+
+    async def _call(
+        self, method: str, call_class: CallClass, seconds: float, start: Callable[[], Awaitable[T]]
+    ) -> T:
+        try:
+            return await self._connection.gate.call(method, call_class, seconds, start)
+        except (Unavailable, TimedOut):
+            self._connection.poke()
+            raise
+
+    async def _relist_quietly(self) -> None:
+        try:
+            await self.relist()
+        except KubeletxError:
+            raise
+        except Exception as error:
+            log.exception("Failed to take over a list", runtime=self.name)
+            raise Unavailable(f"runtime {self.name}: {error}") from error
+
+
+def _as_told(health: RuntimeHealth, _traits: Traits) -> RuntimeHealth:
+    return health

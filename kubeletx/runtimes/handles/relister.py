@@ -1,0 +1,140 @@
+"""`Looks`: asking one runtime what is there, about one pod or about everything, into its `SnapshotTable`.
+
+A look asks only for what the lists do not tell: the status of units that are new or changed, and of a sandbox
+whose addresses are not known. What was asked for after the list is the newer answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from kubeletx.api import (
+    Clock,
+    NotFound,
+    PodUid,
+    SandboxId,
+    SandboxStatus,
+    SandboxSummary,
+    UnitId,
+    UnitStatus,
+    UnitSummary,
+    matching,
+    names,
+)
+
+from .calls import CallCount
+from .event_filter import EventFilter
+from .snapshot_table import SnapshotTable
+from .snapshots import PodSnapshot
+
+
+class Queries(Protocol):
+    """The questions of `kubeletx.api.Runtime`, with deadlines and limits."""
+
+    async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
+        """As `Runtime.list_sandboxes`."""
+        ...
+
+    async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
+        """As `Runtime.sandbox_status`."""
+        ...
+
+    async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
+        """As `Runtime.list_units`."""
+        ...
+
+    async def unit_status(self, unit_id: UnitId) -> UnitStatus:
+        """As `Runtime.unit_status`."""
+        ...
+
+
+class Looks:
+    """`match`: the labels of everything that is ours there."""
+
+    def __init__(
+        self,
+        queries: Queries,
+        *,
+        table: SnapshotTable,
+        events: EventFilter,
+        match: Mapping[str, str],
+        clock: Clock,
+    ) -> None:
+        self._queries = queries
+        self._table = table
+        self._events = events
+        self._match = match
+        self._clock = clock
+        self._relist_began: float | None = None
+        self.relists = CallCount()
+        """Durations of whole lists."""
+        self.relist_intervals = CallCount()
+        """Times from the begin of one list to the begin of the next."""
+
+    async def look(self, uid: PodUid) -> PodSnapshot:
+        """Ask about one pod now and return the new snapshot (an empty one if nothing is there).
+
+        Raises when the runtime does not answer; what was known stays.
+        """
+        began = self._clock.monotonic()
+        match = {**self._match, names.POD_UID: str(uid)}
+        sandboxes, units = await self._lists(match)
+        asked = self._table.stale_units(uid, units)
+        sandbox_id = self._table.wants_sandbox_status(uid, sandboxes)
+        results = await asyncio.gather(
+            *(self._status_or_none(unit_id) for unit_id in asked),
+            self._sandbox_status_or_none(sandbox_id),
+        )
+        statuses = {s.summary.id: s for s in results if isinstance(s, UnitStatus)}
+        sandbox_status = next((s for s in results if isinstance(s, SandboxStatus)), None)
+        vanished = {unit_id for unit_id in asked if unit_id not in statuses}
+        fresh = [_newer(u, statuses.get(u.id)) for u in units if u.id not in vanished]
+        return self._table.apply_look(
+            uid, sandboxes, fresh, sandbox_status=sandbox_status, statuses=statuses, began=began
+        )
+
+    async def relist(self) -> set[PodUid]:
+        """List everything of ours; returns the pods that are not as they were. A failure changes nothing."""
+        began = self._clock.monotonic()
+        if self._relist_began is not None:
+            self.relist_intervals.add(began - self._relist_began)
+        self._relist_began = began
+        sandboxes, units = await self._lists(self._match)
+        self.relists.add(self._clock.monotonic() - began)
+        changed = self._table.apply_lists(sandboxes, units, began=began)
+        if self._events.kept:
+            for object_id in (*(s.id for s in sandboxes), *(u.id for u in units)):
+                self._events.replay(object_id)
+        return changed
+
+    # --- private ---
+
+    async def _lists(
+        self, match: Mapping[str, str]
+    ) -> tuple[Sequence[SandboxSummary], Sequence[UnitSummary]]:
+        sandboxes, units = await asyncio.gather(
+            self._queries.list_sandboxes(match), self._queries.list_units(match)
+        )
+        # A plugin that filters carelessly must not hand us foreign pods.
+        return matching(sandboxes, match), matching(units, match)
+
+    async def _status_or_none(self, unit_id: UnitId) -> UnitStatus | None:
+        try:
+            return await self._queries.unit_status(unit_id)
+        except NotFound:
+            return None
+
+    async def _sandbox_status_or_none(self, sandbox_id: SandboxId | None) -> SandboxStatus | None:
+        if sandbox_id is None:
+            return None
+        try:
+            return await self._queries.sandbox_status(sandbox_id)
+        except NotFound:
+            return None
+
+
+def _newer(unit: UnitSummary, status: UnitStatus | None) -> UnitSummary:
+    """A status was asked for after the list, so its summary is the newer one."""
+    return status.summary if status is not None else unit

@@ -1,0 +1,221 @@
+"""`Watch`: keeps a runtime's snapshots fresh, by its events if it has them and by lists otherwise.
+
+Events make a look come sooner; lists settle what events missed. A list follows each subscription (twice: one at
+once, one when the subscription has surely taken effect), each RESYNC, and each outage. While events flow, further
+lists are minutes apart; without events they are a second apart.
+
+A list or stream that fails is usually a symptom of an outage, which `Connection` tells in one line. It gets a line
+of its own only when the runtime answered its health call since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import structlog
+
+from kubeletx.api import Clock, EventKind, KubeletxError, RuntimeEvent, SupportsEvents, Unsupported
+
+from ..host.waiting import Backoff, sleep_or
+from .connection import Connection
+from .limits import Limits
+
+log = structlog.get_logger(__name__)
+
+_YIELD_EVERY = 200
+
+
+class Watch:
+    """`take` judges one event; `relist` lists everything and raises when the runtime does not answer."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        connection: Connection,
+        clock: Clock,
+        limits: Limits,
+        take: Callable[[RuntimeEvent], None],
+        relist: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._name = name
+        self._connection = connection
+        self._clock = clock
+        self._limits = limits
+        self._take = take
+        self._relist = relist
+        self._list_wanted = asyncio.Event()
+        self._reopened = asyncio.Event()
+        self._opened_seen = 0
+        self.streaming = False
+        """Whether events flow now."""
+
+    def connection_changed(self) -> None:
+        """The connection's state changed: after an outage everything is listed, and streams start anew."""
+        if not self._connection.state.reachable:
+            return
+        if self._connection.opened != self._opened_seen:
+            self._opened_seen = self._connection.opened
+            self._reopened.set()
+            self.want_list()
+
+    def want_list(self) -> None:
+        """List everything soon."""
+        self._list_wanted.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_listing(), name=f"runtime-{self._name}-relist")
+            group.create_task(self._keep_streaming(), name=f"runtime-{self._name}-events")
+
+    # --- lists ---
+
+    async def _keep_listing(self) -> None:
+        backoff = Backoff(self._limits.relist_seconds, 10.0)
+        trouble = _Trouble(self._connection, self._clock)
+        while True:
+            await self._connection.reachable.wait()
+            self._list_wanted.clear()
+            try:
+                await self._relist()
+            except KubeletxError as error:
+                if trouble.is_worth_a_line():
+                    log.warning("Failed to list runtime", runtime=self._name, err=str(error))
+                await self._clock.sleep(backoff.next())
+                continue
+            if trouble.end():
+                log.info("Listed runtime again", runtime=self._name)
+            backoff.reset()
+            await sleep_or(self._clock, self._pause(), self._list_wanted)
+
+    def _pause(self) -> float:
+        if not self.streaming:
+            return self._limits.relist_seconds
+        return random.uniform(*self._limits.safety_relist_seconds)
+
+    # --- events ---
+
+    async def _keep_streaming(self) -> None:
+        backoff = Backoff(0.2, 10.0)
+        trouble = _Trouble(self._connection, self._clock)
+        while True:
+            await self._connection.reachable.wait()
+            self._reopened.clear()
+            source = self._connection.capability(SupportsEvents)
+            if source is None:
+                await self._reopened.wait()
+                continue
+            began = self._clock.monotonic()
+            error = await self._stream_until_reopened(source, trouble)
+            if error is None:  # opened anew: subscribe to the new connection at once
+                trouble.end()
+                continue
+            if isinstance(error, Unsupported):
+                log.info("Runtime has no events; listing it instead", runtime=self._name, err=str(error))
+                await self._reopened.wait()
+                continue
+            if self._clock.monotonic() - began > self._limits.settle_seconds:
+                backoff.reset()
+            if not trouble.is_there:
+                self._connection.poke()
+            if trouble.is_worth_a_line():
+                log.warning("Lost event stream of runtime", runtime=self._name, err=str(error))
+            await sleep_or(self._clock, backoff.next(), self._reopened)
+
+    async def _stream_until_reopened(self, source: SupportsEvents, trouble: _Trouble) -> Exception | None:
+        """Why the stream ended; None when it was given up for a new connection."""
+        drain = asyncio.create_task(self._drain(source, trouble), name=f"runtime-{self._name}-stream")
+        reopened = asyncio.create_task(_wait(self._reopened), name=f"runtime-{self._name}-reopened")
+        try:
+            await asyncio.wait((drain, reopened), return_when=asyncio.FIRST_COMPLETED)
+            return drain.result() if drain.done() else None
+        finally:
+            self.streaming = False
+            self.want_list()
+            for task in (drain, reopened):
+                task.cancel()
+            await asyncio.gather(drain, reopened, return_exceptions=True)
+
+    async def _drain(self, source: SupportsEvents, trouble: _Trouble) -> Exception:
+        settle = asyncio.create_task(self._settle(trouble), name=f"runtime-{self._name}-settle")
+        stream: AsyncIterator[RuntimeEvent] | None = None
+        try:
+            stream = source.events()
+            self.streaming = True
+            self.want_list()
+            count = 0
+            async for event in stream:
+                if event.kind is EventKind.RESYNC:
+                    self.want_list()
+                else:
+                    self._take(event)
+                count += 1
+                if count % _YIELD_EVERY == 0:
+                    await asyncio.sleep(0)
+            return ConnectionError("the stream ended")
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return ConnectionError(f"the stream was cancelled by the other side: {error}")
+        except Exception as error:  # noqa: BLE001 - the root of a plugin's stream
+            return error
+        finally:
+            settle.cancel()
+            await _close(stream)
+
+    async def _settle(self, trouble: _Trouble) -> None:
+        await self._clock.sleep(self._limits.settle_seconds)
+        if trouble.end():
+            log.info("Resumed event stream of runtime", runtime=self._name)
+        self.want_list()
+
+
+class _Trouble:
+    """Something that fails again and again: whether to say so, once, and once that it is over."""
+
+    def __init__(self, connection: Connection, clock: Clock) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._since: float | None = None
+        self._opened = 0
+        self._told = False
+
+    @property
+    def is_there(self) -> bool:
+        """It failed, and did not succeed since."""
+        return self._since is not None
+
+    def is_worth_a_line(self) -> bool:
+        """Note a failure. True once: when the runtime was well after the first one."""
+        if self._since is None or self._opened != self._connection.opened:
+            self._since, self._opened = self._clock.monotonic(), self._connection.opened
+        heard_at = self._connection.heard_at
+        if self._told or heard_at is None or heard_at <= self._since or not self._connection.state.reachable:
+            return False
+        self._told = True
+        return True
+
+    def end(self) -> bool:
+        """It works. True when the trouble was told."""
+        told, self._told, self._since = self._told, False, None
+        return told
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def _close(stream: Any) -> None:
+    close = getattr(stream, "aclose", None)
+    if close is None:
+        return
+    try:
+        async with asyncio.timeout(1.0):
+            await close()
+    except Exception as error:  # noqa: BLE001 - a stream that is being given up
+        log.debug("Failed to close an event stream", err=str(error))

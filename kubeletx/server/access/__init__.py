@@ -1,0 +1,1 @@
+"""TLS, authentication and authorization of the kubelet API."""

@@ -1,0 +1,155 @@
+"""Who asks: `Authenticator.user_of` a request to the kubelet's API.
+
+In this order: a client certificate of the authority (checked by TLS; CN is the user, O are the groups), a bearer
+token (reviewed by the API server, its answer remembered), anonymous where that is allowed. Tokens are kept as keyed
+hashes only. Source: kubelet, cmd/kubelet/app/auth.go; apiserver, pkg/authentication/request/x509.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from typing import Any
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from kubeletx.api import Clock, KubeletxError
+from kubeletx.kube.client import KubeClient
+from kubeletx.kube.client.resources import TOKEN_REVIEWS
+from kubeletx.kube.types.meta import ApiStruct
+
+from .ttl_cache import Remembered
+
+log = structlog.get_logger(__name__)
+
+REVIEW_SECONDS = 10.0
+"""With the wait for a free slot, so that nobody waits behind many strangers."""
+PARALLEL_REVIEWS = 16
+"""However many strangers knock, the API server gets no more questions at once."""
+_AUTHENTICATED = "system:authenticated"
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """Source: authentication.k8s.io/v1 UserInfo."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+ANONYMOUS = User(name="system:anonymous", groups=("system:unauthenticated",))
+
+
+class _UserInfo(ApiStruct, frozen=True, kw_only=True):
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: dict[str, tuple[str, ...]] = {}
+
+
+class _ReviewStatus(ApiStruct, frozen=True, kw_only=True):
+    authenticated: bool = False
+    user: _UserInfo = _UserInfo()
+    error: str = ""
+
+
+class _TokenReview(ApiStruct, frozen=True, kw_only=True):
+    status: _ReviewStatus = _ReviewStatus()
+
+
+class TokenReviews:
+    """Bearer tokens, as the API server knows them."""
+
+    def __init__(self, client: KubeClient, *, clock: Clock, keep_seconds: float) -> None:
+        """`keep_seconds`: how long an answer, good or bad, is remembered."""
+        self._client = client
+        self._clock = clock
+        self._keep_seconds = keep_seconds
+        self._answers: Remembered[tuple[User | None]] = Remembered()
+        self._salt = os.urandom(32)
+        self._slots = asyncio.Semaphore(PARALLEL_REVIEWS)
+
+    async def user_of(self, token: str) -> User | None:
+        """None: the token is nobody's, or the API server does not answer."""
+        key = hashlib.blake2b(token.encode(), key=self._salt).digest()
+        known = self._answers.find(key, self._clock.monotonic())
+        if known is not None:
+            return known[0]
+        review = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token},
+        }
+        try:
+            async with asyncio.timeout(REVIEW_SECONDS), self._slots:
+                answer = await self._client.create(TOKEN_REVIEWS.path(), review, _TokenReview)
+        except (KubeletxError, TimeoutError) as error:
+            log.warning("Failed to have a token reviewed", err=str(error) or "no answer in time")
+            return None
+        user = _user(answer.status)
+        self._answers.put(key, (user,), self._clock.monotonic() + self._keep_seconds)
+        return user
+
+
+class Authenticator:
+    """`tokens` None: bearer tokens let nobody in."""
+
+    def __init__(self, *, tokens: TokenReviews | None, anonymous: bool) -> None:
+        self._tokens = tokens
+        self._anonymous = anonymous
+
+    async def user_of(self, request: web.BaseRequest) -> User | None:
+        """None: the answer is 401."""
+        user = user_of_certificate(_certificate(request))
+        if user is not None:
+            return user
+        header = request.headers.get("Authorization")
+        if header is not None:
+            return await self._user_of_header(header)
+        return ANONYMOUS if self._anonymous else None
+
+    async def _user_of_header(self, header: str) -> User | None:
+        """Wrong credentials are not the same as none: they are never anonymous."""
+        scheme, _, token = header.partition(" ")
+        if self._tokens is None or scheme.lower() != "bearer" or not token.strip():
+            return None
+        return await self._tokens.user_of(token.strip())
+
+
+def user_of_certificate(certificate: dict[str, Any] | None) -> User | None:
+    """`certificate` as `ssl.SSLObject.getpeercert` gives a checked one."""
+    pairs = [pair for part in (certificate or {}).get("subject", ()) for pair in part]
+    names = [value for key, value in pairs if key == "commonName"]
+    if not names or not names[0]:
+        return None
+    groups = [value for key, value in pairs if key == "organizationName"]
+    return _authenticated(User(name=names[0], groups=tuple(groups)))
+
+
+def _certificate(request: web.BaseRequest) -> dict[str, Any] | None:
+    transport = request.transport
+    return transport.get_extra_info("peercert") if transport is not None else None
+
+
+def _user(status: _ReviewStatus) -> User | None:
+    if not status.authenticated or not status.user.username:
+        return None
+    info = status.user
+    return _authenticated(
+        User(
+            name=info.username,
+            uid=info.uid,
+            groups=info.groups,
+            extra=tuple(sorted(info.extra.items())),
+        )
+    )
+
+
+def _authenticated(user: User) -> User:
+    if _AUTHENTICATED in user.groups:
+        return user
+    return msgspec.structs.replace(user, groups=(*user.groups, _AUTHENTICATED))

@@ -1,0 +1,117 @@
+"""Who may: each request is asked about as a verb on ``nodes/<subresource>`` of this node.
+
+The verb comes from the method; the subresources from the route that will answer, never from the text of the path, so
+that no spelling of a path is judged as another one than is served. A fine subresource (pods, healthz, configz) is
+asked about first and ``proxy`` after it. Source: kubelet, pkg/kubelet/server/auth.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+import structlog
+
+from kubeletx.api import Clock, KubeletxError, Unavailable
+from kubeletx.kube.client import KubeClient
+from kubeletx.kube.client.resources import ACCESS_REVIEWS
+from kubeletx.kube.types.meta import ApiStruct
+
+from .authentication import PARALLEL_REVIEWS, REVIEW_SECONDS, User
+from .ttl_cache import Remembered
+
+log = structlog.get_logger(__name__)
+
+VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+PROXY = "proxy"
+
+
+class Authorizer(Protocol):
+    """Decides."""
+
+    async def allows(self, user: User, verb: str, subresource: str) -> bool:
+        """Raises Unavailable when nobody can be asked."""
+        ...
+
+
+class AlwaysAllow:
+    """Whoever is known may do everything."""
+
+    async def allows(self, user: User, verb: str, subresource: str) -> bool:
+        """Yes."""
+        return True
+
+
+class _Status(ApiStruct, frozen=True, kw_only=True):
+    allowed: bool = False
+
+
+class _AccessReview(ApiStruct, frozen=True, kw_only=True):
+    status: _Status = _Status()
+
+
+class AccessReviews:
+    """The API server decides; its answers are remembered."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        node_name: str,
+        clock: Clock,
+        allow_seconds: float,
+        deny_seconds: float,
+    ) -> None:
+        """How long either answer is remembered."""
+        self._client = client
+        self._node_name = node_name
+        self._clock = clock
+        self._seconds = {True: allow_seconds, False: deny_seconds}
+        self._answers: Remembered[bool] = Remembered()
+        self._slots = asyncio.Semaphore(PARALLEL_REVIEWS)
+
+    async def allows(self, user: User, verb: str, subresource: str) -> bool:
+        """See `Authorizer`."""
+        key = (user, verb, subresource)
+        known = self._answers.find(key, self._clock.monotonic())
+        if known is not None:
+            return known
+        try:
+            async with asyncio.timeout(REVIEW_SECONDS), self._slots:
+                review = await self._client.create(
+                    ACCESS_REVIEWS.path(), self._review(user, verb, subresource), _AccessReview
+                )
+        except (KubeletxError, TimeoutError) as error:
+            text = str(error) or "no answer in time"
+            log.warning("Failed to have an access reviewed", user=user.name, err=text)
+            raise Unavailable(f"the API server gave no decision: {text}") from error
+        allowed = review.status.allowed
+        self._answers.put(key, allowed, self._clock.monotonic() + self._seconds[allowed])
+        return allowed
+
+    def _review(self, user: User, verb: str, subresource: str) -> dict[str, object]:
+        return {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": user.name,
+                "uid": user.uid,
+                "groups": user.groups,
+                "extra": dict(user.extra),
+                "resourceAttributes": {
+                    "verb": verb,
+                    "version": "v1",
+                    "resource": "nodes",
+                    "subresource": subresource,
+                    "name": self._node_name,
+                },
+            },
+        }
+
+
+async def first_allowed(authorizer: Authorizer, user: User, verb: str, subresources: tuple[str, ...]) -> bool:
+    """Whether one of them is allowed."""
+    for subresource in subresources:
+        if await authorizer.allows(user, verb, subresource):
+            return True
+    return False

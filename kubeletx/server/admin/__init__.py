@@ -1,0 +1,1 @@
+"""The admin socket and its routes."""

@@ -1,0 +1,61 @@
+"""Routes about the agent itself: version, health, metrics, plugins, configuration, usage, node, events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aiohttp import web
+
+from kubeletx.kube.types.event import EventList
+
+from ..backend import AdminBackend
+from ..healthz import health_routes
+from ..http import flag, json_response, stream_lines
+
+
+def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
+    """The routes of this file, for the admin socket."""
+
+    async def version(request: web.Request) -> web.StreamResponse:
+        return json_response(await backend.version())
+
+    async def metrics(request: web.Request) -> web.StreamResponse:
+        return await metrics_response(backend)
+
+    async def plugins(request: web.Request) -> web.StreamResponse:
+        return json_response({"items": await backend.plugins()})
+
+    async def config(request: web.Request) -> web.StreamResponse:
+        return json_response({"items": await backend.config_view()})
+
+    async def usage(request: web.Request) -> web.StreamResponse:
+        return json_response(await backend.usage())
+
+    async def node(request: web.Request) -> web.StreamResponse:
+        if flag(request, "watch"):
+            return await stream_lines(request, backend.watch_node(), "MODIFIED")
+        return json_response(await backend.get_node())
+
+    async def events(request: web.Request) -> web.StreamResponse:
+        if flag(request, "watch"):
+            return await stream_lines(request, backend.watch_events(), "ADDED")
+        return json_response(EventList(items=tuple(await backend.list_events())))
+
+    return (
+        web.get("/version", version),
+        *health_routes(backend),
+        web.get("/metrics", metrics),
+        web.get("/v1/plugins", plugins),
+        web.get("/v1/config", config),
+        web.get("/v1/usage", usage),
+        web.get("/v1/node", node),
+        web.get("/v1/events", events),
+    )
+
+
+async def metrics_response(backend: AdminBackend) -> web.Response:
+    """Prometheus text. What renders it is imported when it is first asked for."""
+    from ..metrics.agent import render
+
+    body = render(await backend.metrics())
+    return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})

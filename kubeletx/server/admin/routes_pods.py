@@ -1,0 +1,170 @@
+"""Routes of pods: list, watch, apply, replace, delete, logs."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import UTC, datetime
+
+from aiohttp import web
+from msgspec.structs import replace
+
+from kubeletx.api import InvalidConfig, InvalidPod, KubeletxError, NotFound
+from kubeletx.kube.manifests.load import LoadedPod, load_manifest
+from kubeletx.kube.manifests.unknown_fields import strict_error, unknown
+from kubeletx.kube.types.core import Pod, PodList
+
+from ..backend import AdminBackend
+from ..http import flag, json_response, read_json, stream_lines
+from ..status import to_status
+from ..views import ApplyReport, ApplyResult, DeleteOptions, LogOptions, PodTarget
+from .tasks import Tasks
+
+
+def routes(backend: AdminBackend, tasks: Tasks) -> Iterable[web.RouteDef]:
+    """The routes of this file."""
+
+    async def pods(request: web.Request) -> web.StreamResponse:
+        if flag(request, "watch"):
+            return await stream_lines(request, backend.watch_pods(), None)
+        return json_response(PodList(items=tuple(await backend.list_pods())))
+
+    async def one(request: web.Request) -> web.StreamResponse:
+        return json_response(find_pod(await backend.list_pods(), target_of(request)))
+
+    async def put(request: web.Request) -> web.StreamResponse:
+        body, origin = await request.read(), request.query.get("origin", "request")
+        validation = _validation(request)
+        wanted = await asyncio.to_thread(load_manifest, body, origin)  # ten megabytes of YAML take seconds
+        results = [await change(request, loaded, validation) for loaded in wanted]
+        return json_response(ApplyReport(items=tuple(results)))
+
+    async def change(request: web.Request, loaded: LoadedPod, validation: str) -> ApplyResult:
+        pod, unknown_fields = loaded
+        force, dry_run = flag(request, "force"), flag(request, "dryRun")
+        if unknown_fields and validation == STRICT:
+            return ApplyResult(action="failed", pod=pod, error=to_status(_strict(unknown_fields)))
+        if flag(request, "replace"):
+            work = backend.replace_pod(pod, force, dry_run=dry_run)
+        else:
+            work = backend.apply_pod(pod, dry_run=dry_run)
+        try:
+            result = await tasks.complete(work, f"apply {pod.ref}")
+        except KubeletxError as error:
+            result = ApplyResult(action="failed", pod=pod, error=to_status(error))
+        warned = unknown_fields if validation == WARN else ()
+        return replace(result, warnings=tuple(unknown(field) for field in warned))
+
+    async def delete(request: web.Request) -> web.StreamResponse:
+        target = target_of(request)
+        options = await read_json(request, DeleteOptions)
+        return json_response(
+            await tasks.complete(backend.delete_pod(target, options), f"delete {target.ref}")
+        )
+
+    async def logs(request: web.Request) -> web.StreamResponse:
+        lines = await backend.open_logs(target_of(request), log_options(request))
+        return await stream_bytes(request, lines)
+
+    return (
+        web.get("/v1/pods", pods),
+        web.post("/v1/pods", put),
+        web.get("/v1/pods/{namespace}/{name}", one),
+        web.delete("/v1/pods/{namespace}/{name}", delete),
+        web.get("/v1/pods/{namespace}/{name}/log", logs),
+    )
+
+
+def _validation(request: web.Request) -> str:
+    """What happens to unknown fields: the query's ``fieldValidation``, as of the Kubernetes API."""
+    wanted = request.query.get("fieldValidation", WARN)
+    if wanted not in (STRICT, WARN, IGNORE):
+        problem = f"{wanted[:_MAX_DIGITS]!r} is unknown"
+        raise InvalidConfig(field="fieldValidation", problem=problem, fix=f"use {STRICT}, {WARN} or {IGNORE}")
+    return wanted
+
+
+def _strict(fields: tuple[str, ...]) -> InvalidPod:
+    fix = "correct the manifest, or use --validate=warn"
+    return InvalidPod(field="", problem=strict_error(fields), fix=fix)
+
+
+def target_of(request: web.Request) -> PodTarget:
+    """The pod that the path names."""
+    info = request.match_info
+    return PodTarget(namespace=info["namespace"], name=info["name"], uid=request.query.get("uid", ""))
+
+
+def find_pod(pods: Sequence[Pod], target: PodTarget) -> Pod:
+    """The pod, or NotFound with the nearest name that there is."""
+    for pod in pods:
+        if (pod.namespace, pod.name) == (target.namespace, target.name) and target.uid in ("", pod.uid):
+            return pod
+    elsewhere = [pod.namespace for pod in pods if pod.name == target.name]
+    near = difflib.get_close_matches(
+        target.name, [p.name for p in pods if p.namespace == target.namespace], n=1
+    )
+    if elsewhere:
+        hint = f"; it is in namespace {elsewhere[0]} (-n {elsewhere[0]})"
+    else:
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise NotFound(f"pod {target.ref} not found{hint}")
+
+
+STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
+MAX_NUMBER = (1 << 63) - 1
+_MAX_DIGITS = 40
+
+
+def log_options(request: web.Request) -> LogOptions:
+    """The query in the spelling of the Kubernetes log endpoint."""
+    query = request.query
+    return LogOptions(
+        container=query.get("container", ""),
+        follow=flag(request, "follow"),
+        previous=flag(request, "previous"),
+        timestamps=flag(request, "timestamps"),
+        tail_lines=_number(query.get("tailLines"), "tailLines"),
+        since_seconds=_number(query.get("sinceSeconds"), "sinceSeconds"),
+        since_at=_time(query.get("sinceTime"), "sinceTime"),
+        limit_bytes=_number(query.get("limitBytes"), "limitBytes"),
+    )
+
+
+def _number(text: str | None, field: str) -> int | None:
+    if text is None:
+        return None
+    is_whole = text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
+    if not is_whole or int(text) > MAX_NUMBER:
+        problem = f"{text[:_MAX_DIGITS]!r} is not a whole number of 64 bits"
+        raise InvalidConfig(field=field, problem=problem, fix="give 0 or more")
+    return int(text)
+
+
+def _time(text: str | None, field: str) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        moment.astimezone(UTC)  # fails before the first and after the last of all times
+    except (ValueError, OverflowError):
+        moment = datetime.min
+    if moment.tzinfo is None:
+        raise InvalidConfig(field=field, problem=f"{text!r} is not a time", fix="write 2006-01-02T15:04:05Z")
+    return moment
+
+
+async def stream_bytes(request: web.Request, chunks: AsyncIterator[bytes]) -> web.StreamResponse:
+    """A chunked text body; the connection is cut when the source fails in the middle."""
+    response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
+    await response.prepare(request)
+    try:
+        async for chunk in chunks:
+            await response.write(chunk)
+    finally:
+        close = getattr(chunks, "aclose", None)
+        if close is not None:
+            await close()
+    await response.write_eof()
+    return response

@@ -1,0 +1,66 @@
+"""Routes of runtimes: list, watch, describe, add, remove, cordon, uncordon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aiohttp import web
+
+from kubeletx.api import InvalidConfig
+
+from ..backend import AdminBackend
+from ..http import flag, json_response, read_json, stream_lines
+from ..views import RuntimeAddition
+from .tasks import Tasks
+
+
+def routes(backend: AdminBackend, tasks: Tasks) -> Iterable[web.RouteDef]:
+    """The routes of this file."""
+
+    async def runtimes(request: web.Request) -> web.StreamResponse:
+        if flag(request, "watch"):
+            return await stream_lines(request, backend.watch_runtimes(), "LIST")
+        return json_response({"items": await backend.list_runtimes()})
+
+    async def describe(request: web.Request) -> web.StreamResponse:
+        return json_response(await backend.describe_runtime(request.match_info["name"]))
+
+    async def add(request: web.Request) -> web.StreamResponse:
+        wanted = await read_json(request, RuntimeAddition)
+        change = backend.add_runtime(wanted.endpoint, wanted.image_endpoint)
+        return json_response(await tasks.complete(change, "runtime add"), 201)
+
+    async def remove(request: web.Request) -> web.StreamResponse:
+        steps = backend.remove_runtime(
+            request.match_info["name"],
+            drain=flag(request, "drain"),
+            force=flag(request, "force"),
+            timeout_seconds=_seconds(request.query.get("timeoutSeconds", "300")),
+        )
+        return await stream_lines(request, steps, "PROGRESS")
+
+    async def cordon(request: web.Request) -> web.StreamResponse:
+        return json_response(
+            await tasks.complete(backend.cordon(request.match_info["name"]), "runtime cordon")
+        )
+
+    async def uncordon(request: web.Request) -> web.StreamResponse:
+        return json_response(
+            await tasks.complete(backend.uncordon(request.match_info["name"]), "runtime uncordon")
+        )
+
+    return (
+        web.get("/v1/runtimes", runtimes),
+        web.post("/v1/runtimes", add),
+        web.get("/v1/runtimes/{name}", describe),
+        web.delete("/v1/runtimes/{name}", remove),
+        web.post("/v1/runtimes/{name}/cordon", cordon),
+        web.post("/v1/runtimes/{name}/uncordon", uncordon),
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        raise InvalidConfig(field="timeoutSeconds", problem=f"{text!r} is not a number") from None

@@ -1,0 +1,109 @@
+"""Routes of exec, attach and port-forward: one WebSocket each, in front of a session of the backend.
+
+The upgrade is answered before the backend is asked, so that its error can travel as a Status on the error
+channel: a client cannot read the body of a refused upgrade. A streaming URL is turned into a session here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+from aiohttp import web
+
+from kubeletx.api import InvalidConfig, KubeletxError, Session, StreamRequest, StreamUrl, TimedOut
+from kubeletx.streaming.remote_client import open_port_forward, open_session
+from kubeletx.streaming.websocket import send_error, serve_remote_command, websocket_response
+
+from ..backend import AdminBackend
+from ..http import flag
+from .routes_pods import target_of
+
+OPEN_TIMEOUT_SECONDS = 30.0
+"""For connecting to a runtime's streaming URL and opening its streams."""
+
+
+def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
+    """The routes of this file."""
+
+    async def exec_(request: web.Request) -> web.StreamResponse:
+        async def connect() -> Session:
+            wanted = stream_request(request)
+            if not wanted.command:
+                raise InvalidConfig(field="command", problem="is empty", fix="name a command")
+            return await _session(await backend.exec(target_of(request), _container(request), wanted), wanted)
+
+        return await _serve(request, connect)
+
+    async def attach(request: web.Request) -> web.StreamResponse:
+        async def connect() -> Session:
+            wanted = stream_request(request)
+            return await _session(
+                await backend.attach(target_of(request), _container(request), wanted), wanted
+            )
+
+        return await _serve(request, connect)
+
+    async def port_forward(request: web.Request) -> web.StreamResponse:
+        async def connect() -> Session:
+            port = _port(request)
+            found = await backend.port_forward(target_of(request), port)
+            if isinstance(found, StreamUrl):
+                return await in_time(open_port_forward(found.url, port))
+            return found
+
+        return await _serve(request, connect)
+
+    return (
+        web.get("/v1/pods/{namespace}/{name}/exec", exec_),
+        web.get("/v1/pods/{namespace}/{name}/attach", attach),
+        web.get("/v1/pods/{namespace}/{name}/portforward", port_forward),
+    )
+
+
+def stream_request(request: web.Request) -> StreamRequest:
+    """The query: command (repeated), stdin, stdout, stderr, tty. A terminal has no stderr of its own."""
+    tty = flag(request, "tty")
+    return StreamRequest(
+        command=tuple(request.query.getall("command", [])),
+        stdin=flag(request, "stdin"),
+        stdout=flag(request, "stdout"),
+        stderr=flag(request, "stderr") and not tty,
+        tty=tty,
+    )
+
+
+async def _serve(request: web.Request, connect: Callable[[], Awaitable[Session]]) -> web.StreamResponse:
+    ws = websocket_response()
+    await ws.prepare(request)
+    try:
+        session = await connect()
+    except KubeletxError as error:
+        await send_error(ws, error)
+        return ws
+    await serve_remote_command(ws, session)
+    return ws
+
+
+async def _session(found: Session | StreamUrl, wanted: StreamRequest) -> Session:
+    return await in_time(open_session(found.url, wanted)) if isinstance(found, StreamUrl) else found
+
+
+async def in_time(opening: Awaitable[Session]) -> Session:
+    """Raises TimedOut when the runtime's server takes too long."""
+    try:
+        async with asyncio.timeout(OPEN_TIMEOUT_SECONDS):
+            return await opening
+    except TimeoutError as err:
+        raise TimedOut(f"the runtime opened no streams within {OPEN_TIMEOUT_SECONDS:g}s") from err
+
+
+def _container(request: web.Request) -> str:
+    return request.query.get("container", "")
+
+
+def _port(request: web.Request) -> int:
+    text = request.query.get("port", "")
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 65536:
+        raise InvalidConfig(field="port", problem=f"{text!r} is not a port", fix="give 1 to 65535")
+    return int(text)

@@ -1,0 +1,130 @@
+"""The admin socket: HTTP over ``<root-dir>/kubeletx.sock`` (0600), for ``kubeletx get`` and its like.
+
+Unary calls answer with JSON, watches and long operations with JSON lines, logs with a chunked body, exec,
+attach and port-forward over WebSocket. All of it is a translation of `AdminBackend`; routes stand in the
+``routes_*`` files. Rights are the socket's: whoever may open it may do everything.
+
+A socket file left by a dead agent is replaced; one that answers belongs to a living agent and start is
+refused. The new socket is bound beside its place, gets its mode, and is moved there in one step, so that no
+moment exists in which others could open it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+from aiohttp import web
+
+from kubeletx.api import AlreadyExists, InvalidConfig
+from kubeletx.cri.url import LONGEST_SOCKET_PATH
+
+from ..backend import AdminBackend
+from ..http import MAX_LINE_BYTES, errors_as_status, note_start
+from . import routes_agent, routes_images, routes_machines, routes_pods, routes_runtimes, routes_streams
+from .tasks import Tasks
+
+log = structlog.get_logger(__name__)
+
+_MAX_BODY = 32 * 1024 * 1024
+
+
+def make_app(backend: AdminBackend, tasks: Tasks) -> web.Application:
+    """The application without its socket."""
+    app = web.Application(middlewares=[errors_as_status], client_max_size=_MAX_BODY)
+    app.on_response_prepare.append(note_start)
+    app.add_routes(routes_agent.routes(backend))
+    app.add_routes(routes_pods.routes(backend, tasks))
+    app.add_routes(routes_runtimes.routes(backend, tasks))
+    app.add_routes(routes_machines.routes(backend.machines, tasks))
+    app.add_routes(routes_images.routes(backend, tasks))
+    app.add_routes(routes_streams.routes(backend))
+    return app
+
+
+class AdminServer:
+    """Serves one backend on one socket from `start` to `stop`."""
+
+    def __init__(self, *, backend: AdminBackend, socket_path: Path) -> None:
+        """`socket_path`: its directory must exist."""
+        self._backend = backend
+        self._path = socket_path
+        self._tasks = Tasks()
+        self._runner: web.AppRunner | None = None
+        self._inode: int | None = None
+
+    async def start(self) -> None:
+        """Listen. Raises AlreadyExists when a living agent has the socket, InvalidConfig when it cannot be made."""
+        listener = await _listen(self._path)
+        self._inode = self._path.stat().st_ino
+        app = make_app(self._backend, self._tasks)
+        self._runner = web.AppRunner(
+            app,
+            handle_signals=False,
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=0.5,
+            max_line_size=MAX_LINE_BYTES,
+        )
+        await self._runner.setup()
+        await web.SockSite(self._runner, listener).start()
+        log.info("Opened admin socket", path=str(self._path))
+
+    async def stop(self) -> None:
+        """End all streams, finish changes that were begun, and remove the socket if it is still ours."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+        await self._tasks.finish()
+        with suppress(FileNotFoundError):
+            if self._path.stat().st_ino == self._inode:
+                self._path.unlink()
+
+
+async def _listen(path: Path) -> socket.socket:
+    new = path.with_name(path.name + ".new")
+    if len(os.fsencode(new)) > LONGEST_SOCKET_PATH:
+        raise InvalidConfig(
+            field="--root-dir",
+            problem=f"'{path}' is too long for a socket ({LONGEST_SOCKET_PATH} bytes at most)",
+            fix="choose a shorter directory",
+        )
+    await _refuse_living(path)
+    new.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(new))
+        new.chmod(0o600)
+        listener.listen(128)
+        listener.setblocking(False)
+        new.rename(path)
+    except OSError as err:
+        listener.close()
+        raise InvalidConfig(
+            field="--root-dir",
+            problem=f"cannot make socket '{path}': {err.strerror}",
+            fix="check the directory",
+        ) from err
+    return listener
+
+
+async def _refuse_living(path: Path) -> None:
+    """Raise AlreadyExists when something answers on the socket."""
+    try:
+        async with asyncio.timeout(2):
+            _, writer = await asyncio.open_unix_connection(str(path))
+    except (FileNotFoundError, ConnectionRefusedError):
+        return
+    except TimeoutError:
+        pass  # its backlog is full: it lives, though not well
+    except OSError:
+        return  # not a socket: binding beside it and renaming replaces it
+    else:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+    raise AlreadyExists(f"another kubeletx serves {path}; stop it, or give this one its own --root-dir")

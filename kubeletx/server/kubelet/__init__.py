@@ -1,0 +1,1 @@
+"""The kubelet's API: routes, streams, logs, debugging pages."""

@@ -1,0 +1,204 @@
+"""The kubelet's API: HTTPS on port 10250, for API servers, metrics collectors and operators.
+
+Each request is a user's (`authentication`) and needs a right on this node (`authorization`) before its path is even
+looked up: without them the answer is 401 or 403 and says nothing else. Routes stand in the ``kubelet_*`` files.
+
+Clients that dawdle are cut: a handshake has ten seconds, the first request and each later one the idle time of the
+kubelet. Heads are limited; a request's line may be long, since the command of an exec stands in it. No route takes a
+body worth the name. aiohttp's own log of requests that it cannot read is off: it repeats their bytes, which may be
+a token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+import msgspec
+import structlog
+from aiohttp import HttpVersion10, web
+
+from kubeletx.api import InvalidConfig, TimedOut, Unavailable
+
+from ..access.authentication import Authenticator
+from ..access.authorization import PROXY, VERBS, Authorizer, first_allowed
+from ..access.tls import ServerTls
+from ..http import MAX_LINE_BYTES, cut_if_started, note_start
+from ..metrics.http_counts import HttpCounts, counting
+from .route import Handler, KubeletRoute, failure, plain
+
+log = structlog.get_logger(__name__)
+
+HANDSHAKE_SECONDS = 10.0
+IDLE_SECONDS = 90.0
+MAX_BODY_BYTES = 1 << 16
+MAX_FIELD_BYTES = 1 << 15
+
+
+class Listen(msgspec.Struct, frozen=True, kw_only=True):
+    """`port` 0: any free one. `debugging_handlers` False: what is marked so answers 405."""
+
+    address: str
+    port: int
+    debugging_handlers: bool = True
+
+
+class KubeletServer:
+    """Serves from `start` to `stop`."""
+
+    def __init__(
+        self,
+        listen: Listen,
+        *,
+        tls: ServerTls,
+        authenticator: Authenticator,
+        authorizer: Authorizer,
+        routes: Iterable[KubeletRoute],
+        counts: HttpCounts | None = None,
+    ) -> None:
+        """`counts`: where requests are counted; None: nowhere."""
+        self._listen = listen
+        self._tls = tls
+        self._app = make_app(
+            routes, authenticator, authorizer, counts, debugging_handlers=listen.debugging_handlers
+        )
+        self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, once started."""
+        if self._server is None:
+            return self._listen.port
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def start(self) -> None:
+        """Listen. Raises InvalidConfig, naming the flag, when the address cannot be had."""
+        listen = self._listen
+        self._runner = web.AppRunner(
+            self._app,
+            handle_signals=False,
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=0.5,
+            keepalive_timeout=IDLE_SECONDS,
+            max_line_size=MAX_LINE_BYTES,
+            max_field_size=MAX_FIELD_BYTES,
+            logger=_silent(),
+        )
+        await self._runner.setup()
+        assert self._runner.server is not None
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                self._runner.server,
+                listen.address,
+                listen.port,
+                ssl=self._tls.context,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS,
+                ssl_shutdown_timeout=HANDSHAKE_SECONDS,
+                backlog=128,
+            )
+        except OSError as error:
+            await self.stop()
+            raise InvalidConfig(
+                field="--port",
+                problem=f"cannot listen on {listen.address}:{listen.port}: {error.strerror}",
+                fix="choose another port, or 0 to do without",
+            ) from error
+        log.info("Opened port", purpose="port", address=listen.address, port=self.port)
+
+    async def stop(self) -> None:
+        """Close all connections; open streams are cut."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+
+
+def make_app(
+    routes: Iterable[KubeletRoute],
+    authenticator: Authenticator,
+    authorizer: Authorizer,
+    counts: HttpCounts | None = None,
+    *,
+    debugging_handlers: bool = True,
+) -> web.Application:
+    """The application without its socket."""
+    routes = tuple(routes)
+    subresources: dict[web.AbstractRoute, tuple[str, ...]] = {}
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.version < HttpVersion10:
+            return plain("malformed HTTP version", 400)
+        refusal = await _refusal(
+            request, subresources.get(request.match_info.route, (PROXY,)), authenticator, authorizer
+        )
+        if refusal is not None:
+            return refusal
+        is_upgrade = "Upgrade" in request.headers
+        try:
+            return await handler(request)
+        except web.HTTPException as error:
+            cut_if_started(request, error)
+            return web.Response(status=error.status, text=error.text, headers=_kept(error))
+        except (ConnectionResetError, asyncio.CancelledError):
+            raise
+        except TimeoutError as error:
+            cut_if_started(request, error)
+            return failure(TimedOut("the runtime did not answer in time"), is_upgrade=is_upgrade)
+        except Exception as error:  # noqa: BLE001 - root of a request's task
+            cut_if_started(request, error)
+            return failure(error, is_upgrade=is_upgrade)
+
+    counter = counting(counts or HttpCounts(), "readwrite", (route.path for route in routes))
+    app = web.Application(middlewares=[counter, guard], client_max_size=MAX_BODY_BYTES)
+    app.on_response_prepare.append(note_start)
+    for route in routes:
+        handler = route.handler if debugging_handlers or not route.is_debugging else _disabled
+        resource = app.router.add_resource(route.path)
+        for method in route.methods:
+            subresources[resource.add_route(method, handler)] = route.subresources
+    return app
+
+
+async def _refusal(
+    request: web.Request, subresources: tuple[str, ...], authenticator: Authenticator, authorizer: Authorizer
+) -> web.Response | None:
+    """None: go on."""
+    user = await authenticator.user_of(request)
+    if user is None:
+        return plain("Unauthorized", 401)
+    verb = VERBS.get(request.method, "")
+    try:
+        allowed = await first_allowed(authorizer, user, verb, subresources)
+    except Unavailable:
+        return plain(f"Authorization error (user={user.name}, verb={verb}, resource=nodes)", 500)
+    if allowed:
+        return None
+    what = " ".join(subresources)
+    log.debug("Refused a request", user=user.name, verb=verb, subresource=what)
+    return plain(f"Forbidden (user={user.name}, verb={verb}, resource=nodes, subresource(s)=[{what}])", 403)
+
+
+def _kept(error: web.HTTPException) -> dict[str, str]:
+    """Headers that mean something to the client."""
+    return {
+        name: value
+        for name, value in error.headers.items()
+        if name in ("Allow", "X-Accepted-Stream-Protocol-Versions")
+    }
+
+
+def _silent() -> logging.Logger:
+    logger = logging.Logger("kubelet-api", logging.CRITICAL + 1)
+    logger.addHandler(logging.NullHandler())
+    return logger
+
+
+async def _disabled(request: web.Request) -> web.StreamResponse:
+    return plain("Debug endpoints are disabled.", 405)

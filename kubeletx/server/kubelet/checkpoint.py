@@ -1,0 +1,48 @@
+"""``/checkpoint``: the state of a container in an archive on the node. Source: kubelet, server.go checkpoint."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from aiohttp import web
+
+from ..backend import AdminBackend
+from ..http import json_response
+from ..views import PodTarget
+from .route import KubeletRoute, find_pod, target_of
+
+MAX_DIGITS = 9
+"""More seconds than any runtime can be told."""
+
+
+class CheckpointSource(Protocol):
+    """Whoever can write checkpoints."""
+
+    async def checkpoint(self, target: PodTarget, container: str, timeout_seconds: float | None) -> str:
+        """The archive's path on the node. Raises NotFound, Conflict, Unsupported where the runtime cannot."""
+        ...
+
+
+def routes(backend: AdminBackend, source: CheckpointSource) -> tuple[KubeletRoute, ...]:
+    """The route of this file."""
+
+    async def checkpoint(request: web.Request) -> web.StreamResponse:
+        target, container = target_of(request), request.match_info["container"]
+        seconds = _timeout(request)
+        await find_pod(backend, target)
+        path = await source.checkpoint(target, container, seconds)
+        return json_response({"items": [path]})
+
+    path = "/checkpoint/{namespace}/{pod}/{container}"
+    return (KubeletRoute(("POST",), path, checkpoint, ("checkpoint",)),)
+
+
+def _timeout(request: web.Request) -> float | None:
+    text = request.query.get("timeout")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
+        raise web.HTTPBadRequest(
+            text=f"cannot parse value of timeout parameter: {text[:20]!r} is no number of seconds such as 30"
+        )
+    return float(text)

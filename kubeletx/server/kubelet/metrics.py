@@ -1,0 +1,66 @@
+"""Metrics and statistics of the kubelet's API. What renders them is imported when it is first asked for."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from kubeletx.node.cgroup_usage import device_name
+
+from ..admin.routes_agent import metrics_response
+from ..backend import AdminBackend
+from ..http import json_response
+from ..metrics.exposition import CONTENT_TYPE
+from ..metrics.figures import FiguresSource
+from .route import KubeletRoute
+
+
+def routes(backend: AdminBackend, source: FiguresSource) -> tuple[KubeletRoute, ...]:
+    """The routes of this file."""
+
+    async def metrics(request: web.Request) -> web.StreamResponse:
+        return await metrics_response(backend)
+
+    async def resource(request: web.Request) -> web.StreamResponse:
+        from ..metrics.resource import resource_metrics
+
+        return _text(resource_metrics(await source.figures()))
+
+    async def cadvisor(request: web.Request) -> web.StreamResponse:
+        from ..metrics.cadvisor import cadvisor_metrics
+
+        return _text(cadvisor_metrics(await source.figures(), device_name))
+
+    async def probes(request: web.Request) -> web.StreamResponse:
+        from ..metrics.probe import probe_metrics
+
+        view = await backend.metrics()
+        return _text(probe_metrics(view.probes, view.probe_durations))
+
+    async def slis(request: web.Request) -> web.StreamResponse:
+        from ..metrics.probe import sli_metrics
+
+        return _text(sli_metrics(await backend.health()))
+
+    async def stats(request: web.Request) -> web.StreamResponse:
+        from ..metrics.stats_summary import summary
+
+        is_short = request.query.get("only_cpu_and_memory", "").lower() in ("1", "t", "true")
+        return json_response(summary(await source.figures(), only_cpu_and_memory=is_short))
+
+    return (
+        *(
+            KubeletRoute(("GET",), f"/metrics{path}", handler, ("metrics",))
+            for path, handler in (
+                ("", metrics),
+                ("/resource", resource),
+                ("/cadvisor", cadvisor),
+                ("/probes", probes),
+                ("/slis", slis),
+            )
+        ),
+        KubeletRoute(("GET",), "/stats/summary", stats, ("stats",)),
+    )
+
+
+def _text(body: bytes) -> web.Response:
+    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})

@@ -1,0 +1,183 @@
+"""``/logs/``: the files below /var/log of the node, as a kubelet serves them (``kubectl get --raw .../proxy/logs/``).
+
+A directory is a page of links. Nothing outside is served: unlike a kubelet's, links that lead out of /var/log answer
+404, since pods may be allowed to write there. Where queries are enabled, ``query=SERVICE`` reads the journal, or the
+file of a service that does not write to it (`node_log_query`). Source: kubelet, InstallSystemLogHandler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import html
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from kubeletx.api import Blocking, NotFound
+from kubeletx.runtimes.host.programs import ProgramFailed, run_program
+
+from ..http import finish
+from .node_log_files import CHUNK_BYTES, LogFile, open_log
+from .node_log_query import (
+    ImpossibleQuery,
+    LogQuery,
+    UnreadableQuery,
+    is_in_journal,
+    journal_arguments,
+    likely_files,
+    parse_query,
+)
+from .route import KubeletRoute, plain
+
+log = structlog.get_logger(__name__)
+
+JOURNAL_SECONDS: Final = 30.0
+ROOT: Final = Path("/var/log")
+_TEXT: Final = "text/plain; charset=utf-8"
+_BYTES: Final = "application/octet-stream"
+_PAGE: Final = '<!doctype html>\n<meta name="viewport" content="width=device-width">\n<pre>\n{links}</pre>\n'
+
+
+class NodeLogs(msgspec.Struct, frozen=True, kw_only=True):
+    """What is served. `enabled` False: 405. `queries` False: they are not looked at. `blocking`: threads for files."""
+
+    blocking: Blocking
+    enabled: bool = True
+    queries: bool = False
+    root: Path = ROOT
+
+
+def routes(logs: NodeLogs) -> tuple[KubeletRoute, ...]:
+    """The routes of this file."""
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        if not logs.enabled:
+            return plain("logs endpoint is disabled.", 405)
+        path = request.match_info.get("path", "")
+        query = _query(request) if logs.queries else None
+        if query is not None and query.services:
+            return await _services(request, query, logs)
+        if query is not None:
+            path = query.file
+        found = await logs.blocking(open_log, logs.root, path)
+        if isinstance(found, LogFile):
+            return await _send(request, found, logs.blocking)
+        if query is None and not request.path.endswith("/"):
+            last = quote(request.path.rpartition("/")[2])
+            return web.Response(status=301, headers={"Location": f"{last}/"})
+        links = "".join(f'<a href="{quote(os.fsencode(name))}">{html.escape(name)}</a>\n' for name in found)
+        page = _PAGE.format(links=links).encode(errors="surrogateescape")  # names of files are any bytes
+        return web.Response(body=page, content_type="text/html", charset="utf-8")
+
+    return tuple(
+        KubeletRoute(("GET",), path, serve, ("log",), is_debugging=True)
+        for path in ("/logs", "/logs/{path:.*}")
+    )
+
+
+def _query(request: web.Request) -> LogQuery | None:
+    """Raises HTTPBadRequest and HTTPNotAcceptable, as the kubelet does."""
+    try:
+        return parse_query(request.query.items())
+    except UnreadableQuery as error:
+        raise web.HTTPBadRequest(text=str(error)) from error
+    except ImpossibleQuery as error:
+        raise web.HTTPNotAcceptable(text=str(error)) from error
+
+
+async def _services(request: web.Request, query: LogQuery, logs: NodeLogs) -> web.StreamResponse:
+    units = await _units()
+    others = [one for one in query.services if not is_in_journal(one, units)]
+    if not others:
+        return await _journal(request, query)
+    if query.has_options:
+        names = " ".join(others)
+        return plain(
+            f"\noptions present and query resolved to log files for [{names}]\ntry without specifying options\n"
+        )
+    response = _text_response()
+    await response.prepare(request)
+    for service in others:
+        await _copy(response, service, logs)
+    await finish(request, response)
+    return response
+
+
+async def _copy(response: web.StreamResponse, service: str, logs: NodeLogs) -> None:
+    for name in likely_files(service):
+        with contextlib.suppress(NotFound):
+            found = await logs.blocking(open_log, logs.root, name)
+            if isinstance(found, LogFile):
+                await _write(response, found, logs.blocking)
+                return
+    await response.write(f"\nlog not found for {service}\n".encode())
+
+
+async def _units() -> Sequence[str]:
+    """Units that the journal knows; none where there is no journal."""
+    try:
+        output = await run_program("journalctl", "--field=_SYSTEMD_UNIT", seconds=JOURNAL_SECONDS)
+    except (OSError, TimeoutError, ProgramFailed) as error:
+        log.debug("Found no journal", err=str(error))
+        return ()
+    return [line for line in output.decode(errors="replace").split("\n") if line]
+
+
+async def _journal(request: web.Request, query: LogQuery) -> web.StreamResponse:
+    """What journalctl prints, as it comes. Whoever leaves ends it."""
+    process = await asyncio.create_subprocess_exec(
+        "journalctl",
+        *journal_arguments(query),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    response = _text_response()
+    try:
+        await response.prepare(request)
+        with contextlib.suppress(TimeoutError):  # what came so far is the answer
+            async with asyncio.timeout(JOURNAL_SECONDS):
+                while piece := await process.stdout.read(CHUNK_BYTES):
+                    await response.write(piece)
+        await finish(request, response)
+        return response
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def _text_response() -> web.StreamResponse:
+    return web.StreamResponse(headers={"Content-Type": _TEXT, "X-Content-Type-Options": "nosniff"})
+
+
+async def _send(request: web.Request, file: LogFile, blocking: Blocking) -> web.StreamResponse:
+    try:
+        piece = await blocking(file.read)
+        response = _text_response()
+        if b"\0" in piece[:512]:
+            response.headers["Content-Type"] = _BYTES
+        await response.prepare(request)
+        await response.write(piece)
+        await _write(response, file, blocking)
+        await finish(request, response)
+        return response
+    finally:
+        file.close()
+
+
+async def _write(response: web.StreamResponse, file: LogFile, blocking: Blocking) -> None:
+    """The rest of the file, which is then closed."""
+    try:
+        while piece := await blocking(file.read):
+            await response.write(piece)
+    finally:
+        file.close()

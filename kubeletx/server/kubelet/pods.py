@@ -1,0 +1,79 @@
+"""Pods, configuration and health of the kubelet's API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+from msgspec.structs import replace
+
+from kubeletx.kube.types.core import Pod, PodList, PodSpec, PodStatus
+from kubeletx.kube.types.meta import ObjectMeta
+
+from ..access.authorization import PROXY
+from ..backend import AdminBackend
+from ..healthz import health_routes
+from ..http import json_response
+from ..views import ConfigValue
+from .route import KubeletRoute
+
+
+def routes(backend: AdminBackend) -> tuple[KubeletRoute, ...]:
+    """The routes of this file."""
+
+    async def pods(request: web.Request) -> web.StreamResponse:
+        return json_response(PodList(items=tuple(await backend.list_pods())))
+
+    async def running(request: web.Request) -> web.StreamResponse:
+        found = [_as_it_runs(pod) for pod in await backend.list_pods()]
+        return json_response(PodList(items=tuple(pod for pod in found if pod is not None)))
+
+    async def configz(request: web.Request) -> web.StreamResponse:
+        return json_response({"kubeletconfig": configuration(await backend.config_view())})
+
+    health = tuple(
+        KubeletRoute(("GET",), route.path, route.handler, ("healthz", PROXY))
+        for route in health_routes(backend)
+        if isinstance(route.path, str)
+    )
+    return (
+        KubeletRoute(("GET",), "/pods", pods, ("pods", PROXY)),
+        KubeletRoute(("GET",), "/pods/", pods, ("pods", PROXY)),
+        KubeletRoute(("GET",), "/runningpods", running, ("pods", PROXY), is_debugging=True),
+        KubeletRoute(("GET",), "/runningpods/", running, ("pods", PROXY), is_debugging=True),
+        KubeletRoute(("GET",), "/configz", configz, ("configz", PROXY)),
+        *health,
+    )
+
+
+def _as_it_runs(pod: Pod) -> Pod | None:
+    """Name, uid and what of it runs, as the runtime said last; None: nothing runs."""
+    statuses = pod.status.container_statuses if pod.status is not None else ()
+    running = {one.name for one in statuses if one.state is not None and one.state.running is not None}
+    if not running:
+        return None
+    containers = tuple(one for one in pod.spec.containers if one.name in running)
+    metadata = ObjectMeta(name=pod.name, namespace=pod.namespace, uid=pod.uid)
+    return replace(
+        pod,
+        metadata=metadata,
+        spec=PodSpec(containers=tuple(type(one)(name=one.name, image=one.image) for one in containers)),
+        status=PodStatus(),
+    )
+
+
+def configuration(values: list[ConfigValue] | Any) -> dict[str, Any]:
+    """The effective values as a KubeletConfiguration."""
+    found: dict[str, Any] = {
+        "kind": "KubeletConfiguration",
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+    }
+    for row in values:
+        if not row.key or row.unused:
+            continue
+        *path, last = row.key.split(".")
+        table = found
+        for name in path:
+            table = table.setdefault(name, {})
+        table[last] = row.value
+    return found

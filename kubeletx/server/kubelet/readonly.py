@@ -1,0 +1,36 @@
+"""The read-only port (off by default): pods, metrics and health without authentication, as the kubelet's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aiohttp import web
+
+from kubeletx.kube.types.core import PodList
+
+from ..admin.routes_agent import metrics_response
+from ..backend import AdminBackend
+from ..healthz import HttpServer, health_routes
+from ..http import json_response
+from ..metrics.http_counts import HttpCounts, counting
+
+
+def readonly_routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
+    """``/pods``, ``/metrics`` and ``/healthz``."""
+
+    async def pods(request: web.Request) -> web.StreamResponse:
+        return json_response(PodList(items=tuple(await backend.list_pods())))
+
+    async def metrics(request: web.Request) -> web.StreamResponse:
+        return await metrics_response(backend)
+
+    return (web.get("/pods", pods), web.get("/metrics", metrics), *health_routes(backend))
+
+
+def readonly_server(
+    backend: AdminBackend, address: str, port: int, counts: HttpCounts | None = None
+) -> HttpServer:
+    """The server of ``--read-only-port``. `counts`: where requests are counted; None: nowhere."""
+    routes = tuple(readonly_routes(backend))
+    counter = counting(counts or HttpCounts(), "readonly", (route.path for route in routes))
+    return HttpServer(name="read-only-port", address=address, port=port, routes=routes, middlewares=[counter])

@@ -1,0 +1,63 @@
+"""What the routes of the kubelet's API share: their table's row, plain answers, errors in plain words.
+
+API servers put the body of a refusal into their own message, so errors are text here and no Status objects. Only the
+answer to an upgrade is one: it goes on to kubectl as it is, which reads it as YAML and takes text with one colon in it for
+a Status that says nothing.
+Source: kubelet, pkg/kubelet/server/server.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+from aiohttp import web
+
+from ..access.authorization import PROXY
+from ..http import failure_of, json_response
+from ..views import PodTarget
+
+if TYPE_CHECKING:
+    from kubeletx.kube.types.core import Pod
+
+    from ..backend import AdminBackend
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class KubeletRoute(msgspec.Struct, frozen=True):
+    """`subresources`: what the right is asked for, in this order. `is_debugging`: can be switched off as a group."""
+
+    methods: tuple[str, ...]
+    path: str
+    handler: Handler
+    subresources: tuple[str, ...] = (PROXY,)
+    is_debugging: bool = False
+
+
+def plain(text: str, code: int = 200) -> web.Response:
+    """A line of text."""
+    return web.Response(text=text, status=code)
+
+
+def failure(error: BaseException, *, is_upgrade: bool = False) -> web.Response:
+    """Its message, with the code that belongs to it."""
+    status = failure_of(error)
+    if is_upgrade:
+        return json_response(status, status.code)
+    return plain(status.message, status.code)
+
+
+def target_of(request: web.Request) -> PodTarget:
+    """The pod that the path names."""
+    info = request.match_info
+    return PodTarget(namespace=info["namespace"], name=info["pod"], uid=info.get("uid", ""))
+
+
+async def find_pod(backend: AdminBackend, target: PodTarget) -> Pod:
+    """Raises HTTPNotFound with the kubelet's words."""
+    for pod in await backend.list_pods():
+        if (pod.namespace, pod.name) == (target.namespace, target.name) and target.uid in ("", pod.uid):
+            return pod
+    raise web.HTTPNotFound(text=f'pod "{target.name}" not found in namespace "{target.namespace}"')

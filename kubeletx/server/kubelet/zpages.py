@@ -1,0 +1,125 @@
+"""``/flagz`` and ``/statusz``: the settings and the state of the agent, for people, or as objects of config.k8s.io.
+
+Text unless the client asks for a Flagz or Statusz by name in its Accept header
+(``application/json;v=v1beta1;g=config.k8s.io;as=Flagz``). Source: apiserver, pkg/server/{flagz,statusz}; KEP 4827, 4828.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from aiohttp import web
+
+from kubeletx.api import Clock
+from kubeletx.kube.text.yaml import dump_yaml
+
+from ..access.authorization import PROXY
+from ..backend import AdminBackend
+from ..http import json_response
+from ..views import ConfigValue
+from .route import KubeletRoute, plain
+
+GROUP: Final = "config.k8s.io"
+COMPONENT: Final = "kubelet"
+"""What clients of a kubelet look for in its place."""
+OLD: Final = "v1alpha1"
+VERSIONS: Final = ("v1beta1", OLD)
+_TEXT: Final = ("text/plain", "text/*", "*/*", "")
+_HEADER: Final = """
+{component} {page}
+Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for \
+debugging purposes only.
+"""
+
+
+def routes(backend: AdminBackend, others: Iterable[KubeletRoute], clock: Clock) -> tuple[KubeletRoute, ...]:
+    """The routes of this file. `others`: all that are served besides them, to be listed."""
+    paths = sorted({f"/{route.path.split('/')[1]}" for route in others} | {"/flagz"})
+
+    async def flagz(request: web.Request) -> web.StreamResponse:
+        flags = flag_values(await backend.config_view())
+        text = "".join(f"{name}={value}\n" for name, value in sorted(flags.items()))
+        return _answer(request, "Flagz", {"flags": flags}, text)
+
+    async def statusz(request: web.Request) -> web.StreamResponse:
+        about = await backend.version()
+        seconds = max(0, int((clock.now() - about.started_at).total_seconds()))
+        fields = {
+            "startTime": about.started_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "uptimeSeconds": seconds,
+            "goVersion": "",
+            "binaryVersion": about.version,
+            "paths": paths,
+        }
+        return _answer(request, "Statusz", fields, _status(about.started_at, seconds, about.version, paths))
+
+    return (
+        KubeletRoute(("GET",), "/flagz", flagz, ("configz", PROXY)),
+        KubeletRoute(("GET",), "/statusz", statusz, ("statusz", PROXY)),
+    )
+
+
+def flag_values(values: Iterable[ConfigValue]) -> dict[str, str]:
+    """Each flag with its effective value. What may be secret is masked by its kind already."""
+    return {row.flag: _shown(row.value) for row in values if row.flag}
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case dict():
+            return ",".join(f"{name}={_shown(one)}" for name, one in value.items())
+        case list() | tuple():
+            return ",".join(_shown(one) for one in value)
+    return str(value)
+
+
+def _status(started_at: datetime, seconds: int, version: str, paths: list[str]) -> str:
+    up = f"{seconds // 3600} hr {seconds // 60 % 60:02d} min {seconds % 60:02d} sec"
+    return (
+        f"\nStarted: {started_at:%a %b %e %H:%M:%S UTC %Y}\nUp: {up}\nPython version: {platform.python_version()}\n"
+        f"Binary version: {version}\n\nPaths: {' '.join(paths)}\n"
+    )
+
+
+def _answer(request: web.Request, kind: str, fields: Mapping[str, Any], text: str) -> web.Response:
+    for media, parameters in _accepted(request.headers.get("Accept", "")):
+        if media in _TEXT:
+            head = _HEADER.format(component=COMPONENT, page=kind.lower())
+            return plain(head + text)
+        version = parameters.get("v", "")
+        if parameters.get("as") != kind or parameters.get("g") != GROUP or version not in VERSIONS:
+            continue
+        value = {"kind": kind, "apiVersion": f"{GROUP}/{version}", "metadata": {"name": COMPONENT}, **fields}
+        response = _structured(media, value)
+        if response is not None:
+            if version == OLD:
+                response.headers["Warning"] = (
+                    f'299 - "This version of the {kind.lower()} endpoint is deprecated."'
+                )
+            return response
+    raise web.HTTPNotAcceptable(
+        text=f"ask for text/plain, or for application/json;v=v1beta1;g={GROUP};as={kind}"
+    )
+
+
+def _structured(media: str, value: Any) -> web.Response | None:
+    if media == "application/json":
+        return json_response(value)
+    if media == "application/yaml":
+        return web.Response(text=dump_yaml(value), content_type="application/yaml")
+    return None
+
+
+def _accepted(header: str) -> Iterable[tuple[str, dict[str, str]]]:
+    """What the client wants, in its order, with parameters."""
+    for part in header.split(","):
+        media, *parameters = (word.strip() for word in part.split(";"))
+        pairs = (word.partition("=") for word in parameters)
+        yield media.lower(), {name: value for name, _, value in pairs}

@@ -1,0 +1,226 @@
+"""``/metrics/cadvisor``: the series that dashboards of containers are built on.
+
+Names and labels are cAdvisor's, plus ``runtime``. There are rows of the machine (id ``/``), of the cgroups that pods
+stand in, of pods, and of containers; only the last have a container's name and image. A machine has what its
+runtime measures. Network counters belong to the pod, so they carry no container.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from kubeletx.api import InterfaceStats
+from kubeletx.node.cgroup_usage import CgroupUsage
+from kubeletx.node.host_usage import FsUsage
+
+from .cadvisor_machine import machine_families
+from .cadvisor_series import FAILURES, PROCESSES, SERIES
+from .exposition import Family, labels_of, render, with_labels
+from .figures import Figures, PodFigures, UnitFigures
+from .resource import memory_of
+
+_PERIOD_US = 100_000
+
+_OF_UNITS: Mapping[str, Callable[[UnitFigures], float | None]] = {
+    "container_memory_working_set_bytes": lambda u: memory_of(u.stats),
+    "container_memory_usage_bytes": lambda u: _known(u.stats.memory_usage_bytes, memory_of(u.stats)),
+    "container_memory_rss": lambda u: _known(u.cgroup.rss_bytes, u.stats.memory_rss_bytes),
+    "container_memory_swap": lambda u: _known(u.cgroup.swap_bytes, u.stats.swap_usage_bytes),
+    "container_spec_memory_limit_bytes": lambda u: _known(
+        u.cgroup.spec.memory_limit_bytes, u.memory_limit_bytes
+    ),
+    "container_spec_cpu_period": lambda u: _known(u.cgroup.spec.cpu_period_us, _PERIOD_US),
+    "container_spec_cpu_quota": lambda u: (
+        _known(u.cgroup.spec.cpu_quota_us, u.cpu_limit_millicores * _PERIOD_US // 1000) or None
+    ),
+}
+"""Series of which the runtime, or the pod's spec, knows more than the cgroup."""
+
+_NETWORK: tuple[tuple[str, str, Callable[[InterfaceStats], int]], ...] = (
+    ("container_network_receive_bytes_total", "Bytes received.", lambda i: i.rx_bytes),
+    ("container_network_receive_packets_total", "Packets received.", lambda i: i.rx_packets),
+    ("container_network_receive_packets_dropped_total", "Dropped while receiving.", lambda i: i.rx_dropped),
+    ("container_network_receive_errors_total", "Errors while receiving.", lambda i: i.rx_errors),
+    ("container_network_transmit_bytes_total", "Bytes sent.", lambda i: i.tx_bytes),
+    ("container_network_transmit_packets_total", "Packets sent.", lambda i: i.tx_packets),
+    ("container_network_transmit_packets_dropped_total", "Dropped while sending.", lambda i: i.tx_dropped),
+    ("container_network_transmit_errors_total", "Errors while sending.", lambda i: i.tx_errors),
+)
+
+
+_PODS_ENDS = ("veth", "docker", "nerdctl")
+"""Interfaces that cAdvisor leaves out of the machine's."""
+
+
+class _Row(NamedTuple):
+    """One cgroup. `labels`: made once, since most series have no others. `unit` None: it is no container's."""
+
+    named: dict[str, str]
+    labels: str
+    usage: CgroupUsage
+    unit: UnitFigures | None = None
+
+
+def cadvisor_metrics(figures: Figures, device_name: Callable[[str], str]) -> bytes:
+    """The text. `device_name`: of a block device by its numbers."""
+    rows = [*_groups(figures), *_pods(figures), *_units(figures)]
+    return render(
+        itertools.chain(
+            machine_families(figures),
+            _of_cpu(figures, rows),
+            _of_cgroups(rows),
+            _of_units(row for row in rows if row.unit is not None),
+            _of_disks(rows, device_name),
+            _of_filesystems(figures, rows, device_name),
+            _of_networks(figures),
+        )
+    )
+
+
+def _groups(figures: Figures) -> Iterator[_Row]:
+    for group in figures.groups:
+        named = _named(id=f"/{group.path}")
+        yield _Row(named, labels_of(named), group.usage)
+
+
+def _pods(figures: Figures) -> Iterator[_Row]:
+    for pod in figures.pods:
+        if pod.cgroup is not None:
+            named = _named(pod)
+            yield _Row(named, labels_of(named), pod.cgroup)
+
+
+def _units(figures: Figures) -> Iterator[_Row]:
+    for pod in figures.pods:
+        for unit in pod.units:
+            named = _named(pod, unit)
+            yield _Row(named, labels_of(named), unit.cgroup, unit)
+
+
+def _named(pod: PodFigures | None = None, unit: UnitFigures | None = None, id: str = "") -> dict[str, str]:
+    where = id
+    if pod is not None:
+        where = f"/{pod.cgroup_path or f'pod{pod.uid}'}"
+    if pod is not None and unit is not None:
+        where = f"/{unit.cgroup_path}" if unit.cgroup_path else f"/pod{pod.uid}/{unit.id}"
+    return {
+        "container": unit.name if unit is not None else "",
+        "id": where,
+        "image": unit.image if unit is not None else "",
+        "name": unit.id if unit is not None else "",
+        "namespace": pod.namespace if pod is not None else "",
+        "pod": pod.name if pod is not None else "",
+        "runtime": pod.runtime if pod is not None else "",
+    }
+
+
+def _of_cpu(figures: Figures, rows: Iterable[_Row]) -> Iterator[Family]:
+    family = Family("container_cpu_usage_seconds_total", "counter", "Processor time.")
+    at_ms = figures.host.at_ns // 1_000_000
+    family.add(labels_of({**_named(id="/"), "cpu": "total"}), figures.host.cpu_core_ns / 1e9, at_ms)
+    for row in rows:
+        labels = with_labels(row.labels, cpu="total")
+        if row.unit is None:
+            if row.named["id"] != "/":
+                family.add(labels, row.usage.cpu_seconds, at_ms)
+            continue
+        used = row.unit.stats.cpu_usage_core_ns
+        family.add(labels, None if used is None else used / 1e9, row.unit.stats.at_ns // 1_000_000)
+    yield family
+
+
+def _of_cgroups(rows: list[_Row]) -> Iterator[Family]:
+    for series in SERIES:
+        family = Family(series.name, series.kind, series.text)
+        better = _OF_UNITS.get(series.name)
+        for row in rows:
+            is_known_better = better is not None and row.unit is not None
+            value = better(row.unit) if is_known_better else series.value(row.usage)  # type: ignore[misc, arg-type]
+            family.add(row.labels, value)
+        yield family
+    failures = Family("container_memory_failures_total", "counter", "Page faults.")
+    for kind, scope, count in FAILURES:
+        for row in rows:
+            value = count(row.usage)
+            if value is not None:
+                failures.add(with_labels(row.labels, failure_type=kind, scope=scope), value)
+    yield failures
+
+
+def _of_units(rows: Iterable[_Row]) -> Iterator[Family]:
+    started = Family("container_start_time_seconds", "gauge", "Start, since the epoch.")
+    seen = Family("container_last_seen", "gauge", "Time of the figures.")
+    families = [Family(name, "gauge", text) for name, text, _ in PROCESSES]
+    for row in rows:
+        assert row.unit is not None
+        started.add(row.labels, row.unit.started_at)
+        seen.add(row.labels, row.unit.stats.at_ns // 1_000_000_000)
+        for family, (_, _, count) in zip(families, PROCESSES, strict=True):
+            family.add(row.labels, count(row.unit.processes))
+    yield from (started, seen, *families)
+
+
+def _of_disks(rows: Iterable[_Row], device_name: Callable[[str], str]) -> list[Family]:
+    reads = Family("container_fs_reads_total", "counter", "Reads.")
+    writes = Family("container_fs_writes_total", "counter", "Writes.")
+    read = Family("container_fs_reads_bytes_total", "counter", "Bytes read.")
+    written = Family("container_fs_writes_bytes_total", "counter", "Bytes written.")
+    devices = functools.cache(device_name)
+    for row in rows:
+        for disk in row.usage.disks:
+            labels = with_labels(row.labels, device=devices(disk.device))
+            reads.add(labels, disk.reads)
+            writes.add(labels, disk.writes)
+            read.add(labels, disk.read_bytes)
+            written.add(labels, disk.write_bytes)
+    return [reads, writes, read, written]
+
+
+def _of_filesystems(
+    figures: Figures, rows: Iterable[_Row], device_name: Callable[[str], str]
+) -> list[Family]:
+    """Those of the node at id ``/``, and what containers wrote on the one where their images lie."""
+    used = Family("container_fs_usage_bytes", "gauge", "Written to the filesystem.")
+    limit = Family("container_fs_limit_bytes", "gauge", "Size of the filesystem.")
+    inodes = Family("container_fs_inodes_total", "gauge", "Inodes of the filesystem.")
+    free = Family("container_fs_inodes_free", "gauge", "Its inodes that are free.")
+    found: dict[str, FsUsage] = {}
+    for device, fs in ((figures.root_device, figures.host.fs), (figures.image_device, figures.image_fs)):
+        if device and fs is not None:
+            found[device_name(device)] = fs
+    for name, fs in found.items():
+        labels = labels_of({**_named(id="/"), "device": name})
+        used.add(labels, fs.used_bytes)
+        limit.add(labels, fs.capacity_bytes)
+        inodes.add(labels, fs.inodes)
+        free.add(labels, fs.inodes_free)
+    image_device = device_name(figures.image_device) if figures.image_device else ""
+    for row in rows:
+        if row.unit is None or row.unit.stats.fs_used_bytes is None:
+            continue
+        labels = with_labels(row.labels, device=image_device)
+        used.add(labels, row.unit.stats.fs_used_bytes)
+        limit.add(labels, figures.image_fs.capacity_bytes if figures.image_fs is not None else None)
+    return [used, limit, inodes, free]
+
+
+def _of_networks(figures: Figures) -> Iterator[Family]:
+    named = [
+        (_named(id="/"), one)
+        for one in figures.host.interfaces
+        if not one.name.startswith(_PODS_ENDS)  # each is the other end of a pod's, which has rows of its own
+    ]
+    named += [(_named(pod), one) for pod in figures.pods for one in pod.interfaces]
+    labelled = [(labels_of({**labels, "interface": one.name}), one) for labels, one in named]
+    for name, text, value in _NETWORK:
+        family = Family(name, "counter", text)
+        for labels, interface in labelled:
+            family.add(labels, value(interface))
+        yield family
+
+
+def _known(first: int | None, second: int | None) -> int | None:
+    return second if first is None else first

@@ -1,0 +1,229 @@
+"""``/stats/summary``: the kubelet's own form of the figures; pure. Source: kubelet, pkg/apis/stats/v1alpha1."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from kubeletx.api import InterfaceStats
+from kubeletx.node.host_usage import FsUsage, HostUsage
+from kubeletx.node.psi import Pressure, Pressures, Stall
+
+from .figures import Figures, PodFigures, SystemFigures, UnitFigures, VolumeFigures
+from .resource import memory_of, swap_of
+
+
+def summary(figures: Figures, *, only_cpu_and_memory: bool = False) -> dict[str, Any]:
+    """The object, ready for JSON."""
+    pods = [_pod(pod, only_cpu_and_memory) for pod in figures.pods]
+    return {"node": _node(figures, only_cpu_and_memory), "pods": pods}
+
+
+def _node(figures: Figures, is_short: bool) -> dict[str, Any]:
+    host = figures.host
+    at = _time(host.at_ns / 1e9)
+    found: dict[str, Any] = {
+        "nodeName": figures.node_name,
+        "startTime": _time(host.booted_at),
+        "cpu": _set(time=at, usageNanoCores=figures.cpu_nano_cores, usageCoreNanoSeconds=host.cpu_core_ns),
+        "memory": {
+            "time": at,
+            "availableBytes": max(host.memory_capacity_bytes - host.memory_working_set_bytes, 0),
+            "usageBytes": host.memory_usage_bytes,
+            "workingSetBytes": host.memory_working_set_bytes,
+            "rssBytes": host.memory_rss_bytes,
+            "pageFaults": host.page_faults,
+            "majorPageFaults": host.major_page_faults,
+        },
+    }
+    _add_pressures(found, host.pressures, at, with_io=not is_short)
+    if figures.system:
+        found["systemContainers"] = [_system(one, at) for one in figures.system]
+    if is_short:
+        return found
+    found["swap"] = _swap(host, at)
+    if host.interfaces:
+        found["network"] = _network(host.interfaces, at)
+    if host.fs is not None:
+        found["fs"] = _fs(host.fs, at)
+    if figures.image_fs is not None:
+        found["runtime"] = {"imageFs": _fs(figures.image_fs, at), "containerFs": _fs(figures.image_fs, at)}
+    return found
+
+
+def _system(one: SystemFigures, at: str) -> dict[str, Any]:
+    usage = one.usage
+    found: dict[str, Any] = {
+        "name": one.name,
+        "startTime": _time(one.started_at),
+        "cpu": _set(
+            time=at,
+            usageNanoCores=one.cpu_nano_cores,
+            usageCoreNanoSeconds=_nanoseconds(usage.cpu_seconds),
+        ),
+        "memory": _set(
+            time=at,
+            usageBytes=usage.memory_bytes,
+            workingSetBytes=usage.working_set_bytes,
+            rssBytes=usage.rss_bytes,
+            pageFaults=usage.faults,
+            majorPageFaults=usage.major_faults,
+        ),
+    }
+    _add_pressures(found, usage.pressures, at, with_io=False)
+    return found
+
+
+def _nanoseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1e9)
+
+
+def _add_pressures(found: dict[str, Any], pressures: Pressures, at: str, *, with_io: bool) -> None:
+    """``psi`` beside the figures of each resource, where the kernel tells it."""
+    for name, pressure in (("cpu", pressures.cpu), ("memory", pressures.memory)):
+        if pressure is not None and name in found:
+            found[name]["psi"] = _psi(pressure)
+    if with_io and pressures.io is not None:
+        found["io"] = {"time": at, "psi": _psi(pressures.io)}
+
+
+def _psi(pressure: Pressure) -> dict[str, Any]:
+    return {name: _stall(stall) for name, stall in (("full", pressure.full), ("some", pressure.some))}
+
+
+def _stall(stall: Stall) -> dict[str, Any]:
+    return {"total": stall.total_us, "avg10": stall.avg10, "avg60": stall.avg60, "avg300": stall.avg300}
+
+
+def _swap(host: HostUsage, at: str) -> dict[str, Any]:
+    free = host.swap_capacity_bytes - host.swap_usage_bytes
+    return {"time": at, "swapAvailableBytes": free, "swapUsageBytes": host.swap_usage_bytes}
+
+
+def _pod(pod: PodFigures, is_short: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "podRef": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+        "startTime": _time(pod.started_at),
+        "containers": [_unit(unit, is_short) for unit in pod.units],
+    }
+    if pod.volumes and not is_short:
+        found["volume"] = [_volume(name, pod.namespace, one) for name, one in sorted(pod.volumes.items())]
+    measured = [unit.stats for unit in pod.units]
+    if not measured:
+        return found
+    at = _time(max(stats.at_ns for stats in measured) / 1e9)
+    found["cpu"] = _set(
+        time=at,
+        usageNanoCores=_sum(stats.cpu_usage_nano_cores for stats in measured),
+        usageCoreNanoSeconds=_sum(stats.cpu_usage_core_ns for stats in measured),
+    )
+    found["memory"] = _set(
+        time=at,
+        usageBytes=_sum(stats.memory_usage_bytes for stats in measured),
+        workingSetBytes=_sum(memory_of(stats) for stats in measured),
+        rssBytes=_sum(stats.memory_rss_bytes for stats in measured),
+    )
+    if pod.cgroup is not None:
+        _add_pressures(found, pod.cgroup.pressures, at, with_io=not is_short)
+    if is_short:
+        return found
+    if pod.cgroup is not None and pod.cgroup.swap_bytes is not None:
+        found["swap"] = {"time": at, "swapUsageBytes": pod.cgroup.swap_bytes}
+    processes = [unit.processes.processes for unit in pod.units]
+    if (count := _sum(processes)) is not None:
+        found["process_stats"] = {"process_count": count}
+    if pod.interfaces:
+        found["network"] = _network(pod.interfaces, at)
+    used = _sum(
+        [
+            *(stats.fs_used_bytes for stats in measured),
+            *(unit.log_bytes for unit in pod.units),
+            *(one.use.bytes for one in pod.volumes.values() if one.on_node_disk and one.use is not None),
+        ]
+    )
+    if used is not None:
+        found["ephemeral-storage"] = {"time": at, "usedBytes": used}
+    return found
+
+
+def _unit(unit: UnitFigures, is_short: bool) -> dict[str, Any]:
+    stats = unit.stats
+    at = _time(stats.at_ns / 1e9)
+    found: dict[str, Any] = {
+        "name": unit.name,
+        "startTime": _time(unit.started_at),
+        "cpu": _set(
+            time=at,
+            usageNanoCores=stats.cpu_usage_nano_cores,
+            usageCoreNanoSeconds=stats.cpu_usage_core_ns,
+        ),
+        "memory": _set(
+            time=at,
+            availableBytes=stats.memory_available_bytes,
+            usageBytes=stats.memory_usage_bytes,
+            workingSetBytes=memory_of(stats),
+            rssBytes=stats.memory_rss_bytes,
+        ),
+    }
+    _add_pressures(found, unit.cgroup.pressures, at, with_io=not is_short)
+    if is_short:
+        return found
+    if stats.fs_used_bytes is not None:
+        found["rootfs"] = _set(time=at, usedBytes=stats.fs_used_bytes, inodesUsed=stats.fs_inodes_used)
+    if unit.log_bytes is not None:
+        found["logs"] = {"time": at, "usedBytes": unit.log_bytes}
+    swapped, limit = swap_of(unit), unit.cgroup.spec.swap_limit_bytes
+    if swapped is not None:
+        left = None if limit is None else max(limit - swapped, 0)
+        found["swap"] = _set(time=at, swapAvailableBytes=left, swapUsageBytes=swapped)
+    return found
+
+
+def _network(interfaces: tuple[InterfaceStats, ...], at: str) -> dict[str, Any]:
+    rows = [
+        {
+            "name": one.name,
+            "rxBytes": one.rx_bytes,
+            "rxErrors": one.rx_errors,
+            "txBytes": one.tx_bytes,
+            "txErrors": one.tx_errors,
+        }
+        for one in interfaces
+    ]
+    default = next((row for row in rows if row["name"] == "eth0"), rows[0])
+    return {"time": at, **default, "interfaces": rows}
+
+
+def _fs(fs: FsUsage, at: str) -> dict[str, Any]:
+    return {
+        "time": at,
+        "availableBytes": fs.available_bytes,
+        "capacityBytes": fs.capacity_bytes,
+        "usedBytes": fs.used_bytes,
+        "inodesFree": fs.inodes_free,
+        "inodes": fs.inodes,
+        "inodesUsed": fs.inodes - fs.inodes_free,
+    }
+
+
+def _volume(name: str, namespace: str, volume: VolumeFigures) -> dict[str, Any]:
+    found = {**_fs(volume.fs, _time(volume.at)), "name": name}
+    if volume.use is not None:
+        found |= {"usedBytes": volume.use.bytes, "inodesUsed": volume.use.inodes}
+    if volume.claim:
+        found["pvcRef"] = {"name": volume.claim, "namespace": namespace}
+    return found
+
+
+def _set(**values: Any) -> dict[str, Any]:
+    """Without what was not measured."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _sum(values: Any) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
