@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from kubeletx.kube.client import KubeClient, load_kubeconfig
-from kubeletx.runtimes.clock import SystemClock
+from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing.apiserver import ApiClient, ApiServerDouble, Settings, StatusError
 from kubeletx.testing.lab.kube_apiserver import KubeApiServer, missing_binaries
 

@@ -12,9 +12,9 @@ from kubeletx.kube.client import KubeClient, Reflector
 from kubeletx.kube.client.lists import list_pages
 from kubeletx.kube.client.resources import CONFIG_MAPS, NODES, PODS
 from kubeletx.kube.client.statuses import patch_status
-from kubeletx.kube.core import Pod, PodList
-from kubeletx.kube.node import Node
-from kubeletx.runtimes.clock import SystemClock
+from kubeletx.kube.types.core import Pod, PodList
+from kubeletx.kube.types.node import Node
+from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing.apiserver import ApiClient
 from kubeletx.testing.names_sink import NamesSink
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kubeletx.api import AlreadyExists, Clock, Conflict, NotFound
 
-from ..custom import CustomResourceDefinition
+from ..types.custom import CustomResourceDefinition
 from .backoff import Backoff
 from .requests import Patch
 from .resources import CUSTOM_RESOURCE_DEFINITIONS

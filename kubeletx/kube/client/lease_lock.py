@@ -47,8 +47,8 @@ from kubeletx.api import (
     TimedOut,
 )
 
-from ..lease import Lease, LeaseSpec, micro_time, micro_time_after
-from ..meta import ObjectMeta
+from ..types.lease import Lease, LeaseSpec, micro_time, micro_time_after
+from ..types.meta import ObjectMeta
 from .errors import least_seconds
 from .resources import LEASES
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ..meta import ListMeta
+from ..types.meta import ListMeta
 
 if TYPE_CHECKING:
     from .requests import KubeClient

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import AlreadyExists, Conflict, InvalidConfig, NotFound, Unavailable
 from kubeletx.kube.client.lease_lock import LeaseLock, LockLost, LockTimes, new_identity
-from kubeletx.kube.lease import Lease
+from kubeletx.kube.types.lease import Lease
 from kubeletx.testing.clock import FakeClock
 
 TIMES = LockTimes(duration_seconds=15, renew_seconds=10.0, retry_seconds=2.0)
