@@ -13,6 +13,8 @@ from pathlib import Path
 
 MOUNT = Path("/sys/fs/cgroup")
 NAME = "kubeletx-bench"
+NO_PARENT = "k8s.io"
+"""containerd's cgroup for pods that name no cgroup parent."""
 
 
 class CpuAccount:
@@ -26,7 +28,7 @@ class CpuAccount:
         """Since the account was opened."""
         if self._root is None:
             return None
-        return _usage(self._root / NAME) + _usage(self._root / self._pods)
+        return sum(_usage(self._root / name) for name in (NAME, self._pods, NO_PARENT))
 
 
 @contextmanager

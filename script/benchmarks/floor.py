@@ -83,10 +83,11 @@ class Prepared(msgspec.Struct):
     containers: list[pb.CreateContainerRequest]
 
 
-def prepare(pod: FloorPod) -> Prepared:
-    """Build every message of a pod."""
+def prepare(pod: FloorPod, *, marked: bool = True) -> Prepared:
+    """Build every message of a pod. `marked` False: without the label by which `remove` finds its sandbox."""
     config = sandbox_to_cri(pod.sandbox)
-    config.labels[MARK] = "true"
+    if marked:
+        config.labels[MARK] = "true"
     return Prepared(
         sandbox=pb.RunPodSandboxRequest(config=config, runtime_handler=pod.sandbox.handler),
         images=[pb.ImageStatusRequest(image=pb.ImageSpec(image=unit.image.requested)) for unit in pod.units],
@@ -96,58 +97,72 @@ def prepare(pod: FloorPod) -> Prepared:
     )
 
 
-async def measure(
-    url: str, pods: Sequence[FloorPod], callers: int, *, on_started: Callable[[], None] = lambda: None
-) -> FloorResult:
-    """Start `pods` with `callers` callers, then remove them. `on_started` is called in between."""
-    calls = Calls(url)
+class Started(msgspec.Struct):
+    """Ids of what `start_pods` made so far."""
+
+    sandbox_ids: list[str] = []
+    container_ids: list[str] = []
+    slowest_pod_seconds: float = 0.0
+
+
+async def start_pods(calls: Calls, pods: Sequence[Prepared], callers: int) -> Started:
+    """Start `pods` with `callers` callers; returns when the last StartContainer was answered."""
     image_status = calls.prepare(methods.IMAGE_STATUS)
     run_sandbox = calls.prepare(methods.RUN_POD_SANDBOX)
     create = calls.prepare(methods.CREATE_CONTAINER)
     start = calls.prepare(methods.START_CONTAINER)
-    status = calls.prepare(methods.CONTAINER_STATUS)
-    waiting = [prepare(pod) for pod in reversed(pods)]
-    sandbox_ids: list[str] = []
-    container_ids: list[str] = []
-    slowest = 0.0
+    waiting = list(reversed(pods))
+    started = Started()
 
     async def caller() -> None:
-        nonlocal slowest
         while waiting:
             pod = waiting.pop()
             begun = time.monotonic()
             for image in pod.images:
                 await image_status(image)
             sandbox_id = (await run_sandbox(pod.sandbox)).pod_sandbox_id
-            sandbox_ids.append(sandbox_id)
+            started.sandbox_ids.append(sandbox_id)
             for container in pod.containers:
                 container.pod_sandbox_id = sandbox_id
                 container_id = (await create(container)).container_id
                 await start(pb.StartContainerRequest(container_id=container_id))
-                container_ids.append(container_id)
-            slowest = max(slowest, time.monotonic() - begun)
+                started.container_ids.append(container_id)
+            started.slowest_pod_seconds = max(started.slowest_pod_seconds, time.monotonic() - begun)
 
+    async with asyncio.TaskGroup() as group:
+        for number in range(callers):
+            group.create_task(caller(), name=f"floor-{number}")
+    return started
+
+
+async def measure(
+    url: str, pods: Sequence[FloorPod], callers: int, *, on_started: Callable[[], None] = lambda: None
+) -> FloorResult:
+    """Start `pods` with `callers` callers, then remove them. `on_started` is called in between."""
+    calls = Calls(url)
+    status = calls.prepare(methods.CONTAINER_STATUS)
+    prepared = [prepare(pod) for pod in pods]
     try:
         await calls.prepare(methods.VERSION)(pb.VersionRequest())
         begun_ns = time.time_ns()
-        async with asyncio.TaskGroup() as group:
-            for number in range(callers):
-                group.create_task(caller(), name=f"floor-{number}")
+        started = await start_pods(calls, prepared, callers)
         starts = []
-        for container_id in container_ids:
+        for container_id in started.container_ids:
             answer = await status(pb.ContainerStatusRequest(container_id=container_id))
             starts.append((answer.status.started_at - begun_ns) / 1e9)
         on_started()
-        return FloorResult(callers, len(pods), max(starts), slowest, sorted(starts))
+        return FloorResult(callers, len(pods), max(starts), started.slowest_pod_seconds, sorted(starts))
     finally:
         await remove(calls)
         await calls.channel.close(grace=None)
 
 
-async def remove(calls: Calls) -> None:
-    """Remove every sandbox that a floor run made, eight at a time."""
-    marked = pb.PodSandboxFilter(label_selector={MARK: "true"})
-    answer = await calls.prepare(methods.LIST_POD_SANDBOX)(pb.ListPodSandboxRequest(filter=marked))
+async def remove(calls: Calls, *, marked: bool = True) -> None:
+    """Remove every sandbox that a floor run made, eight at a time. `marked` False: every sandbox there is."""
+    labels = {MARK: "true"} if marked else {}
+    answer = await calls.prepare(methods.LIST_POD_SANDBOX)(
+        pb.ListPodSandboxRequest(filter=pb.PodSandboxFilter(label_selector=labels))
+    )
     remove_sandbox = calls.prepare(methods.REMOVE_POD_SANDBOX)
     limit = asyncio.Semaphore(8)
 

@@ -14,7 +14,7 @@ import msgspec
 
 from kubeletx.api.errors import InvalidConfig
 
-from . import cluster, idle, machines, pods, scale, streams
+from . import cluster, idle, machines, outside, pods, scale, streams
 from .compare import Verdict, compare, read_report, summary, table
 from .lab import ROOT, BenchLab, bench_lab
 from .model import HEADINGS, QUICK, Report, Result, Sizes, machine, markdown, rows
@@ -27,6 +27,7 @@ MARKS = ("<!-- table -->", "<!-- end of table -->")
 WITH_DAEMONS: dict[str, Callable[[BenchLab, Sizes], Result]] = {
     "pods": pods.pods,
     "one-pod": pods.one_pod,
+    "outside": outside.outside,
     "hang": pods.hang,
     "idle": idle.idle,
     "start": idle.start,
@@ -68,7 +69,8 @@ def main() -> int:
         print(f"error: {err}", file=sys.stderr)
         return 2
     wanted = options.only or [*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *IN_PROCESS]
-    results = run(wanted, QUICK if options.quick else Sizes())
+    sizes = msgspec.structs.replace(QUICK if options.quick else Sizes(), kubelet=options.kubelet)
+    results = run(wanted, sizes)
     report = Report(machine=machine(), results=results)
     show(report)
     save(report, OUT, merge=False)
@@ -161,6 +163,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="script/bench", description=__doc__)
     parser.add_argument("--only", action="append", choices=known, metavar="NAME", help="may be repeated")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller sizes")
+    parser.add_argument(
+        "--kubelet", type=_program, metavar="PATH", help="a stock kubelet, for benchmark outside"
+    )
     parser.add_argument("--publish", action="store_true", help="also write docs/performance and its table")
     parser.add_argument(
         "--compare",
@@ -174,6 +179,13 @@ def _options() -> argparse.Namespace:
     if options.compare and (options.only or options.quick or options.publish):
         parser.error("--compare FILE measures nothing: leave out --only, --quick and --publish")
     return options
+
+
+def _program(text: str) -> Path:
+    path = Path(text).absolute()
+    if not os.access(path, os.X_OK) or path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is no program")
+    return path
 
 
 if __name__ == "__main__":

@@ -59,6 +59,8 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     listed_machines: int = 50
     image_mib: int = 512
     stream_mib: int = 256
+    kubelet: Path | None = None
+    """Program of a stock kubelet that is measured beside the agent; None: there is none."""
 
 
 QUICK = Sizes(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 import pytest
 
 from script.benchmarks import lab, main
@@ -21,3 +23,14 @@ def test_every_benchmark_runs(monkeypatch: pytest.MonkeyPatch, kind: str) -> Non
         results = main.run(names, TINY)
     assert list(results) == names
     assert len(rows(results)) > len(results)
+
+
+def test_a_kubelet_is_measured_like_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent itself stands in for a kubelet: it reads the same configuration file."""
+    program = Path(sys.executable).with_name("kubeletx")
+    with TemporaryDirectory(prefix="kx-") as place:
+        monkeypatch.setattr(lab, "BASE", Path(place) / "lab")
+        results = main.run(["outside"], msgspec.structs.replace(TINY, kubelet=program))
+    against = [one.label for one in results["outside"].figures if "against a kubelet" in one.label]
+    assert "2 pods from outside, against a kubelet" in against
+    assert results["outside"].series["kubelet 2"][0] > 0
