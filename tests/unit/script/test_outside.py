@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from kubeletx.agent.config_load import load_config
+from kubeletx.agent.config.load import load_config
 from kubeletx.api import Resources
 from kubeletx.testing import sandbox_spec, unit_spec
 from script.benchmarks.floor import FloorPod, prepare
