@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kubeletx.testing.apiserver import ApiClient, StatusError
+from kubeletx.testing.apiserver.client import Of
 
 GUARD_SECONDS = 60.0
 Event = dict[str, Any]
@@ -39,7 +40,7 @@ class Watching:
     `events` are (type, name, object).
     """
 
-    def __init__(self, client: ApiClient, plural: str, namespace: str = "", **query: str) -> None:
+    def __init__(self, client: ApiClient, plural: Of, namespace: str = "", **query: str) -> None:
         self._events: list[Event] = []
         self._changed = threading.Condition()
         self._problem: BaseException | None = None

@@ -8,10 +8,11 @@ from typing import Final
 
 import msgspec
 
+from .catalog import Catalog
 from .errors import Json, StatusError
 from .node_authorizer import node_problem
 from .requests import Asked
-from .resources import BY_PATH, Resource, resource
+from .resources import Resource, resource
 from .store import Store
 from .users import AUTHENTICATED, MASTERS, User
 
@@ -53,6 +54,7 @@ class Authorizer:
     def __init__(self, store: Store) -> None:
         self.grants: list[Grant] = list(BOOTSTRAP)
         self._store = store
+        self._catalog = Catalog(store)
 
     def problem(self, asked: Asked) -> str | None:
         """Why not, ``""`` when nothing more can be said; None when the user may."""
@@ -78,7 +80,8 @@ class Authorizer:
         plural, group = attributes.get("resource") or _ANY, attributes.get("group") or ""
         asked = Asked(
             verb=attributes.get("verb") or "",
-            resource=BY_PATH.get((group, "v1", plural), _stranger(plural, group)),
+            resource=self._catalog.find(group, attributes.get("version") or "v1", plural)
+            or _stranger(plural, group),
             user=user,
             namespace=attributes.get("namespace") or "",
             name=attributes.get("name") or "",

@@ -19,12 +19,16 @@ import msgspec
 
 from .ca import Pair
 from .errors import Json, StatusError
-from .resources import resource
+from .resources import Resource, resource
 
 DEADLINE_SECONDS: Final = 60.0
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
+
+
+Of = str | Resource
+"""The plural name of a built-in resource, or any resource."""
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -62,27 +66,27 @@ class ApiClient:
         """Beside `tls`: the token, if it has one."""
         return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
-    def create(self, plural: str, value: Json, namespace: str = "", **query: str) -> Json:
+    def create(self, plural: Of, value: Json, namespace: str = "", **query: str) -> Json:
         """POST to the collection."""
-        return self.ask("POST", resource(plural).path(namespace=namespace), value, query=query)
+        return self.ask("POST", _resource(plural).path(namespace=namespace), value, query=query)
 
-    def get(self, plural: str, name: str, namespace: str = "", **query: str) -> Json:
+    def get(self, plural: Of, name: str, namespace: str = "", **query: str) -> Json:
         """The object as it is now."""
-        return self.ask("GET", resource(plural).path(name, namespace), query=query)
+        return self.ask("GET", _resource(plural).path(name, namespace), query=query)
 
-    def list(self, plural: str, namespace: str = "", **query: str) -> Json:
+    def list(self, plural: Of, namespace: str = "", **query: str) -> Json:
         """The list object, its items in ``items``."""
-        return self.ask("GET", resource(plural).path(namespace=namespace), query=query)
+        return self.ask("GET", _resource(plural).path(namespace=namespace), query=query)
 
-    def replace(self, plural: str, value: Json, subresource: str = "", **query: str) -> Json:
+    def replace(self, plural: Of, value: Json, subresource: str = "", **query: str) -> Json:
         """PUT of the whole object."""
         metadata = value["metadata"]
-        path = resource(plural).path(metadata["name"], metadata.get("namespace", ""), subresource)
+        path = _resource(plural).path(metadata["name"], metadata.get("namespace", ""), subresource)
         return self.ask("PUT", path, value, query=query)
 
     def patch(
         self,
-        plural: str,
+        plural: Of,
         name: str,
         patch: Any,
         namespace: str = "",
@@ -91,12 +95,12 @@ class ApiClient:
         **query: str,
     ) -> Json:
         """PATCH of the object; `kind` is the media type."""
-        return self.ask("PATCH", resource(plural).path(name, namespace, subresource), patch, kind, query)
+        return self.ask("PATCH", _resource(plural).path(name, namespace, subresource), patch, kind, query)
 
-    def delete(self, plural: str, name: str, namespace: str = "", **options: Any) -> Json:
+    def delete(self, plural: Of, name: str, namespace: str = "", **options: Any) -> Json:
         """DELETE with delete options, such as ``gracePeriodSeconds=0``."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", **options} if options else None
-        return self.ask("DELETE", resource(plural).path(name, namespace), body)
+        return self.ask("DELETE", _resource(plural).path(name, namespace), body)
 
     def ask(
         self,
@@ -132,9 +136,9 @@ class ApiClient:
         with self._response(method, path, body, content_type, query, headers or {}) as response:
             return Reply(response.status, _lowered(response), response.read())
 
-    def watch(self, plural: str, namespace: str = "", **query: str) -> Generator[Json, None, None]:
+    def watch(self, plural: Of, namespace: str = "", **query: str) -> Generator[Json, None, None]:
         """Events of one watch until the server ends it. Close the generator to end it earlier."""
-        path = resource(plural).path(namespace=namespace)
+        path = _resource(plural).path(namespace=namespace)
         with self._response("GET", path, None, "", {"watch": "true", **query}, {}) as response:
             if response.status >= 400:
                 status = json.loads(response.read())
@@ -170,6 +174,10 @@ class ApiClient:
                 response.close()
         finally:
             connection.close()
+
+
+def _resource(of: Of) -> Resource:
+    return resource(of) if isinstance(of, str) else of
 
 
 def _lowered(response: http.client.HTTPResponse) -> dict[str, str]:

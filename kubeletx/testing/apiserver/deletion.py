@@ -10,10 +10,13 @@ pkg/registry/core/pod/strategy.go CheckGracefulDelete.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Final
 
 from .errors import Json, StatusError, conflict
 from .resources import Resource
 from .settings import Settings, timestamp
+
+_COLLECTORS: Final = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
 
 
 def check_preconditions(resource: Resource, value: Json, options: Json) -> None:
@@ -51,9 +54,25 @@ def mark_deleted(resource: Resource, value: Json, options: Json, settings: Setti
     An object that comes back unchanged is being deleted already. Even a pod that goes at once is marked first,
     so that watchers see MODIFIED before DELETED.
     """
-    if resource.plural == "pods":
+    value = _with_collector(resource, value, options, settings)
+    if resource.full_name == "pods":
         return _mark_pod(value, options, settings)
     return _mark(value, 0, settings) if value["metadata"].get("finalizers") else None
+
+
+def _with_collector(resource: Resource, value: Json, options: Json, settings: Settings) -> Json:
+    """The object held by the finalizer of its propagation policy, which the garbage collector removes when it is done.
+
+    With `Settings.controllers` the collector has nothing to do and is done at once. Jobs orphan their pods unless the
+    request says otherwise. Source: apiserver, registry/generic/registry/store.go deletionFinalizersForGarbageCollection.
+    """
+    policy = options.get("propagationPolicy") or ("Orphan" if resource.full_name == "jobs.batch" else "")
+    finalizer = _COLLECTORS.get(policy)
+    metadata = value["metadata"]
+    known = metadata.get("finalizers") or []
+    if finalizer is None or finalizer in known or settings.controllers:
+        return value
+    return {**value, "metadata": {**metadata, "finalizers": [*known, finalizer]}}
 
 
 def is_gone(value: Json) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from .catalog import Catalog
 from .errors import Json
-from .resources import READ_WRITE, RESOURCES, Resource, groups
+from .resources import READ_WRITE, Resource
 
 VERSION: Final = {
     "major": "1",
@@ -20,32 +21,34 @@ VERSION: Final = {
 }
 
 
-def discover(path: str) -> Json | None:
+def discover(path: str, catalog: Catalog) -> Json | None:
     """The answer to a discovery path; None for a path that is not served."""
+    named = catalog.group_versions()
     match [part for part in path.split("/") if part]:
         case ["version"]:
             return dict(VERSION)
         case ["api"]:
             return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
         case ["apis"]:
-            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(one) for one in groups()]}
+            found = [_group(*one) for one in named.items()]
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": found}
         case ["api", "v1"]:
-            return _resources("", "v1")
-        case ["apis", group] if group in set(groups()):
-            return {"kind": "APIGroup", "apiVersion": "v1", **_group(group)}
-        case ["apis", group, "v1"] if group in set(groups()):
-            return _resources(group, f"{group}/v1")
+            return _resources("", "v1", catalog)
+        case ["apis", group] if group in named:
+            return {"kind": "APIGroup", "apiVersion": "v1", **_group(group, named[group])}
+        case ["apis", group, version] if named.get(group) == version:
+            return _resources(group, f"{group}/{version}", catalog)
         case _:
             return None
 
 
-def _group(name: str) -> Json:
-    version = {"groupVersion": f"{name}/v1", "version": "v1"}
-    return {"name": name, "versions": [version], "preferredVersion": version}
+def _group(name: str, version: str) -> Json:
+    made = {"groupVersion": f"{name}/{version}", "version": version}
+    return {"name": name, "versions": [made], "preferredVersion": made}
 
 
-def _resources(group: str, group_version: str) -> Json:
-    found = [entry for one in RESOURCES if one.group == group for entry in _entries(one)]
+def _resources(group: str, group_version: str, catalog: Catalog) -> Json:
+    found = [entry for one in catalog.all() if one.group == group for entry in _entries(one)]
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",

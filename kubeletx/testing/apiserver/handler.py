@@ -16,6 +16,8 @@ from aiohttp import web
 
 from . import discovery
 from .authorization import Authorizer
+from .catalog import Catalog
+from .disruption import TwoBudgets
 from .errors import (
     Json,
     StatusError,
@@ -66,6 +68,7 @@ class Handler:
         self.watches: set[Watch] = set()
         self._transports: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
         self._store = store
+        self._catalog = Catalog(store)
         self._registry = registry
         self._settings = settings
         self._tokens = tokens
@@ -106,7 +109,7 @@ class Handler:
     async def _answer(self, request: web.Request, record: RequestRecord) -> web.StreamResponse:
         user = self._user(request)
         record.user = user.name
-        asked = parse(request.method, request.path, request.query, user)
+        asked = parse(request.method, request.path, request.query, user, self._catalog.find)
         if asked is None:
             record.verb = request.method.lower()
             return self._answer_path(request, user)
@@ -128,7 +131,7 @@ class Handler:
         self._authorizer.check_path(user, request.method.lower(), request.path)
         if request.path.startswith(_HEALTH):
             return web.Response(text="ok")
-        found = discovery.discover(request.path)
+        found = discovery.discover(request.path, self._catalog)
         if found is not None:
             return _reply(found)
         if request.path.startswith(f"{resource('pods').base}/"):
@@ -153,9 +156,9 @@ class Handler:
         admit = restrict(asked, self._store, self._authorizer)
         match asked.verb:
             case "get" if asked.resource.stored:
-                return self._shown(request, self._registry.get(target).raw)
+                return self._shown(request, asked, self._registry.get(target).raw)
             case "list" if asked.resource.stored:
-                return self._shown(request, list_objects(asked, self._store))
+                return self._shown(request, asked, list_objects(asked, self._store))
             case "create":
                 return await self._create(request, asked, target)
             case "update" if asked.name:
@@ -173,10 +176,10 @@ class Handler:
             case _:
                 raise method_not_allowed()
 
-    def _shown(self, request: web.Request, raw: bytes) -> web.Response:
+    def _shown(self, request: web.Request, asked: Asked, raw: bytes) -> web.Response:
         """What was read, as a table if the client asks for one."""
         if wants_table(request.headers.get("Accept", "")):
-            return _reply(table_of(json.loads(raw), self._settings.now()))
+            return _reply(table_of(asked.resource, json.loads(raw), self._settings.now()))
         return web.Response(body=raw, content_type=_JSON)
 
     async def _create(self, request: web.Request, asked: Asked, target: Target) -> web.Response:
@@ -196,7 +199,10 @@ class Handler:
                 self._registry.bind(target, body)
                 return _reply(_success(), 201)
             case "pods", "eviction":
-                self._registry.evict(target, body, admit)
+                try:
+                    self._registry.evict(target, body, admit)
+                except TwoBudgets as err:
+                    return _reply(err.status, 201)
                 return _reply(_success(), 201)
             case "certificatesigningrequests", "":
                 body = _with_requester(body, asked.user)

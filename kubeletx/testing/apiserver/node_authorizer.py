@@ -37,6 +37,8 @@ _RULES: Final[dict[str, tuple[str, ...]]] = {
 
 def node_problem(asked: Asked, store: Store) -> str | None:
     """Why a node may not do it, ``""`` for no special reason; None when it may."""
+    if asked.resource.custom is not None:
+        return ""
     check = _CHECKS.get(asked.resource.plural)
     if check is not None:
         return check(asked, store)
@@ -59,6 +61,15 @@ def _single_object(asked: Asked, store: Store) -> str | None:
         return "can only get individual resources of this type"
     if asked.subresource:
         return "cannot get subresource"
+    return _related(asked, store)
+
+
+def _claim(asked: Asked, store: Store) -> str | None:
+    """A claim is read; of its subresources, status is written. Source: authorizeStatusUpdate."""
+    if asked.subresource != "status":
+        return _single_object(asked, store)
+    if asked.verb not in ("update", "patch"):
+        return "can only get/update/patch this type"
     return _related(asked, store)
 
 
@@ -134,7 +145,7 @@ def _pod(asked: Asked, store: Store) -> str | None:
 _CHECKS: Final[dict[str, Callable[[Asked, Store], str | None]]] = {
     "secrets": _readable_object,
     "configmaps": _readable_object,
-    "persistentvolumeclaims": _single_object,
+    "persistentvolumeclaims": _claim,
     "persistentvolumes": _single_object,
     "volumeattachments": _single_object,
     "serviceaccounts": _account,

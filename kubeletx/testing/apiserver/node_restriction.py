@@ -35,6 +35,7 @@ _OWN_LABELS: Final = frozenset(
     }
 )
 _OWN_DOMAINS: Final = ("kubelet.kubernetes.io", "node.kubernetes.io")
+_CLAIM_USE: Final = ("capacity", "conditions", "allocatedResources", "allocatedResourceStatuses")
 _RESTRICTED: Final = "node-restriction.kubernetes.io"
 _TOKEN: Final = ("serviceaccounts", "token")
 
@@ -46,7 +47,7 @@ def restrict(
     node = asked.user.node_name
 
     def admit(operation: str, old: Json | None, new: Json | None) -> None:
-        check = _CHECKS.get(asked.resource.plural)
+        check = _CHECKS.get(asked.resource.plural) if asked.resource.custom is None else None
         if node and check is not None:
             check(asked, node, operation, old, new, store)
         if node and new is not None and (asked.resource.plural, asked.subresource) == _TOKEN:
@@ -177,6 +178,27 @@ def _may_set(label: str) -> bool:
     return any(domain == one or domain.endswith(f".{one}") for one in _OWN_DOMAINS)
 
 
+def _claim(asked: Asked, node: str, operation: str, old: Json | None, new: Json | None, store: Store) -> None:
+    """Capacity, conditions and resize states of a claim's status; nothing else. Source: admitPVCStatus."""
+    if asked.subresource != "status":
+        raise _refused(asked, "may only update PVC status")
+    if old is not None and new is not None and _without_claim_use(old) != _without_claim_use(new):
+        problem = (
+            f'node "{node}" is not allowed to update fields other than status.capacity and status.conditions'
+        )
+        raise _refused(asked, problem)
+
+
+def _without_claim_use(claim: Json) -> Json:
+    metadata = {
+        name: part
+        for name, part in claim["metadata"].items()
+        if name not in ("resourceVersion", "managedFields")
+    }
+    status = {name: part for name, part in (claim.get("status") or {}).items() if name not in _CLAIM_USE}
+    return {**claim, "metadata": metadata, "status": status}
+
+
 def _lease(asked: Asked, node: str, operation: str, old: Json | None, new: Json | None, store: Store) -> None:
     metadata = (new or old or {})["metadata"]
     if metadata.get("namespace") != LEASES:
@@ -254,6 +276,7 @@ def _audiences(pod: Json) -> set[str]:
 
 _CHECKS: Final[dict[str, Callable[[Asked, str, str, Json | None, Json | None, Store], None]]] = {
     "pods": _pod,
+    "persistentvolumeclaims": _claim,
     "nodes": _node,
     "leases": _lease,
     "csinodes": _csi_node,

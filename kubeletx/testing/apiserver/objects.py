@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 import uuid
-from typing import Final
+from typing import Any, Final
 
 from .errors import Json, bad_request, conflict, invalid
 from .resources import Resource
@@ -33,7 +33,6 @@ _VALUE: Final = (
     "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
 _KEPT: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
-_NEEDS_VERSION: Final = ("leases", "runtimeclasses", "csinodes", "csidrivers", "volumeattachments")
 
 
 def label_key_problem(text: str) -> str:
@@ -122,7 +121,7 @@ def changed_object(resource: Resource, old: Json, new: Json, is_patch: bool) -> 
         )
     if version and version != before["resourceVersion"]:
         raise conflict(resource, name)
-    if not version and resource.plural in _NEEDS_VERSION:
+    if not version and resource.needs_version:
         problem = "Invalid value: 0: must be specified for an update"
         made = invalid(resource, name, [("metadata.resourceVersion", "FieldValueInvalid", problem)])
         made.message = f'{resource.full_name} "{name}" is invalid: metadata.resourceVersion: {problem}'
@@ -152,7 +151,15 @@ def _check_names(resource: Resource, before: Json, metadata: Json) -> None:
 
 def next_generation(resource: Resource, old: Json, new: Json) -> Json:
     """The new object, its generation one higher if the spec changed and the resource counts."""
-    if not resource.counts_generations or old.get("spec") == new.get("spec"):
+    if not resource.counts_generations or _generated(resource, old) == _generated(resource, new):
         return new
     generation = old["metadata"].get("generation", 0) + 1
     return {**new, "metadata": {**new["metadata"], "generation": generation}}
+
+
+def _generated(resource: Resource, value: Json) -> Any:
+    """The part of an object whose changes count: the spec; all but metadata and status of a custom resource."""
+    if resource.custom is None:
+        return value.get("spec")
+    ignored = ("metadata", "status") if resource.status_subresource else ("metadata",)
+    return {field: part for field, part in value.items() if field not in ignored}

@@ -183,6 +183,14 @@ def bind_pod(
     return {**pod, "metadata": metadata, "spec": spec, "status": pod_status(status)}
 
 
+def complete_template(template: Json) -> Json:
+    """A pod template with its defaults. Raises StatusError 400."""
+    spec = template.get("spec") or {}
+    complete = _defaulted({"metadata": template.get("metadata") or {}, "spec": {"containers": [], **spec}})
+    complete["spec"].setdefault("securityContext", {})
+    return {"metadata": template.get("metadata") or {}, "spec": complete["spec"]}
+
+
 def _scheduled(settings: Settings) -> Json:
     return {"type": "PodScheduled", "status": "True", "lastTransitionTime": timestamp(settings.now())}
 

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from . import deletion, nodes, patches, pods
+from . import custom, definitions, deletion, disruption, jobs, nodes, patches, pods
+from .catalog import DEFINITIONS, resource_of
 from .csr import approved_by, sign_if_approved, strip_new_request
 from .defaults import check_lease, new_service, new_volume
 from .errors import (
@@ -31,7 +32,7 @@ from .objects import changed_object, new_object, next_generation
 from .pruning import prune
 from .resources import Resource, resource
 from .settings import Settings
-from .store import Key, Store, Stored
+from .store import Key, Store, Stored, key_of
 from .typed_fields import event
 
 Admit = Callable[[str, Json | None, Json | None], None]
@@ -67,6 +68,7 @@ class Registry:
         self.store = store
         self.settings = settings
         self._sign = sign
+        store.listen(disruption.follower(store, settings))
 
     def get(self, target: Target) -> Stored:
         """The object. Raises StatusError 404."""
@@ -79,7 +81,9 @@ class Registry:
         """Store a new object. Raises StatusError."""
         of = target.resource
         self._check_namespace(target)
-        made = new_object(of, prune(_checked(of, body), of.kind), target.namespace, self.settings)
+        if of.custom is not None:
+            definitions.check_served(self.store, of)
+        made = new_object(of, _pruned(of, body), target.namespace, self.settings)
         if self.store.find(of, (target.namespace, made["metadata"]["name"])) is not None:
             admit("CREATE", None, made)
             raise already_exists(of, made["metadata"]["name"])
@@ -99,7 +103,7 @@ class Registry:
                 raise not_found(target.resource, target.name)
             return self.create(target, body, admit), True
         old = self.get(target)
-        new = prune(_checked(target.resource, body), target.resource.kind)
+        new = _pruned(target.resource, body)
         return self._change(target, old, new, admit, is_patch=False), False
 
     def patch(self, target: Target, body: Any, media_type: str, admit: Admit = allow_all) -> Stored:
@@ -111,12 +115,12 @@ class Registry:
             raise bad_request("error decoding patch: the patch is not an object")
         elif media_type == patches.MERGE_PATCH:
             patched = patches.merge_patch(old.value, body)
-        elif media_type == patches.STRATEGIC_PATCH:
+        elif media_type == patches.STRATEGIC_PATCH and target.resource.custom is None:
             patched = patches.strategic_patch(old.value, body)
         else:
             raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
         try:
-            return self._change(target, old, prune(patched, target.resource.kind), admit, is_patch=True)
+            return self._change(target, old, _pruned(target.resource, patched), admit, is_patch=True)
         except StatusError as err:
             if err.code == 400 and media_type == patches.STRATEGIC_PATCH:
                 message = f' "" is invalid: patch: Invalid value: {err.message}'
@@ -128,26 +132,47 @@ class Registry:
         old = self.get(target)
         deletion.check_preconditions(target.resource, old.value, options)
         admit("DELETE", old.value, None)
+        if target.resource == DEFINITIONS:
+            return self._delete_definition(target, old)
         marked = deletion.mark_deleted(target.resource, old.value, options, self.settings)
         if marked is None:
-            return self.store.remove(target.resource, target.key), True
+            return self._remove(target), True
         if marked is not old.value:
             old = self.store.put(target.resource, marked)
         if not deletion.is_gone(old.value):
             return old, False
+        return self._remove(target), True
+
+    def _remove(self, target: Target) -> Stored:
+        removed = self.store.remove(target.resource, target.key)
+        if target.resource.custom is not None and definitions.is_terminating(self.store, target.resource):
+            key = ("", target.resource.full_name)
+            if not any(True for _ in self.store.all(target.resource)):
+                self.store.remove(DEFINITIONS, key)
+        return removed
+
+    def _delete_definition(self, target: Target, old: Stored) -> tuple[Stored, bool]:
+        """Delete the objects of a definition, which stays until the last one is gone."""
+        of = resource_of(old.value)
+        old = self.store.put(target.resource, definitions.marked(old.value, self.settings))
+        if of is not None:
+            for namespace, name in [key_of(one.value) for one in self.store.all(of)]:
+                self.delete(Target(resource=of, namespace=namespace, name=name), {})
+        if self.store.find(target.resource, target.key) is None:  # it went with the last of its objects
+            return old, True
+        if of is not None and any(True for _ in self.store.all(of)):
+            return old, False
         return self.store.remove(target.resource, target.key), True
 
     def evict(self, target: Target, body: Json, admit: Admit = allow_all) -> None:
-        """Delete a pod with the options of an Eviction; there are no disruption budgets here.
-
-        Source: kubernetes, pkg/registry/core/pod/storage/eviction.go.
-        """
+        """Delete a pod with the options of an Eviction, if its disruption budget allows it. Raises StatusError."""
         pod = self.get(target)
         name = (body.get("metadata") or {}).get("name")
         if name != target.name:
             raise bad_request("name in URL does not match name in Eviction object")
         admit("CREATE", pod.value, body)
-        self.delete(target, body.get("deleteOptions") or {})
+        options = body.get("deleteOptions") or {}
+        self.delete(target, disruption.permit(self.store, self.settings, pod.value, options))
 
     def bind(self, target: Target, body: Json) -> None:
         """Put a pod on a node. Source: kubernetes, pkg/registry/core/pod/storage/storage.go BindingREST."""
@@ -176,13 +201,23 @@ class Registry:
         new = next_generation(of, old.value, new)
         admit("UPDATE", old.value, new)
         if deletion.is_gone(new) and not deletion.is_gone(old.value):
-            self.store.remove(of, target.key)
+            self._remove(target)
             return Stored(new, msgspec.json.encode(new), b"", old.revision)
         new = with_managers(old.value, new, target.manager, target.subresource, self.settings.now())
         return self._signed(of, self.store.put(of, new))
 
     def _strategy(self, target: Target, old: Json, new: Json) -> Json:
-        match target.resource.plural, target.subresource:
+        of = target.resource
+        if of.custom is not None:
+            change = custom.change_custom_status if target.subresource else custom.change_custom
+            return change(of, old, new)
+        match of.plural, target.subresource:
+            case "customresourcedefinitions", "":
+                return definitions.change_definition(old, new)
+            case "jobs", "":
+                return jobs.change_job(old, new)
+            case "jobs", "status":
+                return jobs.change_job_status(old, new)
             case "pods", "":
                 return pods.change_pod(old, new)
             case "pods", "status":
@@ -205,13 +240,21 @@ class Registry:
                 return approved_by(old, new, self.settings)
             case _, "status":
                 return {**old, "metadata": new["metadata"], "status": new.get("status") or {}}
-            case _ if target.resource.status_subresource:
+            case _ if of.status_subresource:
                 return {**new, "status": old.get("status", {})}
             case _:
                 return new
 
     def _prepared(self, of: Resource, made: Json) -> Json:
+        if of.custom is not None:
+            return custom.new_custom(of, made)
         match of.plural:
+            case "customresourcedefinitions":
+                return definitions.new_definition(made, self.settings)
+            case "jobs":
+                return jobs.new_job(made)
+            case "poddisruptionbudgets":
+                return disruption.new_budget(made)
             case "pods":
                 return pods.admit_pod(made, self.store, self.settings)
             case "nodes":
@@ -237,7 +280,7 @@ class Registry:
 
     def _after_creation(self, of: Resource, stored: Stored) -> None:
         self._signed(of, stored)
-        if of.plural == "namespaces" and self.settings.controllers:
+        if of.full_name == "namespaces" and self.settings.controllers:
             self._fill_namespace(stored.value["metadata"]["name"])
 
     def _signed(self, of: Resource, stored: Stored) -> Stored:
@@ -259,12 +302,19 @@ class Registry:
             raise not_found(namespaces, target.namespace)
 
 
+def _pruned(of: Resource, body: Any) -> Json:
+    """The body without what the server does not keep. Raises StatusError 400 if it cannot be an object of the resource."""
+    return prune(_checked(of, body), "" if of.custom is not None else of.kind)
+
+
 def _checked(of: Resource, body: Any) -> Json:
     """The body if it can be an object of the resource. Raises StatusError 400."""
     if not isinstance(body, dict):
         raise bad_request(
             f"the object provided is unrecognized (must be of type {of.kind}): couldn't get version/kind"
         )
+    if of.custom is not None:
+        custom.check_head(of, body)
     kind, version = body.get("kind") or of.kind, body.get("apiVersion") or of.api_version
     if (kind, version) != (of.kind, of.api_version):
         raise bad_request(

@@ -3,12 +3,12 @@ pkg/endpoints/request/requestinfo.go."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
 
-from .resources import BY_PATH, Resource
+from .resources import Resource
 from .selectors import field_terms
 from .users import User
 
@@ -40,7 +40,11 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         return self.query.get(parameter, "").lower() in _TRUE
 
 
-def parse(method: str, path: str, query: Mapping[str, str], user: User) -> Asked | None:
+Find = Callable[[str, str, str], Resource | None]
+"""Group, version, plural → resource."""
+
+
+def parse(method: str, path: str, query: Mapping[str, str], user: User, find: Find) -> Asked | None:
     """The request; None for a path that is no resource."""
     parts = [part for part in path.split("/") if part]
     if parts[:1] == ["api"] and len(parts) > 2:
@@ -52,7 +56,7 @@ def parse(method: str, path: str, query: Mapping[str, str], user: User) -> Asked
     namespace = ""
     if tail[0] == "namespaces" and len(tail) > 2 and tail[2] not in ("status", "finalize"):
         namespace, tail = tail[1], tail[2:]
-    of = BY_PATH.get((group, version, tail[0]))
+    of = find(group, version, tail[0])
     if of is None or (namespace and not of.namespaced):
         return None
     name, subresource = ([*tail[1:3], "", ""])[:2]

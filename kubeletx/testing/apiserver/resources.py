@@ -6,10 +6,11 @@ pkg/registry/*/rest/storage_*.go and the strategies beside them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+
+Json = dict[str, Any]
 
 READ_WRITE: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
@@ -20,7 +21,8 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     `subresources` maps a name to the kind that it takes. `status_subresource`: the main resource drops status
     and ``/status`` drops everything else. `counts_generations`: metadata.generation follows spec.
     `returns_deleted`: DELETE answers the object and not a Status. `stored`: False for reviews, which are
-    answered and forgotten.
+    answered and forgotten. `needs_version`: a PUT without resourceVersion is refused. `custom`: the version of
+    its CustomResourceDefinition; None for built-in ones.
     """
 
     plural: str
@@ -34,6 +36,8 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     counts_generations: bool = False
     returns_deleted: bool = False
     stored: bool = True
+    needs_version: bool = False
+    custom: Json | None = None
 
     @property
     def api_version(self) -> str:
@@ -131,19 +135,65 @@ RESOURCES: Final[tuple[Resource, ...]] = (
         status_subresource=True,
         returns_deleted=True,
     ),
-    Resource(plural="leases", kind="Lease", group="coordination.k8s.io"),
-    Resource(plural="runtimeclasses", kind="RuntimeClass", group="node.k8s.io", namespaced=False),
+    Resource(plural="leases", kind="Lease", group="coordination.k8s.io", needs_version=True),
     Resource(
-        plural="csinodes", kind="CSINode", group="storage.k8s.io", namespaced=False, returns_deleted=True
+        plural="jobs",
+        kind="Job",
+        group="batch",
+        subresources={"status": "Job"},
+        status_subresource=True,
+        counts_generations=True,
     ),
     Resource(
-        plural="csidrivers", kind="CSIDriver", group="storage.k8s.io", namespaced=False, returns_deleted=True
+        plural="poddisruptionbudgets",
+        kind="PodDisruptionBudget",
+        group="policy",
+        short_names=("pdb",),
+        subresources={"status": "PodDisruptionBudget"},
+        status_subresource=True,
+        counts_generations=True,
+        needs_version=True,
+    ),
+    Resource(
+        plural="customresourcedefinitions",
+        kind="CustomResourceDefinition",
+        group="apiextensions.k8s.io",
+        namespaced=False,
+        short_names=("crd", "crds"),
+        subresources={"status": "CustomResourceDefinition"},
+        status_subresource=True,
+        counts_generations=True,
+        needs_version=True,
+    ),
+    Resource(
+        plural="runtimeclasses",
+        kind="RuntimeClass",
+        group="node.k8s.io",
+        namespaced=False,
+        needs_version=True,
+    ),
+    Resource(
+        plural="csinodes",
+        kind="CSINode",
+        group="storage.k8s.io",
+        namespaced=False,
+        returns_deleted=True,
+        needs_version=True,
+    ),
+    Resource(
+        plural="csidrivers",
+        kind="CSIDriver",
+        group="storage.k8s.io",
+        namespaced=False,
+        returns_deleted=True,
+        needs_version=True,
     ),
     Resource(
         plural="volumeattachments",
         kind="VolumeAttachment",
         group="storage.k8s.io",
         namespaced=False,
+        needs_version=True,
         subresources={"status": "VolumeAttachment"},
         status_subresource=True,
         returns_deleted=True,
@@ -189,14 +239,10 @@ RESOURCES: Final[tuple[Resource, ...]] = (
 )
 
 BY_PATH: Final = {(one.group, one.version, one.plural): one for one in RESOURCES}
+"""Built-in resources; `catalog.Catalog` adds custom ones."""
 _BY_PLURAL: Final = {one.plural: one for one in RESOURCES}
 
 
 def resource(plural: str) -> Resource:
     """The resource of this plural name, such as ``pods``; KeyError for one that is not served."""
     return _BY_PLURAL[plural]
-
-
-def groups() -> Iterator[str]:
-    """The named API groups, each once."""
-    yield from dict.fromkeys(one.group for one in RESOURCES if one.group)

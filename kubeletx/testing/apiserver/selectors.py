@@ -42,6 +42,7 @@ _FIELDS: Final[dict[str, tuple[str, ...]]] = {
         "source",
         "type",
     ),
+    "jobs": ("status.successful",),
     "secrets": ("type",),
     "namespaces": ("status.phase",),
     "services": ("spec.clusterIP", "spec.type"),
@@ -69,7 +70,7 @@ def field_matcher(resource: Resource, text: str) -> Matcher | None:
     """A test of objects for a field selector; None for an empty one. Raises StatusError 400."""
     terms = field_terms(text)
     for name, _, _ in terms:
-        if name not in _METADATA + _FIELDS.get(resource.plural, ()):
+        if name not in _METADATA + (_FIELDS.get(resource.plural, ()) if resource.custom is None else ()):
             raise bad_request(f"field label not supported: {name}")
     if not terms:
         return None

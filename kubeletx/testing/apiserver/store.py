@@ -39,13 +39,13 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of history. `before` is None when the object was created, `after` when it was removed.
+    """One step of history. `table`: the full name of the resource. `before` is None when the object was created, `after` when it was removed.
 
     `last` is what watchers get for a removal: the object as it was, at the revision of the removal.
     """
 
     revision: int
-    plural: str
+    table: str
     before: Stored | None
     after: Stored | None
     last: Stored | None = None
@@ -65,7 +65,7 @@ def key_of(value: Json) -> Key:
 
 
 class Store:
-    """Tables of objects by the plural name of their resource."""
+    """Tables of objects by the full name of their resource."""
 
     def __init__(self) -> None:
         self.revision = FIRST_REVISION
@@ -77,28 +77,28 @@ class Store:
 
     def find(self, resource: Resource, key: Key) -> Stored | None:
         """The object as it is now."""
-        return self._tables.get(resource.plural, {}).get(key)
+        return self._tables.get(resource.full_name, {}).get(key)
 
     def all(self, resource: Resource, namespace: str = "") -> Iterator[Stored]:
         """Objects in order of namespace and name; of one namespace if it is given."""
-        table = self._tables.get(resource.plural, {})
+        table = self._tables.get(resource.full_name, {})
         for key in sorted(table):
             if not namespace or key[0] == namespace:
                 yield table[key]
 
     def each(self, resource: Resource) -> Iterable[Stored]:
         """Objects in no order."""
-        return self._tables.get(resource.plural, {}).values()
+        return self._tables.get(resource.full_name, {}).values()
 
     def all_at(self, resource: Resource, revision: int, namespace: str = "") -> list[Stored] | None:
         """Objects as they were at an earlier revision; None when that is forgotten."""
         if revision < self.forgotten:
             return None
-        table = dict(self._tables.get(resource.plural, {}))
+        table = dict(self._tables.get(resource.full_name, {}))
         for change in reversed(self._history):
             if change.revision <= revision:
                 break
-            if change.plural != resource.plural:
+            if change.table != resource.full_name:
                 continue
             if change.before is not None:
                 table[key_of(change.before.value)] = change.before
@@ -117,17 +117,17 @@ class Store:
             return before
         self.revision += 1
         after = _stored(value, self.revision)
-        self._tables.setdefault(resource.plural, {})[key] = after
-        self._note(Change(revision=self.revision, plural=resource.plural, before=before, after=after))
+        self._tables.setdefault(resource.full_name, {})[key] = after
+        self._note(Change(revision=self.revision, table=resource.full_name, before=before, after=after))
         return after
 
     def remove(self, resource: Resource, key: Key) -> Stored:
         """Take the object away; answers it as watchers see it. It must exist."""
-        before = self._tables[resource.plural].pop(key)
+        before = self._tables[resource.full_name].pop(key)
         self.revision += 1
         last = _stored(before.value, self.revision)
         self._note(
-            Change(revision=self.revision, plural=resource.plural, before=before, after=None, last=last)
+            Change(revision=self.revision, table=resource.full_name, before=before, after=None, last=last)
         )
         return last
 
@@ -135,7 +135,7 @@ class Store:
         """Changes of a resource after a revision; None when they are forgotten."""
         if revision < self.forgotten:
             return None
-        return [one for one in self._history if one.revision > revision and one.plural == resource.plural]
+        return [one for one in self._history if one.revision > revision and one.table == resource.full_name]
 
     def forget_history(self) -> None:
         """No watch can start before now. The counter takes a step, so that now differs from the last list."""
@@ -145,11 +145,11 @@ class Store:
 
     def backup(self) -> Backup:
         """All objects as they are now."""
-        return Backup(self.revision, {plural: dict(table) for plural, table in self._tables.items()})
+        return Backup(self.revision, {name: dict(table) for name, table in self._tables.items()})
 
     def restore(self, backup: Backup) -> None:
         """Be as at the backup, counter included; what happened since never did."""
-        self._tables = {plural: dict(table) for plural, table in backup.tables.items()}
+        self._tables = {name: dict(table) for name, table in backup.tables.items()}
         self.revision = self.forgotten = backup.revision
         self._history.clear()
 

@@ -89,7 +89,7 @@ class Watch:
     def line(self, change: Change) -> bytes | None:
         """The line for a change; None when this watcher does not hear of it."""
         self._position = max(self._position, change.revision)
-        if change.plural != self.asked.resource.plural:
+        if change.table != self.asked.resource.full_name:
             return None
         was, now = self._sees(change.before), self._sees(change.after)
         if now and change.after is not None:

@@ -1,0 +1,128 @@
+"""CustomResourceDefinitions: defaults, rules, and the conditions that make their resources served.
+
+A real server sets the conditions a moment after the creation, the double at once. Source: apiextensions-apiserver,
+pkg/registry/customresourcedefinition, pkg/apis/apiextensions/validation, pkg/controller/{establish,status,finalizer}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from .catalog import DEFINITIONS
+from .errors import Json, StatusError, bad_request, invalid
+from .resources import Resource
+from .settings import Settings, timestamp
+from .store import Store
+
+FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"
+_APPROVAL: Final = "api-approved.kubernetes.io"
+_PROTECTED: Final = ("k8s.io", "kubernetes.io")
+
+Cause = tuple[str, str, str]
+
+
+def new_definition(made: Json, settings: Settings) -> Json:
+    """A definition that is established. Raises StatusError 400 or 422."""
+    spec = _defaulted(made.get("spec") or {})
+    made = {**made, "spec": spec}
+    if causes := list(_causes(made)):
+        raise invalid(DEFINITIONS, made["metadata"]["name"], causes)
+    if sum(bool(one.get("served")) for one in spec["versions"]) != 1:
+        raise bad_request("the double serves one version of a custom resource: set served in one of them")
+    stored = next(one["name"] for one in spec["versions"] if one["storage"])
+    status = {
+        "conditions": [
+            _condition("NamesAccepted", "NoConflicts", "no conflicts found", settings),
+            _condition(
+                "Established", "InitialNamesAccepted", "the initial names have been accepted", settings
+            ),
+        ],
+        "acceptedNames": spec["names"],
+        "storedVersions": [stored],
+    }
+    return {**made, "status": status}
+
+
+def change_definition(old: Json, new: Json) -> Json:
+    """A definition with another spec; its status stays. Raises StatusError 422."""
+    made = {**new, "spec": _defaulted(new.get("spec") or {}), "status": old["status"]}
+    causes = list(_causes(made))
+    for field in ("scope",):
+        if made["spec"].get(field) != old["spec"][field]:
+            problem = f'Invalid value: "{made["spec"].get(field)}": field is immutable'
+            causes.append((f"spec.{field}", "FieldValueInvalid", problem))
+    if causes:
+        raise invalid(DEFINITIONS, old["metadata"]["name"], causes)
+    return made
+
+
+def marked(definition: Json, settings: Settings) -> Json:
+    """A definition that is being deleted, held until its objects are gone."""
+    metadata = definition["metadata"]
+    if "deletionTimestamp" in metadata:
+        return definition
+    held = {
+        "deletionTimestamp": timestamp(settings.now()),
+        "deletionGracePeriodSeconds": 0,
+        "finalizers": [*(metadata.get("finalizers") or []), FINALIZER],
+    }
+    ends = _condition("Terminating", "InstanceDeletionPending", "", settings)
+    status = {**definition["status"], "conditions": [*definition["status"]["conditions"], ends]}
+    return {**definition, "metadata": {**metadata, **held}, "status": status}
+
+
+def is_terminating(store: Store, of: Resource) -> bool:
+    """Whether the definition of a custom resource is being deleted."""
+    stored = store.find(DEFINITIONS, ("", of.full_name))
+    return stored is not None and "deletionTimestamp" in stored.value["metadata"]
+
+
+def check_served(store: Store, of: Resource) -> None:
+    """Raises StatusError 405 for a new object of a definition that is being deleted."""
+    if is_terminating(store, of):
+        message = "create not allowed while custom resource definition is terminating"
+        raise StatusError(405, "MethodNotAllowed", message, {"group": of.group, "kind": of.plural})
+
+
+def _defaulted(spec: Json) -> Json:
+    names = dict(spec.get("names") or {})
+    kind = names.get("kind", "")
+    names = {"singular": kind.lower(), "listKind": f"{kind}List", **names}
+    return {"conversion": {"strategy": "None"}, **spec, "names": names}
+
+
+def _causes(definition: Json) -> Iterator[Cause]:
+    spec, metadata = definition["spec"], definition["metadata"]
+    group, names, versions = spec.get("group", ""), spec["names"], spec.get("versions") or []
+    wanted = f"{names.get('plural', '')}.{group}"
+    if metadata["name"] != wanted:
+        problem = f'Invalid value: "{metadata["name"]}": must be spec.names.plural+"."+spec.group'
+        yield "metadata.name", "FieldValueInvalid", problem
+    if any(group == one or group.endswith(f".{one}") for one in _PROTECTED) and not (
+        metadata.get("annotations") or {}
+    ).get(_APPROVAL):
+        problem = f'Required value: protected groups must have approval annotation "{_APPROVAL}"'
+        yield f"metadata.annotations[{_APPROVAL}]", "FieldValueRequired", problem
+    for field in ("plural", "kind"):
+        if not names.get(field):
+            yield f"spec.names.{field}", "FieldValueRequired", "Required value"
+    if spec.get("scope") not in ("Namespaced", "Cluster"):
+        problem = f'Unsupported value: "{spec.get("scope", "")}": supported values: "Cluster", "Namespaced"'
+        yield "spec.scope", "FieldValueNotSupported", problem
+    if sum(bool(one.get("storage")) for one in versions) != 1:
+        problem = "Invalid value: must have exactly one version marked as storage version"
+        yield "spec.versions", "FieldValueInvalid", problem
+    for index, version in enumerate(versions):
+        schema = (version.get("schema") or {}).get("openAPIV3Schema")
+        field = f"spec.versions[{index}].schema.openAPIV3Schema"
+        if schema is None:
+            yield field, "FieldValueRequired", "Required value: schemas are required"
+        elif schema.get("type") != "object":
+            problem = f'Invalid value: "{schema.get("type", "")}": must be object at the root'
+            yield f"{field}.type", "FieldValueInvalid", problem
+
+
+def _condition(type_: str, reason: str, message: str, settings: Settings) -> Json:
+    at = timestamp(settings.now())
+    return {"type": type_, "status": "True", "lastTransitionTime": at, "reason": reason, "message": message}
