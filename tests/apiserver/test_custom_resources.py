@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 from api_cluster import GUARD_SECONDS, Watching, refusal
+from kubeletx.runtimes.clock import SystemClock
 
 from kubeletx.api import Conflict
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client import Resource as ClientResource
 from kubeletx.kube.client.definitions import install_definition
 from kubeletx.kube.client.statuses import patch_status
-from kubeletx.kube.custom import CustomObject, CustomObjectList
-from kubeletx.runtimes.clock import SystemClock
+from kubeletx.kube.types.custom import CustomObject, CustomObjectList
 from kubeletx.testing.apiserver import ApiClient, StatusError
 from kubeletx.testing.apiserver.client import JSON_PATCH, STRATEGIC
 from kubeletx.testing.apiserver.resources import Resource

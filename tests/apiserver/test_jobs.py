@@ -9,8 +9,8 @@ from api_cluster import refusal
 
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.resources import JOBS
-from kubeletx.kube.core import Container, ObjectMeta, PodSpec
-from kubeletx.kube.job import Job, JobEnd, JobList, JobSpec, PodTemplate, job_end
+from kubeletx.kube.types.core import Container, ObjectMeta, PodSpec
+from kubeletx.kube.types.job import Job, JobEnd, JobList, JobSpec, PodTemplate, job_end
 from kubeletx.testing.apiserver import ApiClient, StatusError
 
 MOMENT = "2026-01-01T00:00:00Z"
