@@ -48,6 +48,7 @@ from kubeletx.pods.steps.ensure_image import UnitImages
 from kubeletx.runtimes.binding.bindings import METADATA as RUNTIME_TABLES
 from kubeletx.runtimes.binding.bindings import Bindings
 from kubeletx.runtimes.binding.tombstones import Tombstones
+from kubeletx.runtimes.endpoints.kinds import WorkloadTypes
 from kubeletx.runtimes.fleet import Plan
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.runtimes.host.host import HostParts
@@ -108,6 +109,7 @@ from .parts.settings import (
 )
 from .parts.shutdown import make_shutdown
 from .parts.sources import Sources, make_sources
+from .plugin_reload import RunningPlugins
 from .plugins import load_plugins, log_plugins
 
 log = structlog.get_logger(__name__)
@@ -220,6 +222,8 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             bindings=bindings,
             tombstones=tombstones,
         )
+        running_plugins = RunningPlugins(plugins, on_settings=registry.put_settings)
+        stack.callback(running_plugins.close)
         for error in registry.configure():
             log.error("Ignored runtime drop-in", err=str(error))
 
@@ -295,7 +299,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
         classes.subscribe(manager.classes_changed)
         source_health = SourceHealth(clock=clock, events=events, node=node_ref)
         sources = make_sources(
-            config, manager, clock, reporter.name, plugins.kinds.workload_types(), source_health, events
+            config, manager, clock, reporter.name, WorkloadTypes(plugins.kinds), source_health, events
         )
         stack.push_async_callback(sources.applied.close)
         collector = ImageCollector(
@@ -417,7 +421,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 agent_id=agent_id,
                 node_name=reporter.name,
                 started_at=clock.now(),
-                plugins=plugins,
+                plugins=running_plugins,
                 counted=Counted(
                     registry=registry,
                     manager=manager,
@@ -440,7 +444,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             pods=pods,
             machines=MachineBackend(services, pods.find_worker),
             node=node,
-            runtimes=RuntimeBackend(registry, manager, plugins.kinds, stores),
+            runtimes=RuntimeBackend(registry, manager, plugins.kinds, stores, running_plugins),
             images=images,
         )
         reviews = review_client(config, link.client if link is not None else None, clock)

@@ -59,6 +59,7 @@ class Fleet:
         """`is_used`: whether pods are on the runtime. `beside`: what runs along with each, until cancelled."""
         self._kinds = kinds
         self._plan = plan
+        self._settings = dict(plan.settings)
         self._parts = parts
         self._listener = listener
         self._is_used = is_used
@@ -69,6 +70,7 @@ class Fleet:
         self._tasks: dict[RuntimeName, asyncio.Task[None]] = {}
         self._leaving: set[RuntimeName] = set()
         self._group: asyncio.TaskGroup | None = None
+        self._reloading = asyncio.Lock()
         self.cgroup_driver = NodeCgroupDriver(plan.cgroup_driver, self._told_cgroup_drivers)
 
     @property
@@ -156,8 +158,16 @@ class Fleet:
             log.info("Cordoned runtime" if cordoned else "Uncordoned runtime", runtime=handle.name)
             handle.cordon(cordoned)
 
+    def put_settings(self, kind: str, settings: object) -> None:
+        """See `RuntimeRegistry.put_settings`."""
+        self._settings[kind] = settings
+
     async def reload_dropins(self) -> tuple[InvalidConfig, ...]:
         """See `RuntimeRegistry.reload_dropins`."""
+        async with self._reloading:
+            return await self._reload_dropins()
+
+    async def _reload_dropins(self) -> tuple[InvalidConfig, ...]:
         mine = {h.endpoint.origin: h for h in self._handles.values() if self._is_dropin(h.endpoint)}
         others = [h.name for h in self._handles.values() if h.endpoint.origin not in mine]
         loaded = self._dropins.load(self._kinds, others)
@@ -167,6 +177,8 @@ class Fleet:
         for origin, handle in mine.items():
             if origin in broken or _equal(wanted.get(origin), handle.endpoint):
                 continue
+            if self.is_leaving(handle.name):
+                continue  # `remove` took its file away and drops it once it has stopped
             if self._is_used(handle.name):
                 errors.append(_still_used(origin, handle.name))
                 wanted.pop(origin, None)
@@ -196,7 +208,7 @@ class Fleet:
         kind = self._kinds.get(endpoint.kind)
         host = RuntimeHost(endpoint.name, self._parts)
         try:
-            runtime = _make_runtime(kind, endpoint, self._plan.settings.get(kind.name), host)
+            runtime = _make_runtime(kind, endpoint, self._settings.get(kind.name), host)
         except InvalidConfig:
             raise
         except Exception as error:

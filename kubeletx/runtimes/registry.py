@@ -312,6 +312,10 @@ class RuntimeRegistry:
         """Keep new pods off a runtime, lasting; or let them in again."""
         self._fleet.cordon(self.get(name), cordoned)
 
+    def put_settings(self, kind: str, settings: object) -> None:
+        """Decoded settings of a kind that was registered after the start; for its later runtimes."""
+        self._fleet.put_settings(kind, settings)
+
     async def reload_dropins(self) -> tuple[InvalidConfig, ...]:
         """Follow the drop-in files: new ones are added; a vanished one removes its runtime once no pod is on it.
 

@@ -28,6 +28,7 @@ from .views import (
     ImageListing,
     LogOptions,
     MetricsView,
+    PluginReload,
     PluginView,
     PodChange,
     PodTarget,
@@ -59,7 +60,11 @@ class AdminBackend(Protocol):
         ...
 
     async def plugins(self) -> Sequence[PluginView]:
-        """Every plugin found at start, in order of name."""
+        """Every plugin found at start or by a reload, in order of name."""
+        ...
+
+    async def reload_plugins(self) -> PluginReload:
+        """Load the plugins of new distributions; runs on code that is loaded already. One that fails is named."""
         ...
 
     async def config_view(self) -> Sequence[ConfigValue]:

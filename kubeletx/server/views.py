@@ -295,6 +295,13 @@ class PluginView(View, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class PluginReload(View, frozen=True, kw_only=True):
+    """What a reload found. `plugins`: those that were new, or had failed before. `notes`: one sentence each."""
+
+    plugins: tuple[PluginView, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 class ConfigValue(View, frozen=True, kw_only=True):
     """One effective setting. `key`: as in the configuration file. `origin`: default, flag or file."""
 

@@ -27,6 +27,7 @@ from kubeletx.server.views import (
     LogOptions,
     MetricsView,
     PartHealth,
+    PluginReload,
     PluginView,
     PodChange,
     PodTarget,
@@ -63,6 +64,7 @@ class FakeAdminBackend:
         self.health_view = HealthView(parts=(PartHealth(name="syncloop", ok=True),))
         self.metrics_view = MetricsView(node_name="node-1")
         self.plugin_views: tuple[PluginView, ...] = ()
+        self.plugin_reload = PluginReload()
         self.config_values: tuple[ConfigValue, ...] = ()
         self.calls: list[tuple[Any, ...]] = []
         self.delete_takes_effect = True
@@ -117,6 +119,11 @@ class FakeAdminBackend:
     async def plugins(self) -> Sequence[PluginView]:
         """`plugin_views`."""
         return self.plugin_views
+
+    async def reload_plugins(self) -> PluginReload:
+        """`plugin_reload`."""
+        self.calls.append(("reload",))
+        return self.plugin_reload
 
     async def config_view(self) -> Sequence[ConfigValue]:
         """`config_values`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -22,7 +22,8 @@ from ..config.tree import AgentConfig
 from ..config.view import effective_values
 from ..host.source_health import SourceHealth
 from ..host.watchdog import Pulse
-from ..plugins import Plugins
+from ..plugin_reload import RunningPlugins
+from ..plugins import LoadedPlugin
 from .counted import Counted
 
 
@@ -36,7 +37,7 @@ class AgentBackend:
         agent_id: str,
         node_name: str,
         started_at: datetime,
-        plugins: Plugins,
+        plugins: RunningPlugins,
         counted: Counted,
         pulse: Pulse,
         sources: SourceHealth,
@@ -79,8 +80,8 @@ class AgentBackend:
         )
 
     async def plugins(self) -> Sequence[PluginView]:
-        """Every plugin found at start."""
-        return plugin_views(self._plugins)
+        """Every plugin found at start or by a reload."""
+        return plugin_views(self._plugins.loaded)
 
     async def config_view(self) -> Sequence[ConfigValue]:
         """Effective settings and where each came from."""
@@ -102,7 +103,7 @@ def node_name_health(reporting: Reporting | None) -> list[PartHealth]:
     return [PartHealth(name="node-name", ok=not reporting.problem, message=reporting.problem)]
 
 
-def plugin_views(plugins: Plugins) -> Sequence[PluginView]:
+def plugin_views(plugins: Iterable[LoadedPlugin]) -> Sequence[PluginView]:
     """What became of each plugin."""
     return [
         PluginView(
@@ -113,5 +114,5 @@ def plugin_views(plugins: Plugins) -> Sequence[PluginView]:
             workload_types=one.workload_types,
             reason=one.reason,
         )
-        for one in plugins.loaded
+        for one in plugins
     ]

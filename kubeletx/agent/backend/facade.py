@@ -16,6 +16,7 @@ from kubeletx.server.views import (
     ImageListing,
     LogOptions,
     MetricsView,
+    PluginReload,
     PluginView,
     PodChange,
     PodTarget,
@@ -71,6 +72,10 @@ class Backend:
     async def plugins(self) -> Sequence[PluginView]:
         """See `AdminBackend.plugins`."""
         return await self._about.plugins()
+
+    async def reload_plugins(self) -> PluginReload:
+        """See `AdminBackend.reload_plugins`."""
+        return await self._runtimes.reload_plugins()
 
     async def config_view(self) -> Sequence[ConfigValue]:
         """See `AdminBackend.config_view`."""

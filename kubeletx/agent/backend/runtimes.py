@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,12 +26,17 @@ from kubeletx.server.views import (
     ConditionView,
     FilesystemView,
     ImageServiceView,
+    PluginReload,
     Progress,
     RuntimeDetail,
     RuntimeView,
 )
 
+from ..plugin_reload import RunningPlugins
+from .about import plugin_views
 from .watching import Latest
+
+T = TypeVar("T")
 
 QUERY_SECONDS = 5.0
 
@@ -39,14 +45,21 @@ class RuntimeBackend:
     """The runtime part of `AdminBackend`."""
 
     def __init__(
-        self, registry: RuntimeRegistry, manager: PodManager, kinds: KindTable, stores: ImageStores
+        self,
+        registry: RuntimeRegistry,
+        manager: PodManager,
+        kinds: KindTable,
+        stores: ImageStores,
+        plugins: RunningPlugins,
     ) -> None:
         self._registry = registry
+        self._plugins = plugins
         self._stores = stores
         self._manager = manager
         self._kinds = kinds
         self._watchers: list[Latest[None]] = []
-        self._removals: set[asyncio.Task[None]] = set()
+        self._changes: set[asyncio.Task[Any]] = set()
+        """Changes that go on when their client leaves."""
         registry.subscribe(self)
 
     def runtime_changed(self, name: str) -> None:
@@ -126,13 +139,19 @@ class RuntimeBackend:
             yield Progress(message=f"runtime {name} cordoned")
             async for progress in self._drain(name, timeout_seconds):
                 yield progress
-        removal = asyncio.create_task(self._registry.remove(name, force=force), name=f"remove {name}")
-        self._removals.add(removal)
-        removal.add_done_callback(self._removals.discard)
-        await asyncio.shield(removal)  # goes on when the client leaves: a half-removed runtime helps nobody
+        await self._complete(self._registry.remove(name, force=force), f"remove {name}")
         for ref in self._manager.end_on(name, force=True).values():
             yield Progress(message=f"pod {ref} ended by force")
         yield Progress(message=f"runtime {name} removed", done=True)
+
+    async def reload_plugins(self) -> PluginReload:
+        """Load new plugin distributions, then read the drop-in files again: they may name the new kinds."""
+        found = await self._plugins.reload()
+        errors = await self._complete(self._registry.reload_dropins(), "reload drop-ins")
+        return PluginReload(
+            plugins=tuple(plugin_views(found.plugins)),
+            notes=(*found.notes, *map(str, errors)),
+        )
 
     async def cordon(self, name: str) -> RuntimeView:
         """Keep new pods off."""
@@ -145,6 +164,13 @@ class RuntimeBackend:
         return self._view(self._registry.get(name))
 
     # --- private ------------------------------------------------------------------------------------
+
+    async def _complete(self, change: Coroutine[Any, Any, T], name: str) -> T:
+        """Run a change that goes on when the client leaves: a half-removed runtime helps nobody."""
+        task = asyncio.create_task(change, name=name)
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        return await asyncio.shield(task)
 
     async def _drain(self, name: str, timeout_seconds: float) -> AsyncIterator[Progress]:
         """End the pods, one line for each that is gone."""

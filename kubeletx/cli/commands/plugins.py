@@ -1,4 +1,4 @@
-"""``kubeletx plugins``: what was found at start, and what became of it."""
+"""``kubeletx plugins``: what was found at start or by a reload, and what became of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _installed() -> tuple[PluginView, ...]:
     from kubeletx.agent.backend.about import plugin_views
     from kubeletx.agent.plugins import load_plugins
 
-    return tuple(plugin_views(load_plugins()))
+    return tuple(plugin_views(load_plugins().loaded))
 
 
 @command(short_help="Show the plugins that were found.")

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from kubeletx.kube.text.duration import parse_duration
-from kubeletx.server.views import Progress, RuntimeAddition, RuntimeDetail, RuntimeView
+from kubeletx.server.views import PluginReload, Progress, RuntimeAddition, RuntimeDetail, RuntimeView
 
 from ..connection.client import AgentClient
 from ..options.common import output_option, with_agent
@@ -86,6 +86,29 @@ def uncordon(agent: AgentClient, names: tuple[str, ...]) -> int:
 
 
 @runtime.command()
+@with_agent
+def reload(agent: AgentClient) -> int:
+    """Find the plugins of newly installed distributions, and read the drop-in files of runtimes again.
+
+    What is loaded already runs on unchanged; another version of it needs a restart of the agent.
+    """
+    found = agent.call("POST", "/v1/plugins/reload", PluginReload)
+    for plugin in found.plugins:
+        if plugin.state == "failed":
+            click.echo(f"Error: plugin {plugin.name}: {plugin.reason}", err=True)
+        else:
+            kinds = ", ".join(plugin.kinds)
+            click.echo(
+                f"plugin/{plugin.name} {plugin.state} ({f'kinds: {kinds}' if kinds else plugin.reason})"
+            )
+    if not found.plugins:
+        click.echo("No new plugins found.")
+    for note in found.notes:
+        click.echo(f"Warning: {note}", err=True)
+    return ExitCode.FAILED if any(one.state == "failed" for one in found.plugins) else ExitCode.OK
+
+
+@runtime.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_runtimes)
 @output_option("json", "yaml")
 @with_agent
@@ -118,7 +141,7 @@ def manifests(agent: AgentClient, output: str) -> int:
     if output == "configmap":
         from kubeletx.kube.types.node import Node
 
-        from ..runtime_services import runtime_services
+        from .runtime_services import runtime_services
 
         config_map, notes = runtime_services(details, agent.get("/v1/node", Node).metadata.name)
         documents = (config_map,)

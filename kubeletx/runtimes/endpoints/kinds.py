@@ -6,7 +6,7 @@ kind is the one named by ``plugin=``, else the one called like the endpoint, els
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -33,6 +33,22 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
         return workload_type in self.workload_types and (
             scheme in self.schemes or scheme.partition("+")[0] in self.schemes
         )
+
+
+class WorkloadTypes(Collection[str]):
+    """The workload types of a table, as they are at each look."""
+
+    def __init__(self, kinds: KindTable) -> None:
+        self._kinds = kinds
+
+    def __contains__(self, word: object) -> bool:
+        return word in self._kinds.workload_types()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kinds.workload_types())
+
+    def __len__(self) -> int:
+        return len(self._kinds.workload_types())
 
 
 class KindTable:

@@ -25,6 +25,9 @@ def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
     async def plugins(request: web.Request) -> web.StreamResponse:
         return json_response({"items": await backend.plugins()})
 
+    async def reload_plugins(request: web.Request) -> web.StreamResponse:
+        return json_response(await backend.reload_plugins())
+
     async def config(request: web.Request) -> web.StreamResponse:
         return json_response({"items": await backend.config_view()})
 
@@ -46,6 +49,7 @@ def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
         *health_routes(backend),
         web.get("/metrics", metrics),
         web.get("/v1/plugins", plugins),
+        web.post("/v1/plugins/reload", reload_plugins),
         web.get("/v1/config", config),
         web.get("/v1/usage", usage),
         web.get("/v1/node", node),

@@ -24,6 +24,7 @@ from kubeletx.server.views import (
     ConfigValue,
     ImageServiceView,
     ImageView,
+    PluginReload,
     PluginView,
     PodUsage,
     RuntimeDetail,
@@ -335,6 +336,27 @@ def test_images_are_pulled_removed_and_pruned(agent: Any, kubeletx: Run) -> None
     assert kubeletx("image", "rm", "a:1").stdout == "Deleted: a:1 (s1)\n"
     assert kubeletx("image", "prune").stdout == "Deleted: a:1 (s1)\nFreed 1kB\n"
     assert kubeletx("image", "list", "-o", "name").stdout == "image/a:1\n"
+
+
+def test_a_reload_names_new_plugins_what_failed_and_what_needs_a_restart(agent: Any, kubeletx: Run) -> None:
+    assert kubeletx("runtime", "reload").stdout == "No new plugins found.\n"
+    late = PluginView(name="late", version="1", state="ready", kinds=("late", "later"))
+    empty = PluginView(name="empty", version="1", state="skipped", reason="registers no runtime")
+    broken = PluginView(name="broken", version="1", state="failed", reason="ValueError: no")
+    agent.backend.plugin_reload = PluginReload(plugins=(late, empty), notes=("plugin old 1 runs on",))
+    result = kubeletx("runtime", "reload")
+    assert (result.exit_code, result.stdout, result.stderr) == (
+        0,
+        "plugin/late ready (kinds: late, later)\nplugin/empty skipped (registers no runtime)\n",
+        "Warning: plugin old 1 runs on\n",
+    )
+    agent.backend.plugin_reload = PluginReload(plugins=(broken,))
+    result = kubeletx("runtime", "reload")
+    assert (result.exit_code, result.stdout, result.stderr) == (
+        1,
+        "",
+        "Error: plugin broken: ValueError: no\n",
+    )
 
 
 def test_plugins_are_listed_with_their_state(agent: Any, kubeletx: Run) -> None:

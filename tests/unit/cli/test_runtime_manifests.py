@@ -12,8 +12,8 @@ import yaml
 from click.testing import Result
 
 from kubeletx.cli.commands.runtime_manifests import runtime_classes
+from kubeletx.cli.commands.runtime_services import runtime_services
 from kubeletx.cli.output.printers import to_yaml
-from kubeletx.cli.runtime_services import runtime_services
 from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.kube.types.node import Node
 from kubeletx.server.views import ImageServiceView, RuntimeDetail, RuntimeView

@@ -282,6 +282,36 @@ async def test_drop_in_files_add_and_remove_runtimes_without_a_restart(two: Worl
         assert registry.get("z").state.ready
 
 
+async def test_a_reload_that_meets_another_one_follows_the_newer_file(two: World) -> None:
+    directory = two.root / "runtimes.d"
+    directory.mkdir()
+    drop_in = directory / "x.yaml"
+    text = "name: x\nworkloadType: container\nurl: fake://"
+    drop_in.write_text(text + "x\n")
+    async with two.running() as registry:
+        drop_in.write_text(text + "older\n")
+        first = asyncio.create_task(registry.reload_dropins())
+        await asyncio.sleep(0)
+        drop_in.write_text(text + "newer\n")
+        assert await registry.reload_dropins() == ()
+        assert await first == ()
+        await two.until(lambda: registry.get("x").state.ready)
+        assert registry.get("x").endpoint.url == "fake://newer"
+        assert [task.get_name() for task in asyncio.all_tasks()].count("runtime-x") == 1
+
+
+async def test_a_reload_during_a_removal_leaves_the_runtime_to_it(two: World) -> None:
+    directory = two.root / "runtimes.d"
+    directory.mkdir()
+    (directory / "x.yaml").write_text("name: x\nworkloadType: container\nurl: fake://x\n")
+    async with two.running() as registry:
+        removing = asyncio.create_task(registry.remove("x"))
+        await asyncio.sleep(0)
+        assert await registry.reload_dropins() == ()
+        await removing
+        assert registry.find("x") is None
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -14,7 +14,7 @@ from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.kube.types.objects import ConfigMap
 from kubeletx.server.views import RuntimeDetail
 
-from .output.printers import to_yaml
+from ..output.printers import to_yaml
 
 SERVICES: Final = "runtimes.yaml"
 NODE: Final = "node"

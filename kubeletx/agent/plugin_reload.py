@@ -1,0 +1,175 @@
+"""`RunningPlugins`: the plugins of a running agent, and new ones that `kubeletx runtime reload` finds.
+
+Only distributions that were not loaded before are loaded: code that runs is never replaced. A plugin that failed is
+tried again, since what it lacked may have been installed since. Each new plugin is imported in a thread with a
+deadline, registers into a table of its own, and is taken over on the event loop, so that one that fails or hangs
+leaves nothing behind.
+
+Python reads ``.pth`` files only at its start: an editable install (``pip install -e``) needs a restart of the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import re
+from collections.abc import Callable, Iterable
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import msgspec
+import structlog
+
+from kubeletx.api import ENTRY_POINT_GROUP, KubeletxError, Unavailable
+from kubeletx.runtimes.endpoints.kinds import Kind, KindTable
+from kubeletx.runtimes.host.threads import ThreadDoor
+
+from .plugins import FAILED, READY, Candidate, LoadedPlugin, Plugins, load_candidate, log_plugin, take_over
+
+log = structlog.get_logger(__name__)
+
+LOAD_SECONDS = 30.0
+"""Deadline of one plugin's import and hooks."""
+
+
+class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
+    """What one reload found. `notes`: what only a restart of the agent can do, one sentence each."""
+
+    plugins: tuple[LoadedPlugin, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class RunningPlugins:
+    """Made once by the agent. Calls come from its event loop."""
+
+    def __init__(
+        self,
+        plugins: Plugins,
+        *,
+        on_settings: Callable[[str, Any], None],
+        find: Callable[[], Iterable[EntryPoint]] = lambda: entry_points(group=ENTRY_POINT_GROUP),
+    ) -> None:
+        """`on_settings` takes the default settings of a new kind."""
+        self._loaded = {_key(one.distribution, one.name): one for one in plugins.loaded}
+        self._kinds = plugins.kinds
+        self._on_settings = on_settings
+        self._find = find
+        self._threads = ThreadDoor("plugins")
+        self._turn = asyncio.Lock()
+
+    @property
+    def loaded(self) -> tuple[LoadedPlugin, ...]:
+        """What became of each plugin, in order of name."""
+        return tuple(sorted(self._loaded.values(), key=lambda one: one.name))
+
+    def close(self) -> None:
+        """End idle threads; one that hangs in a plugin does not delay the exit."""
+        self._threads.close()
+
+    async def reload(self) -> Reloaded:
+        """Load the plugins of new distributions. Never raises for one of them; its state says what happened."""
+        async with self._turn:
+            points = await self._threads.run(self._scan)
+            running = {_word(one.distribution) for one in self._loaded.values() if one.state != FAILED}
+            new = [point for point in points if _word(_distribution(point)) not in running]
+            found = tuple([await self._load(point) for point in sorted(new, key=lambda point: point.name)])
+            return Reloaded(plugins=found, notes=(*self._claims(found), *self._changes(points)))
+
+    def _scan(self) -> list[EntryPoint]:
+        importlib.invalidate_caches()
+        return list(self._find())
+
+    async def _load(self, point: EntryPoint) -> LoadedPlugin:
+        try:
+            async with asyncio.timeout(LOAD_SECONDS):
+                candidate = await self._threads.run(load_candidate, point)
+        except TimeoutError:
+            reason = f"was not imported within {LOAD_SECONDS:g} s; reload again once it is repaired"
+            candidate = Candidate(about=_about(point, reason))
+        except Unavailable as error:
+            candidate = Candidate(about=_about(point, str(error)))
+        loaded = self._take_over(candidate)
+        log_plugin(loaded)
+        self._loaded[_key(loaded.distribution, loaded.name)] = loaded
+        return loaded
+
+    def _take_over(self, candidate: Candidate) -> LoadedPlugin:
+        try:
+            settings = KindTable(candidate.kinds).decode_settings(
+                {}
+            )  # a section would have been refused at start
+        except KubeletxError as error:
+            return msgspec.structs.replace(candidate.about, state=FAILED, reason=str(error), kinds=())
+        loaded = take_over(candidate, self._kinds)
+        if loaded.state == READY:
+            for kind, value in settings.items():
+                self._on_settings(kind, value)
+        return loaded
+
+    def _claims(self, found: Iterable[LoadedPlugin]) -> Iterable[str]:
+        """Endpoints that the kinds of before served alone may have become ambiguous."""
+        new = {name for plugin in found for name in plugin.kinds}
+        for kind in self._kinds:
+            rivals = [other.name for other in self._kinds if kind.name in new and _are_rivals(kind, other)]
+            if rivals:
+                yield (
+                    f"kind {kind.name} claims endpoints that {', '.join(rivals)} claims too: name one with "
+                    "?plugin=KIND in each such endpoint, or the agent refuses them when it starts again"
+                )
+
+    def _changes(self, points: Iterable[EntryPoint]) -> Iterable[str]:
+        """Differences between what is loaded and what is installed now."""
+        installed = {_key(_distribution(point), point.name): point for point in points}
+        for key, loaded in sorted(self._loaded.items()):
+            point = installed.pop(key, None)
+            if loaded.state == FAILED:
+                continue
+            if point is None:
+                yield f"plugin {loaded.name} is no longer installed; it runs on until the agent is restarted"
+            elif (version := _version(point)) != loaded.version:
+                yield (
+                    f"plugin {loaded.name} {loaded.version} runs on; restart the agent to use the installed "
+                    f"{version}"
+                )
+        for _, point in sorted(installed.items()):
+            yield (
+                f"plugin {point.name} is new in {_distribution(point)}, which is loaded already; restart the "
+                "agent to use it"
+            )
+
+
+def _about(point: EntryPoint, reason: str) -> LoadedPlugin:
+    return LoadedPlugin(
+        name=point.name,
+        distribution=_distribution(point),
+        version=_version(point),
+        state=FAILED,
+        reason=reason,
+    )
+
+
+def _are_rivals(one: Kind, other: Kind) -> bool:
+    return (
+        one is not other
+        and one.default_claim
+        and other.default_claim
+        and not set(one.workload_types).isdisjoint(other.workload_types)
+        and not set(one.schemes).isdisjoint(other.schemes)
+    )
+
+
+def _key(distribution: str, name: str) -> tuple[str, str]:
+    return _word(distribution), name
+
+
+def _word(distribution: str) -> str:
+    """A distribution's name as packaging compares it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+def _distribution(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else ""
+
+
+def _version(point: EntryPoint) -> str:
+    return point.dist.version if point.dist is not None else ""
