@@ -1,6 +1,7 @@
 """Public: everything that speaks the Container Runtime Interface, v1.
 
-`CriRuntime` is a complete runtime over any CRI server; plugins build on it. `CriClient` makes single
+`CriRuntime` is a complete runtime over any CRI server, `ContainerdRuntime` uses containerd's own services as well;
+plugins build on them. `ContainerdTasks` pauses, resumes and kills containers of containerd. `CriClient` makes single
 calls, `methods` names them, `convert` turns contract values into messages and back, `stubs` holds the
 messages.
 """
@@ -9,17 +10,42 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .client import CriClient
-    from .containerd import ContainerdEvents
+    from .containerd import ContainerdEvents, server_uuid
+    from .containerd_pulls import follow_pulls
+    from .containerd_runtime import ContainerdRuntime
+    from .containerd_tasks import ContainerdTask, ContainerdTasks, TaskState
     from .errors import CriStatusError
+    from .images import CRI_NAMESPACE, FollowPull
     from .runtime import CriRuntime
 
-__all__ = ["ContainerdEvents", "CriClient", "CriRuntime", "CriStatusError"]
+__all__ = [
+    "CRI_NAMESPACE",
+    "ContainerdEvents",
+    "ContainerdRuntime",
+    "ContainerdTask",
+    "ContainerdTasks",
+    "CriClient",
+    "CriRuntime",
+    "CriStatusError",
+    "FollowPull",
+    "TaskState",
+    "follow_pulls",
+    "server_uuid",
+]
 
 _HOMES = {
+    "CRI_NAMESPACE": "images",
     "ContainerdEvents": "containerd",
+    "ContainerdRuntime": "containerd_runtime",
+    "ContainerdTask": "containerd_tasks",
+    "ContainerdTasks": "containerd_tasks",
     "CriClient": "client",
     "CriRuntime": "runtime",
     "CriStatusError": "errors",
+    "FollowPull": "images",
+    "TaskState": "containerd_tasks",
+    "follow_pulls": "containerd_pulls",
+    "server_uuid": "containerd",
 }
 
 

@@ -41,10 +41,10 @@ class Fetched:
         return PullProgress(done_bytes=done, total_bytes=sum(totals) if all(totals) else None)
 
 
-async def follow(
+async def follow_pulls(
     report: Callable[[PullProgress], None], *, client: CriClient, namespace: str, sleep: Sleep
 ) -> None:
-    """Report until cancelled. Pulls of one store at the same time cannot be told apart: their sum is told.
+    """Report the progress until cancelled: the sum of all pulls of the store, which cannot be told apart.
 
     Ends by itself when the server does not answer: progress is a courtesy, the pull goes on without it.
     """

@@ -1,40 +1,157 @@
-"""Tasks of containerd that its CRI does not know of, and their end.
+"""`ContainerdTasks`: the tasks service of containerd, which does what CRI has no call for.
 
-A caller that goes away while containerd's CRI starts a container (the agent was killed, or the call reached its
-deadline) can leave the task behind: created, never started. The CRI shows the container as ended and refuses to
-remove it (`errors.left_task`). containerd's own tasks service can end such a task. Source: containerd,
+    tasks = ContainerdTasks(client)
+    await tasks.pause(unit_id)
+    assert (await tasks.get(unit_id)).state is TaskState.PAUSED
+
+A task is the process tree of a container; its id is the container's id. CRI has no pause: it shows a paused container
+as running.
+
+`delete` ends tasks that containerd's CRI does not know of. A caller that goes away while the CRI starts a container (the
+agent was killed, or the call reached its deadline) can leave a task that is created and never started. The CRI shows the
+container as exited and refuses to remove it (`errors.left_task`). Source: containerd,
 internal/cri/server/container_start.go.
 """
 
 from __future__ import annotations
 
+import enum
 import signal
 from contextlib import suppress
+from typing import Any
 
+import msgspec
 from google.protobuf.empty_pb2 import Empty
 
 from kubeletx.api import Conflict, Internal, NotFound
 
 from .client import CriClient
 from .containerd import NAMESPACE_HEADER
-from .methods import method
+from .images import CRI_NAMESPACE
+from .methods import A, Method, Q, method
+from .stubs import containerd_task_types_pb2 as types
 from .stubs import containerd_tasks_pb2 as pb
 
 SERVICE = "containerd.services.tasks.v1.Tasks"
+GET = method(SERVICE, "Get", pb.GetRequest, pb.GetResponse)
+PAUSE = method(SERVICE, "Pause", pb.PauseTaskRequest, Empty)
+RESUME = method(SERVICE, "Resume", pb.ResumeTaskRequest, Empty)
 KILL = method(SERVICE, "Kill", pb.KillRequest, Empty)
 WAIT = method(SERVICE, "Wait", pb.WaitRequest, pb.WaitResponse)
 DELETE = method(SERVICE, "Delete", pb.DeleteTaskRequest, pb.DeleteResponse)
+TASK_METHODS: dict[str, Method[Any, Any]] = {
+    one.name: one for one in (GET, PAUSE, RESUME, KILL, WAIT, DELETE)
+}
+"""By name."""
+
 DEADLINE_SECONDS = 10.0
 
 
-async def delete_task(client: CriClient, task_id: str, namespace: str) -> None:
-    """Kill the task and delete it; succeeds if it is gone."""
-    header = ((NAMESPACE_HEADER, namespace),)
-    kill = pb.KillRequest(container_id=task_id, signal=signal.SIGKILL, all=True)
-    with suppress(NotFound, Conflict, Internal):  # runc: there is no process to kill, or it has ended
-        await client.call(KILL, kill, timeout_seconds=DEADLINE_SECONDS, metadata=header)
-        wait = pb.WaitRequest(container_id=task_id)
-        await client.call(WAIT, wait, timeout_seconds=DEADLINE_SECONDS, metadata=header)
-    with suppress(NotFound):
-        delete = pb.DeleteTaskRequest(container_id=task_id)
-        await client.call(DELETE, delete, timeout_seconds=DEADLINE_SECONDS, metadata=header)
+class TaskState(enum.Enum):
+    """The states of a task, with containerd's words."""
+
+    UNKNOWN = "unknown"
+    CREATED = "created"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    PAUSED = "paused"
+    PAUSING = "pausing"
+
+
+_STATES = {
+    types.CREATED: TaskState.CREATED,
+    types.RUNNING: TaskState.RUNNING,
+    types.STOPPED: TaskState.STOPPED,
+    types.PAUSED: TaskState.PAUSED,
+    types.PAUSING: TaskState.PAUSING,
+}
+
+
+class ContainerdTask(msgspec.Struct, frozen=True, kw_only=True):
+    """One task. `pid`: of its first process, in the pid namespace of containerd; `exit_code`: None while it has not stopped."""
+
+    id: str
+    state: TaskState
+    pid: int
+    exit_code: int | None = None
+
+
+class ContainerdTasks:
+    """Tasks of one containerd namespace. A server that is no containerd raises Unsupported at each call."""
+
+    def __init__(
+        self,
+        client: CriClient,
+        *,
+        namespace: str = CRI_NAMESPACE,
+        timeout_seconds: float = DEADLINE_SECONDS,
+    ) -> None:
+        """`timeout_seconds`: deadline of each call."""
+        self._client = client
+        self._header = ((NAMESPACE_HEADER, namespace),)
+        self._timeout_seconds = timeout_seconds
+
+    async def get(self, task_id: str) -> ContainerdTask:
+        """Raises NotFound if there is no such task."""
+        process = (await self._call(GET, pb.GetRequest(container_id=task_id))).process
+        state = _STATES.get(process.status, TaskState.UNKNOWN)
+        exit_code = process.exit_status if state is TaskState.STOPPED else None
+        return ContainerdTask(id=task_id, state=state, pid=process.pid, exit_code=exit_code)
+
+    async def pause(self, task_id: str) -> None:
+        """Freeze all processes of the task; succeeds if they are frozen already.
+
+        Raises NotFound if there is no such task, and Conflict if it does not run.
+        """
+        await self._change(PAUSE, pb.PauseTaskRequest(container_id=task_id), task_id, TaskState.PAUSED)
+
+    async def resume(self, task_id: str) -> None:
+        """Thaw all processes of the task; succeeds if they run already.
+
+        Raises NotFound if there is no such task, and Conflict if it has stopped.
+        """
+        await self._change(RESUME, pb.ResumeTaskRequest(container_id=task_id), task_id, TaskState.RUNNING)
+
+    async def kill(self, task_id: str, number: int = signal.SIGKILL, *, all_processes: bool = False) -> None:
+        """Send signal `number` to the first process, or to all; succeeds if the task is gone or has stopped."""
+        request = pb.KillRequest(container_id=task_id, signal=number, all=all_processes)
+        try:
+            await self._call(KILL, request)
+        except NotFound:
+            return  # no task, or no process
+        except (Conflict, Internal):
+            if await self._state(task_id) not in (None, TaskState.STOPPED):
+                raise
+
+    async def delete(self, task_id: str) -> None:
+        """Kill the task, wait for its end and delete it; succeeds if it is gone."""
+        kill = pb.KillRequest(container_id=task_id, signal=signal.SIGKILL, all=True)
+        with suppress(NotFound, Conflict, Internal):  # runc: there is no process to kill, or it has ended
+            await self._call(KILL, kill)
+            await self._call(WAIT, pb.WaitRequest(container_id=task_id))
+        with suppress(NotFound):
+            await self._call(DELETE, pb.DeleteTaskRequest(container_id=task_id))
+
+    async def _change(self, call: Method[Q, Empty], request: Q, task_id: str, wanted: TaskState) -> None:
+        try:
+            await self._call(call, request)
+        except (Conflict, Internal) as error:
+            # runc refuses a state change that is none ("cannot pause a paused container"), in words only.
+            state = await self._state(task_id)
+            if state is wanted:
+                return
+            if isinstance(error, Internal) and state is TaskState.STOPPED:
+                raise Conflict(f"task {task_id} has stopped: {error}") from error
+            raise
+
+    async def _state(self, task_id: str) -> TaskState | None:
+        """None: there is no such task."""
+        try:
+            return (await self.get(task_id)).state
+        except NotFound:
+            return None
+
+    async def _call(self, call: Method[Q, A], request: Q) -> A:
+        return await self._client.call(
+            call, request, timeout_seconds=self._timeout_seconds, metadata=self._header
+        )

@@ -11,8 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
+from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 
+from kubeletx.cri.stubs import containerd_task_types_pb2 as task_types
+from kubeletx.cri.stubs import containerd_tasks_pb2 as tasks_pb
 from kubeletx.cri.stubs import runtime_v1_pb2 as pb
 
 Code = grpc.StatusCode
@@ -57,6 +60,7 @@ class CriModel:
         self.containers: dict[str, pb.ContainerStatus] = {}
         self.sandbox_of: dict[str, str] = {}
         self.images: dict[str, pb.Image] = {}
+        self.paused: set[str] = set()
         self.conditions = {"RuntimeReady": True, "NetworkReady": True}
         self.version = pb.VersionResponse(
             version="0.1.0", runtime_name="containerd", runtime_version="1.6.20", runtime_api_version="v1"
@@ -104,6 +108,46 @@ class CriModel:
             raise Refusal(Code.UNIMPLEMENTED, f"method {method} not implemented")
         return answer(request)
 
+    def answer_task(self, method: str, request: Any) -> Message:
+        """The answer of containerd's tasks service for a container that was started. Raises Refusal."""
+        task_id = request.container_id
+        status = self.containers.get(task_id)
+        if status is None or status.state == pb.CONTAINER_CREATED:
+            raise Refusal(Code.NOT_FOUND, f"no running task found: task {task_id} not found: not found")
+        match method:
+            case "Get":
+                exit_code = status.exit_code if status.state == pb.CONTAINER_EXITED else 0
+                process = task_types.Process(
+                    container_id=task_id, pid=1, status=self._task_state(status), exit_status=exit_code
+                )
+                return tasks_pb.GetResponse(process=process)
+            case "Pause" | "Resume":
+                self._pause(status, paused=method == "Pause")
+            case "Kill":
+                if status.state != pb.CONTAINER_RUNNING:
+                    raise Refusal(Code.NOT_FOUND, "process already finished: not found")
+                self.exit(task_id, 128 + request.signal)
+            case "Wait":
+                return tasks_pb.WaitResponse(exit_status=status.exit_code)
+            case _:
+                return tasks_pb.DeleteResponse(id=task_id)
+        return Empty()
+
+    def _task_state(self, status: pb.ContainerStatus) -> task_types.Status.ValueType:
+        if status.state == pb.CONTAINER_EXITED:
+            return task_types.STOPPED
+        return task_types.PAUSED if status.id in self.paused else task_types.RUNNING
+
+    def _pause(self, status: pb.ContainerStatus, *, paused: bool) -> None:
+        word = "pause" if paused else "resume"
+        state = task_types.Status.Name(self._task_state(status)).lower()
+        if state != ("running" if paused else "paused"):
+            raise Refusal(Code.UNKNOWN, f"cannot {word} a {state} container: unknown")
+        if paused:
+            self.paused.add(status.id)
+        else:
+            self.paused.remove(status.id)
+
     def now_ns(self) -> int:
         """Time goes on by a millisecond at each look."""
         return next(self._time_ns)
@@ -111,6 +155,7 @@ class CriModel:
     def exit(self, container_id: str, code: int = 0, reason: str = "") -> None:
         """The container's process ends."""
         status = self.containers[container_id]
+        self.paused.discard(container_id)
         status.state = pb.CONTAINER_EXITED
         status.finished_at = self.now_ns()
         status.exit_code = code
@@ -338,6 +383,7 @@ class CriModel:
 
     def _forget(self, container_id: str) -> None:
         self.containers.pop(container_id, None)
+        self.paused.discard(container_id)
         self.sandbox_of.pop(container_id, None)
 
 

@@ -5,8 +5,8 @@
         held = server.hold("StopContainer")     # hangs until held.set()
         runtime = CriRuntime(endpoint(server.url), None, host)
 
-Its state is a `CriModel`. It is a containerd too when it has a `uuid`: introspection and the event stream
-answer. Every request is kept in `calls`.
+Its state is a `CriModel`. It is a containerd too when it has a `uuid`: introspection, the event stream and
+the tasks of containers answer. Every request is kept in `calls`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from kubeletx.cri.containerd import SERVER, SUBSCRIBE
+from kubeletx.cri.containerd_tasks import SERVICE as TASKS
+from kubeletx.cri.containerd_tasks import TASK_METHODS
 from kubeletx.cri.methods import METHODS, Method
 from kubeletx.cri.stubs import containerd_events_service_pb2 as events_pb
 from kubeletx.cri.stubs import containerd_introspection_pb2 as introspection_pb
@@ -182,6 +184,10 @@ class FakeCriServer:
             if not self.uuid:
                 raise Refusal(grpc.StatusCode.UNIMPLEMENTED, "unknown service")
             return introspection_pb.ServerResponse(uuid=self.uuid)
+        if method.service == TASKS:
+            if not self.uuid:
+                raise Refusal(grpc.StatusCode.UNIMPLEMENTED, f"unknown service {TASKS}")
+            return self.model.answer_task(method.name, request)
         return self.model.answer(method.name, request)
 
     def _check_stream(self, method: Method[Any, Any]) -> None:
@@ -205,7 +211,7 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in
     """Finds the handler of a path in the table of methods."""
 
     def __init__(self, unary: Callable[..., Any], stream: Callable[..., Any]) -> None:
-        known: list[Method[Any, Any]] = [*METHODS.values(), SERVER, SUBSCRIBE]
+        known: list[Method[Any, Any]] = [*METHODS.values(), *TASK_METHODS.values(), SERVER, SUBSCRIBE]
         self._handlers = {method.path: _handler(method, unary, stream) for method in known}
 
     def service(self, handler_call_details: Any) -> Any:

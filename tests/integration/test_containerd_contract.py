@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kubeletx_containerd.runtime import ContainerdRuntime
 
 from kubeletx.api import Runtime, UnitSpec
+from kubeletx.cri import ContainerdRuntime
 from kubeletx.testing import FakeClock, FakeHost, endpoint, unit_spec
 from kubeletx.testing.contract import RuntimeContract
 from kubeletx.testing.contract.base import RUN

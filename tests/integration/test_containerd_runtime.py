@@ -11,7 +11,6 @@ from pathlib import Path
 import msgspec
 import pytest
 import pytest_asyncio
-from kubeletx_containerd.runtime import ContainerdRuntime
 
 from kubeletx.api import (
     Clock,
@@ -38,7 +37,7 @@ from kubeletx.api import (
     Unsupported,
     names,
 )
-from kubeletx.cri import CriStatusError
+from kubeletx.cri import ContainerdRuntime, CriStatusError
 from kubeletx.cri.stubs import runtime_v1_pb2 as pb
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock, FakeHost, endpoint, sandbox_spec, unit_spec

@@ -1,18 +1,18 @@
-"""A containerd task that was created and never started, as a start that is cut off can leave it."""
+"""Tasks of real containerd: one that was created and never started, and pause, resume and kill."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
 import pytest
 import pytest_asyncio
-from kubeletx_containerd.runtime import ContainerdRuntime
 
-from kubeletx.api import ImageSpec, NotFound, Process, SandboxId, SupportsImages, UnitId
+from kubeletx.api import ImageSpec, NotFound, Process, SandboxId, SupportsImages, UnitId, UnitState
+from kubeletx.cri import CRI_NAMESPACE, ContainerdRuntime, ContainerdTasks, TaskState
 from kubeletx.cri.containerd import NAMESPACE_HEADER
-from kubeletx.cri.images import CRI_NAMESPACE
 from kubeletx.cri.methods import method
 from kubeletx.cri.stubs import containerd_tasks_pb2 as tasks
 from kubeletx.cri.stubs.containerd_types_pb2 import Mount
@@ -24,7 +24,6 @@ pytestmark = pytest.mark.integration
 CREATE = method(
     "containerd.services.tasks.v1.Tasks", "Create", tasks.CreateTaskRequest, tasks.CreateTaskResponse
 )
-GET = method("containerd.services.tasks.v1.Tasks", "Get", tasks.GetRequest, tasks.GetResponse)
 HEADER = ((NAMESPACE_HEADER, CRI_NAMESPACE),)
 
 
@@ -54,8 +53,7 @@ async def leave_a_task(runtime: ContainerdRuntime, log_directory: Path) -> tuple
 
 async def is_there(runtime: ContainerdRuntime, unit_id: UnitId) -> bool:
     try:
-        request = tasks.GetRequest(container_id=unit_id)
-        await runtime.client.call(GET, request, timeout_seconds=30, metadata=HEADER)
+        await ContainerdTasks(runtime.client).get(unit_id)
     except NotFound:
         return False
     return True
@@ -74,3 +72,36 @@ async def test_a_task_that_was_never_started_goes_with_its_pod(
     await runtime.remove_sandbox(sandbox_id)
     assert not await is_there(runtime, unit_id)
     assert sandbox_id not in [one.id for one in await runtime.list_sandboxes({})]
+
+
+async def test_a_container_is_paused_resumed_and_killed_by_its_task(
+    runtime: ContainerdRuntime, tmp_path: Path
+) -> None:
+    images = runtime.capability(SupportsImages)
+    assert images is not None
+    image = ImageSpec(requested=image_ref("busybox"))
+    image = msgspec.structs.replace(image, ref=await images.pull_image(image, None, None))
+    sandbox = sandbox_spec("paused", log_directory=str(tmp_path))
+    unit = unit_spec("main", detail=Process(command=("sleep", "1000")), log_path="main.log")
+    sandbox_id = await runtime.create_sandbox(sandbox)
+    unit_id = await runtime.create_unit(sandbox_id, msgspec.structs.replace(unit, image=image), sandbox)
+    tasks = ContainerdTasks(runtime.client)
+    with pytest.raises(NotFound):
+        await tasks.get(unit_id)
+    await runtime.start_unit(unit_id)
+    for _ in range(2):
+        await tasks.pause(unit_id)
+        assert (await tasks.get(unit_id)).state is TaskState.PAUSED
+    for _ in range(2):
+        await tasks.resume(unit_id)
+        assert (await tasks.get(unit_id)).state is TaskState.RUNNING
+    await tasks.kill(unit_id)
+    status = await runtime.unit_status(unit_id)
+    while status.summary.state is not UnitState.EXITED:
+        await asyncio.sleep(0.05)
+        status = await runtime.unit_status(unit_id)
+    assert status.exit_code == 137
+    await tasks.kill(unit_id)
+    await runtime.stop_sandbox(sandbox_id)
+    await runtime.remove_sandbox(sandbox_id)
+    await tasks.delete(unit_id)

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from kubeletx_containerd.runtime import ContainerdRuntime
 
 from kubeletx.api import (
     Channel,
@@ -21,6 +20,7 @@ from kubeletx.api import (
     SupportsPortForward,
     UnitId,
 )
+from kubeletx.cri import ContainerdRuntime
 from kubeletx.streaming import open_port_forward, open_session
 from kubeletx.testing import FakeClock, FakeHost, endpoint, sandbox_spec, unit_spec
 from kubeletx.testing.contract.base import Pod, sweep

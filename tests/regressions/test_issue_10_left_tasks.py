@@ -9,11 +9,10 @@ from pathlib import Path
 import grpc
 import pytest
 import pytest_asyncio
-from kubeletx_containerd.runtime import ContainerdRuntime
 from manager_model import Node, a_pod
 
 from kubeletx.api import Conflict, Internal, PodUid, SandboxId, UnitId
-from kubeletx.cri import CriRuntime
+from kubeletx.cri import ContainerdRuntime, CriRuntime
 from kubeletx.testing import FakeHost, endpoint, sandbox_spec
 from kubeletx.testing.cri_server import FakeCriServer
 
@@ -101,6 +100,7 @@ async def test_where_the_task_cannot_be_ended_the_error_says_what_to_do(
 ) -> None:
     runtime = kind(endpoint(server.url), None, FakeHost(tmp_path))
     await runtime.open()
+    server.refuse("Kill", grpc.StatusCode.UNIMPLEMENTED)
     server.refuse("RemoveContainer", UNKNOWN, refusal("c1"))
     with pytest.raises(Conflict, match=r"ctr -n k8s\.io tasks delete --force c1', or restart the runtime"):
         await runtime.remove_unit(UnitId("c1"))

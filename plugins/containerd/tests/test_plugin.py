@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 from kubeletx_containerd.plugin import kubeletx_register_runtimes, make_runtime
-from kubeletx_containerd.runtime import ContainerdRuntime
 
 from kubeletx.api import ENTRY_POINT_GROUP, InvalidConfig, SupportsEvents
-from kubeletx.cri import ContainerdEvents
+from kubeletx.cri import ContainerdEvents, ContainerdRuntime
 from kubeletx.cri.events import CriEvents
 from kubeletx.testing import FakeHost, endpoint
 from kubeletx.testing.cri_server import FakeCriServer

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from kubeletx.cri.containerd import SERVER, SUBSCRIBE
 from kubeletx.cri.containerd_pulls import LIST_STATUSES
+from kubeletx.cri.containerd_tasks import TASK_METHODS
 from kubeletx.cri.methods import IMAGE_SERVICE, METHODS, RUNTIME_SERVICE
 from kubeletx.cri.stubs import (
     containerd_content_pb2,
     containerd_events_service_pb2,
     containerd_introspection_pb2,
+    containerd_tasks_pb2,
     runtime_v1_pb2,
 )
 
@@ -37,6 +39,7 @@ def test_the_containerd_calls_agree_with_their_descriptors() -> None:
         (SERVER, containerd_introspection_pb2.DESCRIPTOR),
         (SUBSCRIBE, containerd_events_service_pb2.DESCRIPTOR),
         (LIST_STATUSES, containerd_content_pb2.DESCRIPTOR),
+        *((one, containerd_tasks_pb2.DESCRIPTOR) for one in TASK_METHODS.values()),
     ):
         (service,) = file.services_by_name.values()
         described = service.methods_by_name[method.name]

@@ -24,6 +24,6 @@ def kubeletx_register_runtimes(register: RegisterRuntime) -> None:
 
 def make_runtime(endpoint: Endpoint, settings: Any, host: Host) -> Runtime:
     """The runtime of one endpoint; does not connect."""
-    from kubeletx_containerd.runtime import ContainerdRuntime
+    from kubeletx.cri import ContainerdRuntime
 
     return ContainerdRuntime(endpoint, settings, host)
