@@ -1,4 +1,4 @@
-"""The node itself: identity, capacity, readiness, events, usage, and the cgroups pods stand in.
+"""The node itself: identity, capacity, readiness, events, usage, and the cgroups of pods.
 
 Modules are imported one by one: `identity`, `capacity`, `info`, `readiness`, `status`, `events`, `totals`,
 `cgroups`.

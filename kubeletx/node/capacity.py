@@ -1,6 +1,6 @@
-"""What the node has, and what of it pods may use.
+"""Capacity of the node, and the part of it that pods may use.
 
-Allocatable is capacity less what is kept for the node's agents (kubeReserved), for the system
+Allocatable is the capacity minus what is reserved for the node's agents (kubeReserved), for the system
 (systemReserved) and for the hard eviction thresholds, never below zero; the number of pods is not reduced.
 Source: kubelet, pkg/kubelet/cm/node_container_manager_linux.go.
 """
@@ -56,7 +56,7 @@ def allocatable(
     system_reserved: Mapping[str, str] | None = None,
     hard_eviction: Mapping[str, str] | None = None,
 ) -> NodeResources:
-    """What pods may use. The reserved maps have quantities by resource name, eviction by signal.
+    """Return the resources pods may use. The reserved maps hold quantities by resource name, `hard_eviction` by signal.
 
     A threshold may be a percentage of the capacity.
     """
@@ -85,7 +85,7 @@ def allocatable(
 
 
 def resource_list(resources: NodeResources) -> dict[str, str]:
-    """As it stands in a Node's capacity or allocatable."""
+    """Return the quantities as a Node's capacity and allocatable write them."""
     cpu, rest = divmod(resources.cpu_millicores, 1000)
     return {
         "cpu": f"{resources.cpu_millicores}m" if rest else str(cpu),

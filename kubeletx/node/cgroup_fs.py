@@ -22,7 +22,7 @@ UNLIMITED = -1
 
 
 class CgroupTrees:
-    """All trees of this machine, as one place to put cgroups."""
+    """The cgroup trees of this machine, used as one."""
 
     def __init__(self, mount: Path = CGROUP_MOUNT) -> None:
         """`mount`: where they are mounted."""
@@ -37,16 +37,16 @@ class CgroupTrees:
         return (self._mount,) if self.version == 2 else tuple(dict.fromkeys(self._v1.values()))
 
     def directory(self, controller: str, path: str) -> Path | None:
-        """Where a controller keeps the cgroup; None: there is no such controller."""
+        """Directory of the cgroup in a controller's tree; None without that controller."""
         root = self._mount if self.version == 2 else self._v1.get(controller)
         return root / path if root is not None else None
 
     def directory_beside(self, path: str) -> Path | None:
-        """Where the unified tree beside v1 ones keeps the cgroup; None: there is no such tree, or v2 is all there is."""
+        """Directory of the cgroup in the unified tree of a hybrid layout; None in a pure v1 or v2 layout."""
         return self._beside[0] / path if self._beside else None
 
     def exists(self, path: str) -> bool:
-        """Whether the cgroup is in every tree."""
+        """Return True if every tree has the cgroup."""
         return all((root / path).is_dir() for root in self.roots)
 
     def find_closed(self, path: str) -> Path | None:
@@ -209,7 +209,9 @@ def _enable_controllers(directory: Path) -> None:
     on = (directory / "cgroup.subtree_control").read_text().split()
     for controller in V2_CONTROLLERS:
         if controller in have and controller not in on:
-            with contextlib.suppress(OSError):  # busy: processes stand in this cgroup; then it stays off
+            with contextlib.suppress(
+                OSError
+            ):  # busy: the cgroup has processes of its own, so the controller stays off
                 (directory / "cgroup.subtree_control").write_text(f"+{controller}")
 
 

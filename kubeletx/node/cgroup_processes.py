@@ -1,6 +1,6 @@
-"""What the processes of one cgroup hold: processes, threads, open files, sockets.
+"""Count processes, threads, open files and sockets of one cgroup.
 
-Newer kernels tell the number of open files at once. Sockets have to be looked for among them, which costs a call for
+Newer kernels give the number of open files in one call. Sockets are found by reading the link of each file, one call for
 each file: beyond `MAX_LINKS` they are not counted, so that a container with many open files does not hold up a scrape.
 """
 
@@ -18,7 +18,7 @@ MAX_LINKS = 10_000
 
 
 class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """None: not known. `max_threads`: 0 for no limit."""
+    """Counts of one cgroup; None if unknown. `max_threads`: 0 means no limit."""
 
     processes: int | None = None
     threads: int | None = None
@@ -28,7 +28,7 @@ class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_processes(trees: CgroupTrees, path: str, *, proc: Path = Path("/proc")) -> ProcessUsage:
-    """Of the cgroup at `path` itself, without those below it."""
+    """Count the processes of the cgroup at `path`, without its children."""
     directory = trees.directory("memory", path) or trees.directory("cpu", path)
     if directory is None:
         return ProcessUsage()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 _PIECE_BYTES = 1 << 12
 UNLIMITED_BYTES = 1 << 62
-"""What v1 writes for no limit is a little less than 2^63, rounded to pages; so from here on it means none."""
+"""Values from here on mean "no limit": cgroup v1 writes 2^63 rounded down to pages for it."""
 
 
 def text_of(path: Path) -> str:
@@ -51,5 +51,5 @@ def table_of(path: Path) -> dict[str, int]:
 
 
 def scaled(value: int | None, unit: float) -> float | None:
-    """None stays None."""
+    """Multiply by `unit`; None stays None."""
     return None if value is None else value * unit

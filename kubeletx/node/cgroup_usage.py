@@ -1,7 +1,7 @@
-"""What the kernel counted for one cgroup: throttling, kinds of memory, disk traffic, and the network of its processes.
+"""Kernel counters of one cgroup: throttling, memory by kind, disk traffic, and the network of its processes.
 
-Runtimes report processor time and memory; the rest of what dashboards show stands in these files, in both layouts of
-`cgroup_fs`. What the kernel does not count stays None. Everything here blocks for some ten microseconds a file; call it
+Runtimes report processor time and memory; these files hold the other figures of dashboards, in both layouts of
+`cgroup_fs`. Figures the kernel does not count are None. Every read blocks for about ten microseconds; call it
 in a thread.
 """
 
@@ -48,7 +48,7 @@ class CgroupSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CgroupUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """None: not counted here. With what is below the cgroup, but for `own_faults` and `own_major_faults`."""
+    """Counters of a cgroup and its children, except `own_faults` and `own_major_faults`; None if not counted."""
 
     cpu_seconds: float | None = None
     periods: int | None = None
@@ -67,7 +67,7 @@ class CgroupUsage(msgspec.Struct, frozen=True, kw_only=True):
     inactive_file_bytes: int | None = None
     swap_bytes: int | None = None
     memory_failures: int | None = None
-    """How often the limit was met."""
+    """Number of times the limit was reached."""
     major_faults: int | None = None
     faults: int | None = None
     own_major_faults: int | None = None
@@ -79,7 +79,7 @@ class CgroupUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_cgroup(trees: CgroupTrees, path: str) -> CgroupUsage:
-    """Of the cgroup at `path`, without a leading slash; all None if there is none."""
+    """Read the cgroup at `path` (no leading slash); all fields are None if it does not exist."""
     return _read_v2(trees, path) if trees.version == 2 else _read_v1(trees, path)
 
 
@@ -106,7 +106,7 @@ def children(trees: CgroupTrees, path: str) -> tuple[str, ...]:
 
 
 def own_cgroup(trees: CgroupTrees, *, proc: Path = Path("/proc")) -> str:
-    """The cgroup of this process, without a leading slash; empty: it stands in the root."""
+    """Path of this process's cgroup, without a leading slash; empty for the root."""
     wanted = "" if trees.version == 2 else "cpuacct"
     for line in text_of(proc / "self/cgroup").split("\n"):
         _, _, rest = line.partition(":")
@@ -117,7 +117,7 @@ def own_cgroup(trees: CgroupTrees, *, proc: Path = Path("/proc")) -> str:
 
 
 def made_at(trees: CgroupTrees, path: str) -> float:
-    """When the cgroup was made, since the epoch, as far as its directories tell; 0.0: there is none."""
+    """Creation time of the cgroup in seconds since the epoch, from its directories; 0.0 if it does not exist."""
     times = []
     for controller in ("memory", "cpu"):
         directory = trees.directory(controller, path)
@@ -239,7 +239,7 @@ def _read_v1(trees: CgroupTrees, path: str) -> CgroupUsage:
 
 
 def _working_set(used: int | None, inactive_file: int | None) -> int | None:
-    """As cAdvisor and the kubelet count it: without the file cache that was not used for long."""
+    """Working set as cAdvisor and the kubelet define it: usage without the inactive file cache."""
     return None if used is None else max(used - (inactive_file or 0), 0)
 
 

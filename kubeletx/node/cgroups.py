@@ -1,6 +1,6 @@
-"""The cgroups pods stand in: ``kubepods[/burstable|/besteffort]/pod<uid>`` below ``--cgroup-root``.
+"""Cgroups of pods: ``kubepods[/burstable|/besteffort]/pod<uid>`` below ``--cgroup-root``.
 
-    kubepods                what all pods may use together: the capacity less kubeReserved and systemReserved
+    kubepods                limit of all pods together: the capacity minus kubeReserved and systemReserved
     ├── pod<uid>            Guaranteed
     ├── burstable           CPU shares: the sum of its pods' requests
     │   └── pod<uid>
@@ -8,7 +8,7 @@
         └── pod<uid>
 
 Paths are what runtimes get as cgroup parent; the CRI client writes them as slices where the runtime uses systemd.
-With the systemd driver the same tree is made of slices through systemctl, which owns them then.
+With the systemd driver the same tree consists of slices, which systemctl creates and systemd owns.
 Source: kubelet, pkg/kubelet/cm (R4 of the parity table).
 """
 
@@ -40,7 +40,7 @@ _DIRECTORY = {GUARANTEED: "", BURSTABLE: "burstable", BEST_EFFORT: "besteffort"}
 
 
 class CgroupDriver(Protocol):
-    """Who makes cgroups. All methods block."""
+    """Creates and removes cgroups. All methods block."""
 
     def create(self, path: str) -> None:
         """Make it and its parents; succeeds if it is there."""
@@ -80,7 +80,7 @@ class PodCgroupManager:
         self._lock = asyncio.Lock()
         self._prepared = False
         self.durations = LabelledDurations()
-        """Of changes, by the kubelet's words: create, update, destroy."""
+        """Durations of changes by the kubelet's operation names: create, update, destroy."""
 
     @cached_property
     def _driver(self) -> CgroupDriver:
@@ -129,7 +129,7 @@ class PodCgroupManager:
             self.durations.add(time.perf_counter() - began, operation)
 
     def _paths(self, pod: Pod) -> list[str]:
-        """Where it may stand; of a pod that was found without its spec the QoS class is not known."""
+        """Possible paths of the pod's cgroup; several if the spec, and with it the QoS class, is unknown."""
         own = self.path(pod)  # raises for a UID that would name another cgroup
         if not self._per_qos or pod.spec.containers or pod.spec.virtual_machine is not None:
             return [own]
@@ -144,7 +144,7 @@ class PodCgroupManager:
         return self._join(parent, f"pod{uid}")
 
     def location(self, pod: Pod) -> str:
-        """Where the kernel has the pod's cgroup, without a leading slash; as the driver in use names it."""
+        """Path of the pod's cgroup in the kernel, without a leading slash, spelled as the driver in use does."""
         path = self.path(pod)
         return slice_path(path) if isinstance(self._driver, SystemdSlices) else path
 
@@ -252,7 +252,7 @@ def slice_name(path: str) -> str:
 
 
 def slice_path(path: str) -> str:
-    """Where systemd puts that slice: every parent's slice is a directory above it."""
+    """Path of a slice in systemd's tree: each parent slice is a directory above it."""
     parts = [part.replace("-", "_") for part in path.split("/") if part]
     return "/".join("-".join(parts[: count + 1]) + ".slice" for count in range(len(parts)))
 

@@ -39,7 +39,7 @@ class ConditionTimes:
         self._known: dict[str, tuple[str, datetime]] = {}
 
     async def load(self) -> Times:
-        """As an earlier agent left them; empty without a database: no time is worth a node that does not start."""
+        """Load the times of an earlier agent; empty if the database is unreadable, so that the node starts anyway."""
         try:
             self._known = await self._store.read(_read)
         except Unavailable as error:
@@ -47,7 +47,7 @@ class ConditionTimes:
         return dict(self._known)
 
     def note(self, conditions: Sequence[NodeCondition]) -> None:
-        """These are the conditions now."""
+        """Store the transition times of the current conditions."""
         times = {
             one.type: (one.status, one.last_transition_time)
             for one in conditions

@@ -33,7 +33,7 @@ EVENTS = Table(
 
 
 class EventRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One event with its repetitions. `id`: unique on this node, for good."""
+    """One event with its repetitions. `id`: unique on this node and never reused."""
 
     id: str
     ref: ObjectRef

@@ -41,7 +41,7 @@ _DEFAULT_NAMESPACE = "default"
 
 
 class EventLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is kept. `similar`: different messages of one reason before they share a row."""
+    """Limits of the event history. `similar`: number of different messages of one reason before they share a row."""
 
     rows: int = 1000
     rows_per_object: int = 50
@@ -137,7 +137,7 @@ class EventRecorder:
             watcher.put(row)
 
     def list_events(self, ref: ObjectRef | None = None) -> list[Event]:
-        """What is kept, oldest first; of one object if `ref` is given (its `field` is not looked at)."""
+        """List the stored events, oldest first; those of one object if `ref` is given (its `field` is ignored)."""
         wanted = None if ref is None else _identity(ref)[:3]
         rows = [row for row in self._rows.values() if wanted in (None, _identity(row.ref)[:3])]
         return [self.to_event(row) for row in sorted(rows, key=lambda row: row.last_at)]

@@ -1,7 +1,7 @@
-"""What the whole machine uses, from the kernel's own files. Everything here blocks for well under a millisecond.
+"""Usage of the whole machine, from the kernel's files. Each read blocks for well under a millisecond.
 
-Memory counts as cAdvisor counts the root cgroup: used is what is not free, the working set leaves out the file cache
-that was not used for long.
+Memory is defined as cAdvisor does for the root cgroup: usage is what is not free, the working set leaves out the
+inactive file cache.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def device_of(path: Path) -> str:
 
 
 def read_fs(path: Path) -> FsUsage | None:
-    """None: it cannot be asked."""
+    """Read a file system's usage; None if statvfs fails."""
     try:
         found = os.statvfs(path)
     except OSError:

@@ -38,7 +38,7 @@ def node_name(override: str | None = None, *, hostname: str | None = None) -> st
 
 
 def check_node_ips(given: Sequence[str]) -> tuple[str, ...]:
-    """What the operator gave with ``--node-ip``: one address, or one of each family."""
+    """Check the addresses of ``--node-ip``: one address, or one of each family."""
     addresses = []
     for text in given:
         try:
@@ -69,7 +69,7 @@ def detect_node_ips(
 
 
 def names_no_address(given: Sequence[str]) -> bool:
-    """Whether the node's address is to be found: nothing was given, or a family alone."""
+    """Return True if the agent must find the node's address: nothing was given, or only an address family."""
     return not given or tuple(given) in (("0.0.0.0",), ("::",))
 
 

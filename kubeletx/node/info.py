@@ -30,7 +30,7 @@ KUBERNETES_VERSION = "v1.36.0"
 
 
 def kubelet_version(agent_version: str) -> str:
-    """What a Node says: tools that compare versions (kubeadm's upgrade) fail on one that they cannot parse.
+    """Version for the Node object, in a form that tools such as kubeadm's upgrade can parse.
 
     A semantic version with the agent's own as build metadata, which holds letters, digits, dots and dashes.
     """

@@ -1,10 +1,10 @@
-"""systemd-logind over D-Bus: hold a shutdown of the host back for a while, and hear when one begins.
+"""systemd-logind over D-Bus: delay a shutdown of the host, and receive the signal that one begins.
 
     open ─► a delay lock is held ─► next(): True when the host begins to shut down, False when that was called off
             release() lets the host go on
 
-logind limits how long a lock may delay (InhibitDelayMaxSec). Where that is less than wanted, a drop-in file for it is
-written and logind reads its configuration anew. Calls block and run on threads of the caller's; signals are
+logind limits the delay of a lock (InhibitDelayMaxSec). If that is less than wanted, the agent writes a drop-in file
+and logind reloads its configuration. Calls block and run on the caller's threads; signals are
 waited for on the event loop. Source: the man page org.freedesktop.login1(5); kubelet, pkg/kubelet/nodeshutdown/systemd.
 """
 

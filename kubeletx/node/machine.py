@@ -1,4 +1,4 @@
-"""What the machine is made of, for ``machine_*``: cores, sockets, identity. Read once, since it does not change."""
+"""Hardware of the machine for the metrics ``machine_*``: cores, sockets, identity. Read once at start."""
 
 from __future__ import annotations
 

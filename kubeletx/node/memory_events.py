@@ -1,10 +1,10 @@
-"""Wakes whoever waits when tasks begin to stall for memory, by the kernel's pressure file (PSI).
+"""Wake waiters when tasks begin to stall for memory, by the kernel's pressure file (PSI).
 
     echo "some 150000 2000000" > /proc/pressure/memory; poll for POLLPRI
                                                         → 150 ms of stalls within 2 s
 
-Kernels without PSI, and users who may not write there, simply wait for the time. Costs nothing while memory is at
-hand. Source: the kernel's Documentation/accounting/psi.rst.
+Without PSI, or without write permission, only the timeout wakes them. The trigger costs nothing while memory is
+free. Source: the kernel's Documentation/accounting/psi.rst.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class MemoryEvents:
 
     @property
     def is_watching(self) -> bool:
-        """Whether the kernel tells."""
+        """Return True if the kernel accepted the trigger."""
         return self._poll is not None
 
     async def wait(self, seconds: float) -> None:

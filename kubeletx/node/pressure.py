@@ -50,7 +50,7 @@ def find_image_disks(root_dir: Path, mounts: Mapping[RuntimeName, tuple[str, ...
 def read_signals(
     root_dir: Path, disks: tuple[ImageDisk, ...] = (), *, mono: float, proc: Path = _PROC
 ) -> tuple[Observation, ...]:
-    """What can be measured now. `mono`: the present moment."""
+    """Measure the eviction signals. `mono`: the current monotonic time."""
     return tuple(_read(root_dir, disks, mono, proc))
 
 
@@ -102,7 +102,7 @@ def _meminfo(path: Path) -> dict[str, int]:
 
 
 def _pids(proc: Path) -> tuple[int, int] | None:
-    """How many more may be made, and of how many."""
+    """Number of further processes the kernel allows, and its limit."""
     try:
         limits = [int((proc / "sys/kernel" / name).read_text()) for name in ("pid_max", "threads-max")]
         running = int((proc / "loadavg").read_text().split()[3].partition("/")[2])

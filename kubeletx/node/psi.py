@@ -32,7 +32,7 @@ class Pressure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pressures(msgspec.Struct, frozen=True, kw_only=True):
-    """None: the kernel does not tell."""
+    """Pressure of CPU, memory and I/O; None if the kernel has no figure."""
 
     cpu: Pressure | None = None
     memory: Pressure | None = None

@@ -1,4 +1,4 @@
-"""Whether the node is ready: a pure rule from the runtimes' states to the node's conditions.
+"""The node's conditions from the states of its runtimes. Pure.
 
     MemoryPressure, DiskPressure, PIDPressure    the kubelet's reasons
     RuntimesReady                                True only when every runtime is ready
@@ -44,18 +44,18 @@ class RuntimeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_ready(self) -> bool:
-        """It answers, and reports runtime and network ready."""
+        """True if it answers and reports both runtime and network ready."""
         return self.state.is_ready
 
     @property
     def trouble(self) -> str:
-        """Why it is not ready, in one line."""
+        """Reason it is not ready, in one line."""
         why = ": ".join(text for text in (self.state.reason, self.state.message) if text)
         return f"{self.name}: {why or 'not ready'}"
 
 
 class Pressure(msgspec.Struct, frozen=True, kw_only=True):
-    """What the node is short of."""
+    """Resources under pressure, as the node's pressure conditions report them."""
 
     memory: bool = False
     disk: bool = False
@@ -63,7 +63,7 @@ class Pressure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What readiness depends on. `runtimes` in the order listed, the primary first.
+    """Inputs of the readiness rule. `runtimes`: in the configured order, the primary first.
 
     `missing_resources`: see `capacity.missing_resources`. `problems`: further reasons against Ready.
     """
@@ -76,7 +76,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_enough(runtimes: Sequence[RuntimeFacts], policy: Policy) -> bool:
-    """Whether the runtimes make the node ready."""
+    """Return True if enough runtimes are ready under the policy."""
     match policy:
         case Policy.PRIMARY:
             return bool(runtimes) and runtimes[0].is_ready

@@ -40,7 +40,7 @@ def groups_of(
 
 
 def total_seconds(groups: Sequence[ShutdownGroup]) -> int:
-    """How long the host has to wait at most."""
+    """Longest time the host has to wait, in seconds."""
     return sum(group.shutdown_grace_period_seconds for group in groups)
 
 

@@ -1,7 +1,7 @@
-"""`NodeReporter`: the node object as it stands now, put together from the parts of this room.
+"""`NodeReporter`: builds the current Node object from the other modules of this room.
 
-What does not change while the agent runs (addresses, capacity, system info) is read once in `load`. Conditions
-are computed anew by each `build`, which compares them with the ones before, so that transition times are right.
+`load` reads once what does not change while the agent runs (addresses, capacity, system info). Conditions
+are computed by each `build`, which compares them with the previous ones to keep transition times.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from .taints import type_taints
 
 NO_PRESSURE = Pressure()
 SETTLE_SECONDS = 30.0
-"""Before its runtimes have answered, a started agent knows less than the one before: what it finds again was so all along."""
+"""Time after a start in which conditions keep their earlier transition times: runtimes answer only after a while."""
 STRICT_GROUPS = "strict-groups"
 MAX_IMAGE_NAMES = 5
 
 
 class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator configured about the node. Quantities are texts, as in the configuration."""
+    """Settings of the node. Quantities are texts, as in the configuration."""
 
     root_dir: Path
     version: str
@@ -66,17 +66,17 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     hard_eviction: dict[str, str] = {}
     policy: Policy = Policy.PARTIAL
     port: int | None = None
-    """Of the kubelet's HTTPS API; None: it is not served."""
+    """Port of the kubelet's HTTPS API; None if it is not served."""
     max_images: int = 50
-    """How many images the status lists; negative: all."""
+    """Number of images in the status; negative means all."""
     external_cloud: bool = False
     """A cloud controller sets the addresses; until then the node has those that `node_ips` names."""
     declared_features: tuple[str, ...] = ()
-    """What the node can do that not every node of its version can, in order."""
+    """Optional features this node declares, sorted."""
 
 
 class RuntimeReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One runtime as the node reports it; in the order listed. `version`, `traits` None: it never answered."""
+    """One runtime as the node reports it. `version`, `traits`: None until it first answered."""
 
     facts: RuntimeFacts
     version: RuntimeVersion | None = None
@@ -95,12 +95,12 @@ class NodeReporter:
         self.capacity = NodeResources()
         self.allocatable = NodeResources()
         self.pods_limit = NodeResources()
-        """What all pods together may use before the kernel stops them: what eviction keeps free is theirs until it acts."""
+        """Kernel limit of all pods together; it includes what eviction keeps free."""
         self._created_at = clock.now()
         self._conditions: tuple[NodeCondition, ...] = ()
         self._times: ConditionTimes | None = None
         self._before: Times = {}
-        """Of the agent before this one, until the first look at everything is over."""
+        """Transition times of the previous agent, used until the settle time is over."""
         self._settled_at = clock.monotonic()
 
     def load(self) -> None:
@@ -119,7 +119,7 @@ class NodeReporter:
 
     @property
     def conditions(self) -> tuple[NodeCondition, ...]:
-        """As computed by the last `update`."""
+        """Conditions of the last `update`."""
         return self._conditions
 
     def update(
@@ -185,7 +185,7 @@ class NodeReporter:
         return () if self.plan.external_cloud and not self.plan.node_ips else self.ips
 
     def _provided_ips(self) -> dict[str, str]:
-        """What a cloud controller checks its own addresses against."""
+        """Annotation against which a cloud controller checks its own addresses."""
         if not self.plan.external_cloud or names_no_address(self.plan.node_ips):
             return {}
         return {PROVIDED_NODE_IP: ",".join(self.ips)}
@@ -205,7 +205,7 @@ def default_version(runtimes: Sequence[RuntimeReport]) -> RuntimeVersion | None:
 
 
 def runtime_handlers(runtimes: Sequence[RuntimeReport]) -> Iterator[NodeRuntimeHandler]:
-    """What a runtime class may name here: nothing, each runtime, and each of its handlers (DECISIONS 4)."""
+    """Handlers a RuntimeClass may name here: the empty one, each runtime, and each handler of it (DECISIONS 4)."""
     default = default_runtime(runtimes)
     if default is not None:
         yield _handler("", default)
@@ -217,7 +217,7 @@ def runtime_handlers(runtimes: Sequence[RuntimeReport]) -> Iterator[NodeRuntimeH
 
 
 def node_features(runtimes: Sequence[RuntimeReport]) -> NodeFeatures | None:
-    """What every runtime can do; None before all have answered."""
+    """Features that every runtime has; None until all have answered."""
     traits = [runtime.traits for runtime in runtimes if runtime.traits is not None]
     if not traits or len(traits) < len(runtimes):
         return None
@@ -284,5 +284,5 @@ def top_images(images: Sequence[ContainerImage], limit: int = 50) -> tuple[Conta
 
 
 def is_ready(conditions: Sequence[NodeCondition]) -> bool:
-    """Whether the last condition, Ready, is True."""
+    """Return True if the condition Ready, always the last, is True."""
     return bool(conditions) and conditions[-1].type == "Ready" and conditions[-1].status == "True"

@@ -23,7 +23,7 @@ def type_taint(workload_type: str) -> Taint:
 
 
 def type_taints(runtimes: Iterable[RuntimeFacts]) -> tuple[Taint, ...]:
-    """Those due now, in the order listed; a type with a runtime that was not asked yet has none."""
+    """Taints that are due, in the configured order; a type with a runtime not yet probed has none."""
     runtimes = tuple(runtimes)
     unknown = {one.workload_type for one in runtimes if one.state.reason == NEVER_ASKED}
     return tuple(type_taint(type_) for type_ in types_without_runtime(runtimes) if type_ not in unknown)

@@ -1,12 +1,12 @@
-"""Eviction thresholds: which are met, for how long, and what the node is short of. Pure.
+"""Eviction thresholds: which are met, for how long, and the resulting node pressure. Pure.
 
     settings ─► parse_thresholds ─► thresholds        signals read ─► observations
     step(state, thresholds, observations) ─► state, pressure (the node's conditions), acting (to be relieved now)
 
 - A hard threshold acts as soon as it is met, a soft one after its grace period without a break.
-- What acted is met until the signal is above the threshold by the minimum reclaim.
-- A pressure is reported from the first sight until `hold_seconds` after the last.
-- An observation that is no newer than the one before is shown in the conditions and makes nobody act.
+- A threshold that acted stays met until the signal exceeds it by the minimum reclaim.
+- A pressure is reported from its first observation until `hold_seconds` after the last.
+- An observation no newer than the previous one shows in the conditions and starts no eviction.
 
 A signal is observed in places: `NODE`, or the file system of some image stores. Source: kubelet, pkg/kubelet/eviction.
 """
@@ -24,7 +24,7 @@ from kubeletx.kube.text import quantity
 from .readiness import Pressure
 
 TRANSITION_SECONDS: Final = 300.0
-"""How long a pressure is reported after it was last seen (evictionPressureTransitionPeriod)."""
+"""Time a pressure is still reported after it was last seen (evictionPressureTransitionPeriod)."""
 NODE: Final = ""
 """The place of everything that is not an image file system of its own."""
 
@@ -77,12 +77,12 @@ class Met(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> Key:
-        """Which threshold, and where."""
+        """The threshold and its place."""
         return Key(self.threshold.signal, self.threshold.is_hard, self.observation.place)
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """What is remembered from look to look. Times are monotonic.
+    """State kept between two observations. Times are monotonic.
 
     `acting`: met for their grace period at the last look. `since`: when each was first met. `pressed_at`: when each
     signal's pressure was last seen. `seen_at`: when each signal was last observed, by signal and place.
@@ -110,7 +110,7 @@ def step(
     mono: float,
     hold_seconds: float = TRANSITION_SECONDS,
 ) -> Look:
-    """What follows from one look."""
+    """Evaluate one round of observations."""
     observed = tuple(observations)
     met = tuple(_met(thresholds, observed, state.acting))
     since = {one.key: state.since.get(one.key, mono) for one in met}
@@ -170,7 +170,7 @@ def parse_thresholds(
 
 
 def is_off(text: str) -> bool:
-    """Whether a threshold is switched off: nothing, or all there is, which could never be kept free."""
+    """Return True for a threshold that is off: zero, or 100 %, which can never be kept free."""
     return amount_of(text, _WHOLE) in (0, _WHOLE) if text.endswith("%") else amount_of(text, _WHOLE) <= 0
 
 

@@ -16,7 +16,7 @@ from kubeletx.runtimes.usage import RuntimeUsage
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """None: nobody measured it (never 0 for that). `memory_bytes`: working set, where the runtime knows it."""
+    """Measured usage; None if not measured, never 0 for that. `memory_bytes`: the working set if the runtime reports it."""
 
     cpu_millicores: int | None = None
     memory_bytes: int | None = None
@@ -24,7 +24,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the runtimes said. Figures of a silent one are old, and in no sum."""
+    """Usage by runtime. Figures of a runtime that does not answer are old and in no sum."""
 
     runtimes: tuple[RuntimeUsage, ...] = ()
 

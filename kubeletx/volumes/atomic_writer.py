@@ -4,8 +4,8 @@
     <volume>/..data               → ..<time>.<random>  swapped by one rename
     <volume>/..<time>.<random>/   the files of one generation
 
-A reader sees the old files or the new ones, never a mixture. What is as it should be already is left
-alone. A crash leaves at most a generation that nobody points to; the next write removes it. Blocking.
+A reader sees the old files or the new ones, never a mixture. Files that are already right are left
+unchanged. A crash leaves at most an unreferenced generation; the next write removes it. Blocking.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LONGEST_PATH: Final = 4096
 
 
 class FileContent(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of a payload; its content is never printed. `user`: its owner; None: whoever writes it."""
+    """One file of a payload; its content is never printed. `user`: its owner; None means the agent's user."""
 
     data: bytes
     mode: int = DEFAULT_MODE
@@ -65,7 +65,7 @@ def write_files(target: Path, files: Mapping[str, FileContent], *, group: int | 
 
 
 def check_path(path: str) -> None:
-    """Whether a file of a volume may have this relative path. Raises ValueError with the reason."""
+    """Raise ValueError with the reason if a file of a volume may not have this relative path."""
     parts = PurePosixPath(path).parts
     if not parts or "\0" in path:
         raise ValueError(f"{path!r} is no file name")
@@ -93,7 +93,7 @@ def _expected(files: Mapping[str, FileContent], group: int | None) -> dict[str, 
 
 
 def _read(directory: Path, expected: Mapping[str, tuple[int, bytes]]) -> dict[str, tuple[int, bytes]]:
-    """What is there; of each file no more than is needed to see that it is another one."""
+    """Read the present files, each only so far as a comparison with the expected content needs."""
     found = {}
     for path in _walk(directory):
         name = str(path.relative_to(directory))
@@ -156,7 +156,7 @@ def _link_names(target: Path, files: Mapping[str, FileContent]) -> None:
 
 
 def _remove_unused(target: Path, current: str | None) -> None:
-    """Generations that nobody points to, of writers that were interrupted."""
+    """Remove unreferenced generations of interrupted writers."""
     for path in list(target.glob("..*")):
         if path.name not in (DATA, current):
             remove_tree(path)

@@ -59,7 +59,7 @@ def make_directories_beneath(base: Path, relative: str, mode: int) -> None:
         with open_beneath(base, "/".join(parts[:index]), _DIRECTORY) as parent:
             try:
                 os.mkdir(part, dir_fd=parent)
-            except FileExistsError:  # somebody was faster, or a link that leads nowhere
+            except FileExistsError:  # another process created it first, or a dangling link
                 continue
             made = os.open(part, _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
             try:
@@ -150,7 +150,7 @@ def _entries(fd: int) -> list[tuple[str, bool]]:
 
 
 def _try_rmdir(name: str, *, dir_fd: int | None = None) -> bool:
-    """Whether the directory was empty and is gone. A mount point raises EBUSY before it is looked into."""
+    """Remove the directory if it is empty; False if it is not. A mount point raises EBUSY first."""
     try:
         os.rmdir(name, dir_fd=dir_fd)
     except OSError as err:

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Unread(Unavailable):
-    """Nobody can tell at present what the object holds. What was written of it before may stay."""
+    """The object could not be read. Files that were written from it before may stay."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, reason=Event.FAILED_MOUNT)

@@ -58,7 +58,7 @@ class MountRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContainerMounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a container gets of the node."""
+    """Mounts and devices of one container."""
 
     mounts: tuple[Mount, ...] = ()
     devices: tuple[Device, ...] = ()
@@ -225,7 +225,7 @@ def _termination_message(request: MountRequest, container: Container) -> list[Mo
 
 
 def _holds(path: Path, data: bytes) -> bool:
-    """Whether the file is just that. Containers may write to it: no more is read than there should be."""
+    """Return True if the file holds exactly `data`. Reads at most one byte more: containers may write to it."""
     try:
         with hold_directory(path.parent, depth=1) as directory:
             return directory.read(path.name, len(data)) == data

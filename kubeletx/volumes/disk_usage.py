@@ -1,7 +1,7 @@
-"""How much of its disk a directory takes: blocks and inodes, as `du` counts them. Blocks its caller.
+"""Disk usage of a directory: blocks and inodes, as `du` counts them. Blocks its caller.
 
-What is mounted below counts elsewhere; a file with several names counts once. What vanishes meanwhile, or may not
-be read, is left out: pods write while they are measured. No link is followed, and no depth hides anything.
+Mounts below it are not counted; a file with several names counts once. Entries that vanish meanwhile or may not
+be read are left out: pods write while they are measured. No link is followed; the depth has no limit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BLOCK = 512
 
 
 class DiskUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What something takes of a disk."""
+    """Space and inodes used on a disk."""
 
     bytes: int = 0
     inodes: int = 0

@@ -56,7 +56,7 @@ class EnvFiles:
         self._read: dict[tuple[str, str], dict[str, str] | None] = {}
 
     def read(self, volume: str, path: str) -> dict[str, str] | None:
-        """As `read_env_file`; ValueError for one file too many as well."""
+        """Read like `read_env_file`; also raises ValueError for one file too many."""
         key = (volume, path)
         if key not in self._read:
             if len(self._read) >= MAX_FILES:

@@ -1,6 +1,6 @@
-"""What volumes and environments need of the cluster, fetched before the pure translation begins.
+"""Fetch the cluster objects that volumes and environments need, before the pure translation begins.
 
-What nobody can tell at present is noted as unread: a volume that was written before goes on as it is.
+Objects that cannot be read are noted as unread: a volume that was written before stays unchanged.
 """
 
 from __future__ import annotations

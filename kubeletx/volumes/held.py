@@ -39,7 +39,7 @@ class HeldDirectory:
         return open_regular(name, flags, dir_fd=self.fd)
 
     def open_or_create(self, name: str, flags: int, mode: int) -> int:
-        """As `open`; a file that does not exist is created with `mode`, whatever the umask is."""
+        """Open like `open`; a missing file is created with `mode`, regardless of the umask."""
         try:
             return self.open(name, flags)
         except FileNotFoundError:
@@ -51,7 +51,7 @@ class HeldDirectory:
         return self._create(name, os.O_WRONLY, mode)
 
     def stat(self, name: str) -> os.stat_result | None:
-        """Of the name itself, whatever it is; None if it does not exist."""
+        """Stat the name itself, without following a link; None if it does not exist."""
         try:
             return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -62,7 +62,7 @@ class HeldDirectory:
         return self._names(lambda one: one.name.startswith(prefix) and one.is_file(follow_symlinks=False))
 
     def names(self, prefix: str) -> list[str]:
-        """As `files`, with links, FIFOs and all else but directories."""
+        """List like `files`, plus links, FIFOs and everything else except directories."""
         return self._names(lambda one: one.name.startswith(prefix) and not one.is_dir(follow_symlinks=False))
 
     def directories(self) -> list[str]:
@@ -151,7 +151,7 @@ class TreeVisitor(Protocol):
     """Called by `walk` for each entry, with the descriptor of its directory."""
 
     def __call__(self, directory: int, entry: os.DirEntry[str], /) -> bool:
-        """Whether to go into the entry, if it is a directory."""
+        """Return True to descend into the entry if it is a directory."""
         ...
 
 
@@ -171,7 +171,7 @@ def walk(path: Path, visit: TreeVisitor) -> None:
                 identity, pending = above.pop()
                 current = _go_to("..", current)
                 if _identity(current) != identity:
-                    return  # somebody moved the directory while it was looked at
+                    return  # the directory was moved during the walk
                 continue
             name = pending.pop()
             waiting -= 1

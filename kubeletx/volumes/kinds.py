@@ -1,4 +1,4 @@
-"""Which file knows which kind of volume."""
+"""Table of volume kinds and the modules that set them up."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KINDS: Final[Mapping[str, SetUpVolume]] = {
     "persistent_volume_claim": persistent.set_up,
     "ephemeral": persistent.set_up,
 }
-"""By attribute of `Volume`."""
+"""Set-up function by attribute of `Volume`."""
 
 
 def kind_of(volume: Volume) -> str:
@@ -85,7 +85,7 @@ def set_up_volume(request: SetUp, drivers: Mapping[str, SetUpVolume]) -> Prepare
 
 
 def mount_text(request: SetUp, problem: str) -> str:
-    """Why the volume could not be made ready, as the kubelet begins it; the field stands at the end."""
+    """Message for a volume that could not be prepared: begins as the kubelet's, ends with the field."""
     field, colon, rest = problem.partition(": ")
     if colon and field.startswith(request.field):
         problem = f"{rest} ({field})"

@@ -1,4 +1,4 @@
-"""Where a pod's files are, below ``root_dir``: the kubelet's layout.
+"""Paths of a pod's files below ``root_dir``: the kubelet's layout.
 
     pods/<uid>/                                        0750
         volumes/kubernetes.io~<kind>/<volume>          0750 up to the volume itself
@@ -26,7 +26,7 @@ NFS: Final = "nfs"
 LOCAL: Final = "local-volume"
 
 DIRECTORY_MODE: Final = 0o750
-"""Of everything between root_dir and the volumes themselves."""
+"""Mode of every directory between root_dir and the volumes."""
 
 
 def pods_dir(root_dir: Path) -> Path:
@@ -35,7 +35,7 @@ def pods_dir(root_dir: Path) -> Path:
 
 
 def pod_dir(root_dir: Path, uid: PodUid) -> Path:
-    """All of one pod's files on the node."""
+    """Directory with all files of one pod."""
     return pods_dir(root_dir) / check_name(uid, "metadata.uid")
 
 
@@ -45,7 +45,7 @@ def volumes_dir(root_dir: Path, uid: PodUid) -> Path:
 
 
 def volume_dir(root_dir: Path, uid: PodUid, kind: str, name: str) -> Path:
-    """One volume of the pod; `kind` such as ``empty-dir``."""
+    """Directory of one volume; `kind` such as ``empty-dir``."""
     return volumes_dir(root_dir, uid) / f"kubernetes.io~{kind}" / check_name(name, "spec.volumes[].name")
 
 

@@ -1,7 +1,7 @@
-"""What is mounted where, from ``/proc/self/mountinfo``. Source: proc(5).
+"""Mounts of this process, from ``/proc/self/mountinfo``. Source: proc(5).
 
-The names in it are those that containers and manifests give: bytes that need not be UTF-8, and with every character
-that Python takes for the end of a line. Lines end with a line feed, and the kernel writes one in a name as ``\\012``.
+Names in it come from containers and manifests: bytes that need not be UTF-8 and may hold every character
+that Python treats as a line end. Lines end with a line feed; the kernel writes one in a name as ``\\012``.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def find_mount(mounts: Iterable[MountPoint], target: Path) -> MountPoint | None:
 
 
 def _parse_line(line: str) -> MountPoint | None:
-    """None for what is no line of a mount: a file system that does not escape its options can write anything."""
+    """Parse one line; None for a malformed one: file systems that do not escape their options can write any text."""
     words = line.split(" ")
     try:
         dash = words.index("-", 6)

@@ -33,6 +33,6 @@ def set_up(request: SetUp, options: tuple[str, ...] = ()) -> PreparedVolume:
 
 
 def _export(server: str, path: str) -> str:
-    """``server:path``; an IPv6 address stands in brackets."""
+    """``server:path``, with an IPv6 address in brackets."""
     host = f"[{server}]" if ":" in server and not server.startswith("[") else server
     return f"{host}:{path}"

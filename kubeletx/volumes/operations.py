@@ -42,7 +42,7 @@ _BEHIND_CLAIMS = {
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One that came to its end."""
+    """One finished volume operation."""
 
     plugin: str
     operation: str
@@ -51,7 +51,7 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class Operations(list[Operation]):
-    """Those of one call, in order."""
+    """Volume operations of one call, in order."""
 
     @contextmanager
     def timed(self, plugin: str, operation: str) -> Iterator[None]:
@@ -65,7 +65,7 @@ class Operations(list[Operation]):
 
 
 class OperationCounts:
-    """All since the agent started. `durations`: by plugin, operation and outcome."""
+    """Volume operations since the agent started. `durations`: by plugin, operation and outcome."""
 
     def __init__(self) -> None:
         self.durations = LabelledDurations(BOUNDS)

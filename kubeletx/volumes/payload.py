@@ -35,7 +35,7 @@ VOLUME_MODE: Final = 0o777
 PRIVATE_MODE: Final = 0o600
 REASON: Final = Event.FAILED_MOUNT
 MAX_VOLUME_BYTES: Final = 32 * 1024 * 1024
-"""All files of one volume. A manifest of a megabyte could otherwise name one large value ten thousand times."""
+"""Limit for all files of one volume: a manifest of 1 MB could name one large value ten thousand times."""
 _FIX_STATIC: Final = "this pod's source gives no cluster objects: use hostPath, or mark it optional"
 _FIX_NO_TOKEN: Final = "this pod's source gives no cluster objects: use a file of the node (hostPath)"
 

@@ -18,10 +18,10 @@ from kubeletx.kube.types.core import Container, ObjectFieldSelector, Pod, Resour
 
 
 class FieldContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a field may need beyond the Pod.
+    """Values of fields that are not in the Pod.
 
     `pod_ips`: empty until the sandbox has an address. `allocatable`: amounts of the node by resource name,
-    CPU in millicores and all else in whole units; they stand for limits that a container does not have.
+    CPU in millicores, all others in whole units; used where a container has no limit.
     """
 
     node_name: str
@@ -60,7 +60,7 @@ def field_text(
     field: str,
     reason: str = CONTAINER_REASON,
 ) -> str:
-    """The value of a fieldRef. `field`: where it stands in the manifest, for the error (InvalidPod)."""
+    """Return the value of a fieldRef. `field`: its path in the manifest, for the error (InvalidPod)."""
     path = selector.field_path
     if subscript := _SUBSCRIPT.fullmatch(path):
         values = pod.metadata.labels if subscript[1] == "labels" else pod.metadata.annotations

@@ -1,4 +1,4 @@
-"""What volume kinds get and give: `SetUp` in, `PreparedVolume` out."""
+"""Input and output of volume kinds: `SetUp` and `PreparedVolume`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PreparedVolumes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SetUp(msgspec.Struct, frozen=True, kw_only=True):
-    """What a volume kind needs to make one volume ready."""
+    """Inputs of a volume kind for one volume."""
 
     pod: Pod
     volume: Volume
@@ -53,7 +53,7 @@ class SetUp(msgspec.Struct, frozen=True, kw_only=True):
     objects: ObjectSet | None
     """Objects the pod's volumes refer to; None when its source has no cluster behind it."""
     field: str
-    """Where the volume stands in the manifest, such as ``spec.volumes[0]``."""
+    """Path of the volume in the manifest, such as ``spec.volumes[0]``."""
 
     @property
     def fs_group(self) -> int | None:

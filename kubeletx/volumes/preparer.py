@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 PREPARE_SECONDS: Final = 123.0
-"""How long a pod's volumes may take before it is reported (kubelet V1)."""
+"""Time a pod's volumes may take before an event reports it (kubelet V1)."""
 RELEASE_SECONDS: Final = 123.0
 
 
@@ -107,7 +107,7 @@ class VolumePreparer:
         recursive_read_only: bool = False,
         deadline_seconds: float = PREPARE_SECONDS,
     ) -> ContainerMounts:
-        """What one attempt of a container gets: its volumes, hosts file and termination message file.
+        """Return the mounts of one attempt of a container: volumes, hosts file and termination message file.
 
         `environment`: for subPathExpr. `hosts_text`: content of the managed hosts file; None: none is
         mounted. `recursive_read_only`: whether the runtime can do it. Raises as `prepare` does.
@@ -150,7 +150,7 @@ class VolumePreparer:
             yield from ready.volumes.values()
 
     async def find_orphans(self, known: frozenset[PodUid]) -> Sequence[Orphan]:
-        """Directories of pods that nobody knows any more, for clean-up at start."""
+        """Find directories of unknown pods, for the clean-up at start."""
         return await self._blocking(find_orphans, self._root_dir, known, self._mounter)
 
     def _prepare(self, pod: Pod, objects: ObjectSet | None, done: Operations) -> PreparedVolumes:

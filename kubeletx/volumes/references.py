@@ -1,4 +1,4 @@
-"""Which objects of the cluster a pod refers to. Pure."""
+"""Cluster objects a pod refers to. Pure."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def claims_of(pod: Pod) -> list[str]:
 
 
 def claim_of(pod: Pod, volume: Volume) -> str:
-    """The claim that the volume stands for; empty for other kinds. A template's claim is named POD-VOLUME."""
+    """Name of the volume's claim; empty for other kinds. A template's claim is named POD-VOLUME."""
     if volume.persistent_volume_claim is not None:
         return volume.persistent_volume_claim.claim_name
     return f"{pod.name}-{volume.name}" if volume.ephemeral is not None else ""

@@ -1,7 +1,7 @@
-"""subPath: one file or directory of a volume, bound to a place of ours (kubelet V8).
+"""subPath: one file or directory of a volume, bind-mounted into the pod's directory (kubelet V8).
 
-The name is resolved with `open_beneath`, so links inside the volume work and none leads out of it; the
-bind mount is made from the open descriptor, so nobody can exchange what was checked.
+`open_beneath` resolves the name, so links inside the volume work and none leads out of it; the
+bind mount is made from the open descriptor, so the checked object cannot be exchanged.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from .mounting import Mounter, mount_error
 
 
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):
-    """The directory of a pod that nobody knows. `mounts`: what is still mounted in it, outermost first."""
+    """Directory of an unknown pod. `mounts`: the mounts left in it, outermost first."""
 
     uid: PodUid
     path: Path
