@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from api_cluster import GUARD_SECONDS, Watching, refusal
-from kubeletx.runtimes.clock import SystemClock
 
 from kubeletx.api import Conflict
 from kubeletx.kube.client import KubeClient
@@ -18,6 +17,7 @@ from kubeletx.kube.client import Resource as ClientResource
 from kubeletx.kube.client.definitions import install_definition
 from kubeletx.kube.client.statuses import patch_status
 from kubeletx.kube.types.custom import CustomObject, CustomObjectList
+from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing.apiserver import ApiClient, StatusError
 from kubeletx.testing.apiserver.client import JSON_PATCH, STRATEGIC
 from kubeletx.testing.apiserver.resources import Resource
