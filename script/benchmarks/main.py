@@ -14,7 +14,7 @@ import msgspec
 
 from kubeletx.api.errors import InvalidConfig
 
-from . import cluster, idle, machines, outside, pods, scale, streams
+from . import cluster, idle, machines, outside, pods, rooms, scale, streams
 from .compare import Verdict, compare, read_report, summary, table
 from .lab import ROOT, BenchLab, bench_lab
 from .model import HEADINGS, QUICK, Report, Result, Sizes, machine, markdown, rows
@@ -23,6 +23,7 @@ OUT = ROOT / "bench-results"
 PUBLISHED = ROOT / "docs" / "performance"
 PAGE = ROOT / "docs" / "performance.md"
 MARKS = ("<!-- table -->", "<!-- end of table -->")
+ROOM_MARKS = ("<!-- rooms -->", "<!-- end of rooms -->")
 
 WITH_DAEMONS: dict[str, Callable[[BenchLab, Sizes], Result]] = {
     "pods": pods.pods,
@@ -31,6 +32,7 @@ WITH_DAEMONS: dict[str, Callable[[BenchLab, Sizes], Result]] = {
     "hang": pods.hang,
     "idle": idle.idle,
     "start": idle.start,
+    "rooms": rooms.rooms,
 }
 MACHINES: dict[str, Callable[[BenchLab, Sizes], Result]] = {
     "machine": machines.machine,
@@ -139,14 +141,21 @@ def save(report: Report, directory: Path, *, merge: bool) -> Report:
 def publish(report: Report) -> None:
     """Bring results, plots and table into the documentation."""
     whole = save(report, PUBLISHED, merge=True)
-    PAGE.write_text(page_with_table(PAGE.read_text(), whole))
+    PAGE.write_text(page_with_tables(PAGE.read_text(), whole))
 
 
-def page_with_table(text: str, report: Report) -> str:
-    """Replace the table between the marks of the page."""
-    before, _, rest = text.partition(MARKS[0])
-    after = rest.partition(MARKS[1])[2]
-    return f"{before}{MARKS[0]}\n\n{markdown(report.results)}\n\n{MARKS[1]}{after}"
+def page_with_tables(text: str, report: Report) -> str:
+    """Replace the tables between the marks of the page."""
+    text = _between(MARKS, text, markdown(report.results))
+    if "rooms" in report.results:
+        text = _between(ROOM_MARKS, text, rooms.rooms_markdown(report.results["rooms"]))
+    return text
+
+
+def _between(marks: tuple[str, str], text: str, table: str) -> str:
+    before, _, rest = text.partition(marks[0])
+    after = rest.partition(marks[1])[2]
+    return f"{before}{marks[0]}\n\n{table}\n\n{marks[1]}{after}"
 
 
 def _timed(name: str, measure: Callable[[], Result]) -> Result:

@@ -172,7 +172,7 @@ def test_a_file_that_is_not_there_is_an_error_with_its_name(tmp_path: Path) -> N
 def test_the_page_shows_the_published_figures() -> None:
     assert markdown(published().results) in main.PAGE.read_text()
     page = main.PAGE.read_text()
-    assert main.page_with_table(page, published()) == page
+    assert main.page_with_tables(page, published()) == page
 
 
 def test_goals_of_published_figures_point_in_the_direction_of_their_unit() -> None:
