@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from kubeletx.testing.lab.process import LabError
+from kubeletx_testing.lab.process import LabError
 
 from . import images, kills, manifests, requests, runtime
 from .target import KEPT_LOG, Broken

@@ -17,9 +17,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from kubeletx.kube.types.core import Pod
-from kubeletx.testing.lab import Lab, PrivateAgent, pod_manifest, put_manifest
-from kubeletx.testing.lab.agent import is_ready
-from kubeletx.testing.lab.process import LabError
+from kubeletx_testing.lab import Lab, PrivateAgent, pod_manifest, put_manifest
+from kubeletx_testing.lab.agent import is_ready
+from kubeletx_testing.lab.process import LabError
 
 from .servers import SOUND, Servers, until
 

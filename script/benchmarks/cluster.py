@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from kubeletx.testing.apiserver import ApiServerDouble, StatusError
-from kubeletx.testing.lab import PrivateAgent
-from kubeletx.testing.lab.kube_apiserver import KubeApiServer, missing_binaries
-from kubeletx.testing.lab.process import LabError
+from kubeletx_testing.apiserver import ApiServerDouble, StatusError
+from kubeletx_testing.lab import PrivateAgent
+from kubeletx_testing.lab.kube_apiserver import KubeApiServer, missing_binaries
+from kubeletx_testing.lab.process import LabError
 
 from .floor import CALLERS, measure
 from .idle import cpu_during, resident_mib, rest_figure

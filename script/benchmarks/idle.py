@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from kubeletx.testing.lab import PrivateAgent
+from kubeletx_testing.lab import PrivateAgent
 
 from .lab import BenchLab, is_open, wait_ready, wait_running
 from .model import Figure, Result, Sizes, median, now

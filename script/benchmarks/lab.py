@@ -22,9 +22,9 @@ from kubeletx.kube.manifests.hashes import pod_hash
 from kubeletx.pods.model.node_context import NodeContext
 from kubeletx.pods.specs import build_sandbox_spec, build_unit_spec
 from kubeletx.static.manifest import ManifestReader
-from kubeletx.testing.lab import CriCalls, Lab, PrivateAgent, PrivateContainerd, pod_manifest
-from kubeletx.testing.lab.cni import network_name
-from kubeletx.testing.lab.process import LabError
+from kubeletx_testing.lab import CriCalls, Lab, PrivateAgent, PrivateContainerd, pod_manifest
+from kubeletx_testing.lab.cni import network_name
+from kubeletx_testing.lab.process import LabError
 
 from .cpu import CpuAccount, cpu_account
 from .floor import FloorPod

@@ -28,11 +28,11 @@ from kubeletx_libvirt.domain.metadata import NAMESPACE
 from kubeletx.cli.connection.client import AgentClient, pod_path
 from kubeletx.kube.types.core import Pod
 from kubeletx.server.views import ApplyReport, DeleteOptions
-from kubeletx.testing.lab import PrivateAgent
-from kubeletx.testing.lab.cni import key_of
-from kubeletx.testing.lab.libvirt import PrivateLibvirtd
-from kubeletx.testing.lab.process import LabError
-from kubeletx.testing.lab.tiny_machine import UP, make_tiny_machine_image
+from kubeletx_testing.lab import PrivateAgent
+from kubeletx_testing.lab.cni import key_of
+from kubeletx_testing.lab.libvirt import PrivateLibvirtd
+from kubeletx_testing.lab.process import LabError
+from kubeletx_testing.lab.tiny_machine import UP, make_tiny_machine_image
 
 from .lab import BenchLab, wait_until
 from .orphans import emulators_reaped

@@ -19,7 +19,7 @@ from kubeletx_libvirt.runtime import LibvirtRuntime
 
 from kubeletx.api import ImageSpec, Machine, Resources, SupportsStats, UnitSpec
 from kubeletx.testing import FakeHost, endpoint, sandbox_spec
-from kubeletx.testing.lab import PrivateAgent
+from kubeletx_testing.lab import PrivateAgent
 
 from .floor import CALLERS
 from .idle import cpu_during, cpu_seconds, rest_figure

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from kubeletx.testing.lab import CriCalls, PrivateAgent
+from kubeletx_testing.lab import CriCalls, PrivateAgent
 
 from .floor import CALLERS, measure
 from .lab import FIRST, SECOND, BenchLab, wait_ready, wait_running

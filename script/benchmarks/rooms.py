@@ -18,8 +18,8 @@ from typing import Final
 
 import msgspec
 
-from kubeletx.testing.lab import LabError, PrivateAgent
-from kubeletx.testing.lab.tools import daemon_environment
+from kubeletx_testing.lab import LabError, PrivateAgent
+from kubeletx_testing.lab.tools import daemon_environment
 
 from .import_watch import Imported
 from .lab import ROOT, BenchLab, is_open, wait_ready

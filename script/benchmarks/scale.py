@@ -41,7 +41,7 @@ from kubeletx.agent.config.tree import (
 from kubeletx.agent.host.logging import set_up_logging
 from kubeletx.kube.types.core import Pod
 from kubeletx.static.manifest import ManifestReader
-from kubeletx.testing.lab import pod_manifest
+from kubeletx_testing.lab import pod_manifest
 
 from . import fake_plugin
 from .idle import resident_mib

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import msgspec
 
-from kubeletx.testing.lab import sweep
-from kubeletx.testing.lab.cgroups import remove_cgroups
-from kubeletx.testing.lab.cni import network_name
-from kubeletx.testing.lab.mounts import unmount_below
-from kubeletx.testing.lab.process import Daemon
-from kubeletx.testing.lab.registry import free_port
-from kubeletx.testing.lab.tools import daemon_environment
+from kubeletx_testing.lab import sweep
+from kubeletx_testing.lab.cgroups import remove_cgroups
+from kubeletx_testing.lab.cni import network_name
+from kubeletx_testing.lab.mounts import unmount_below
+from kubeletx_testing.lab.process import Daemon
+from kubeletx_testing.lab.registry import free_port
+from kubeletx_testing.lab.tools import daemon_environment
 
 from .lab import NODE, BenchLab, wait_until
 

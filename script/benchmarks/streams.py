@@ -23,9 +23,9 @@ from kubeletx.api import StreamRequest
 from kubeletx.streaming import open_session
 from kubeletx.streaming.spdy import Encoder, SynStream
 from kubeletx.streaming.spdy.frames import HeaderList
-from kubeletx.testing.apiserver import CertificateAuthority
-from kubeletx.testing.lab import CriCalls, pod_manifest
-from kubeletx.testing.lab.registry import free_port
+from kubeletx_testing.apiserver import CertificateAuthority
+from kubeletx_testing.lab import CriCalls, pod_manifest
+from kubeletx_testing.lab.registry import free_port
 
 from .lab import NODE, BenchLab, wait_ready, wait_running
 from .model import Figure, Result, Sizes, median, now

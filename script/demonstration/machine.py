@@ -14,10 +14,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from kubeletx.kube.types.core import Pod
-from kubeletx.testing.lab import Lab, LabError, PrivateAgent
-from kubeletx.testing.lab.libvirt import embedded_endpoint
-from kubeletx.testing.lab.machines import UP, load_machine_image
-from kubeletx.testing.lab.process import list_pids
+from kubeletx_testing.lab import Lab, LabError, PrivateAgent
+from kubeletx_testing.lab.libvirt import embedded_endpoint
+from kubeletx_testing.lab.machines import UP, load_machine_image
+from kubeletx_testing.lab.process import list_pids
 
 RUNTIME = "libvirt-qemu"
 ALIAS = "demo-guest"

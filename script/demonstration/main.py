@@ -29,8 +29,8 @@ from kubeletx.cli.output.pod_status import summarise
 from kubeletx.kube.manifests.load import load_pods
 from kubeletx.kube.types.core import Pod
 from kubeletx.server.views import Usage
-from kubeletx.testing.lab import Lab, LabError, PrivateAgent, bound_runtime, is_ready
-from kubeletx.testing.lab.machines import PASSWORD
+from kubeletx_testing.lab import Lab, LabError, PrivateAgent, bound_runtime, is_ready
+from kubeletx_testing.lab.machines import PASSWORD
 
 from . import machine
 

@@ -24,8 +24,8 @@ from kubeletx.kube.types.status import (
     ContainerStatus,
     PodCondition,
 )
-from kubeletx.testing.lab import CriCalls, PrivateAgent, bound_runtime, pod_manifest, put_manifest
-from kubeletx.testing.lab.pods import SLEEP
+from kubeletx_testing.lab import CriCalls, PrivateAgent, bound_runtime, pod_manifest, put_manifest
+from kubeletx_testing.lab.pods import SLEEP
 
 DEADLINE = 60.0
 """Seconds that anything may take which usually takes less than one."""

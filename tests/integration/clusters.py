@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from survival import until
 
-from kubeletx.testing.apiserver import ApiClient, ApiServerDouble, StatusError
-from kubeletx.testing.lab import PrivateAgent, image_ref
-from kubeletx.testing.lab.kube_apiserver import KubeApiServer, missing_binaries
+from kubeletx_testing.apiserver import ApiClient, ApiServerDouble, StatusError
+from kubeletx_testing.lab import PrivateAgent, image_ref
+from kubeletx_testing.lab.kube_apiserver import KubeApiServer, missing_binaries
 
 Json = dict[str, Any]
 ApiServer = ApiServerDouble | KubeApiServer

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from kubeletx.api.names import AGENT_ID
-from kubeletx.testing.lab import Lab, PrivateAgent, PrivateContainerd, clean_stale
+from kubeletx_testing.lab import Lab, PrivateAgent, PrivateContainerd, clean_stale
 
 sys.path.insert(0, str(Path(__file__).parent))  # for survival.py and bench.py, which the tests share
 

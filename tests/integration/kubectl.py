@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.testing.lab.kube_apiserver import ASSETS
-from kubeletx.testing.lab.tools import search_path
+from kubeletx_testing.lab.kube_apiserver import ASSETS
+from kubeletx_testing.lab.tools import search_path
 
 SPDY, WEBSOCKET = "SPDY", "WebSocket"
 FIRST_WITH_WEBSOCKET = 31

@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Any
 from urllib.parse import urlencode
 
-from kubeletx.testing.apiserver import Pair
+from kubeletx_testing.apiserver import Pair
 
 
 class KubeletClient:

@@ -16,9 +16,9 @@ from xml.etree import ElementTree
 import pytest
 
 from kubeletx.kube.types.core import Pod
-from kubeletx.testing.lab import Lab, LabError, PrivateAgent
-from kubeletx.testing.lab.libvirt import embedded_endpoint
-from kubeletx.testing.lab.machines import load_machine_image
+from kubeletx_testing.lab import Lab, LabError, PrivateAgent
+from kubeletx_testing.lab.libvirt import embedded_endpoint
+from kubeletx_testing.lab.machines import load_machine_image
 
 _NUMBERS = itertools.count(1)
 

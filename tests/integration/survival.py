@@ -15,9 +15,9 @@ from kubeletx.api.names import AGENT_ID
 from kubeletx.cri.stubs import runtime_v1_pb2 as cri
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.status import ContainerStatus
-from kubeletx.testing.lab import Lab, PrivateAgent
-from kubeletx.testing.lab.cgroups import cgroups_below
-from kubeletx.testing.lab.mounts import list_mounts
+from kubeletx_testing.lab import Lab, PrivateAgent
+from kubeletx_testing.lab.cgroups import cgroups_below
+from kubeletx_testing.lab.mounts import list_mounts
 
 JSON = "--logging-format=json"
 

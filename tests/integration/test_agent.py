@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kubeletx.cri.stubs import runtime_v1_pb2 as cri
 from kubeletx.kube.types.core import Pod
-from kubeletx.testing.lab import (
+from kubeletx_testing.lab import (
     Lab,
     PrivateAgent,
     PrivateContainerd,

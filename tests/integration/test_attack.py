@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.testing.lab.tools import daemon_environment
+from kubeletx_testing.lab.tools import daemon_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 ATTACKS = ("manifests", "runtime", "kills", "requests", "images")

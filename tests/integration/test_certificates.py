@@ -16,9 +16,9 @@ import pytest
 from clusters import ClusterNode, condition, is_ready
 from survival import until
 
-from kubeletx.testing.apiserver import ApiServerDouble
-from kubeletx.testing.lab import PrivateAgent, pod_manifest, put_manifest
-from kubeletx.testing.lab.registry import free_port
+from kubeletx_testing.apiserver import ApiServerDouble
+from kubeletx_testing.lab import PrivateAgent, pod_manifest, put_manifest
+from kubeletx_testing.lab.registry import free_port
 
 MakeAgent = Callable[..., PrivateAgent]
 NAME = "joining"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from survival import until
 
-from kubeletx.testing.lab import (
+from kubeletx_testing.lab import (
     PrivateAgent,
     bound_runtime,
     image_ref,

@@ -9,8 +9,8 @@ import pytest
 from clusters import ClusterNode, cluster_agent, main_status
 from survival import until
 
-from kubeletx.testing.apiserver import ApiServerDouble
-from kubeletx.testing.lab import PrivateAgent
+from kubeletx_testing.apiserver import ApiServerDouble
+from kubeletx_testing.lab import PrivateAgent
 
 MakeAgent = Callable[..., PrivateAgent]
 

@@ -14,8 +14,8 @@ import pytest
 from clusters import API_SERVERS, ApiServer, ClusterNode, ready_namespace, running_api
 from survival import until
 
-from kubeletx.testing.apiserver import ApiServerDouble, Pair, write_kubeconfig
-from kubeletx.testing.lab import PrivateAgent, pod_manifest, put_manifest
+from kubeletx_testing.apiserver import ApiServerDouble, Pair, write_kubeconfig
+from kubeletx_testing.lab import PrivateAgent, pod_manifest, put_manifest
 
 MakeAgent = Callable[..., PrivateAgent]
 HOUR = timedelta(hours=1)

@@ -16,10 +16,10 @@ import pytest
 from clusters import API_SERVERS, ApiServer, ClusterNode, cluster_agent, main_status, running_api
 from survival import until
 
-from kubeletx.testing.apiserver import StatusError
-from kubeletx.testing.lab import Lab, PrivateAgent
-from kubeletx.testing.lab.images import load_images
-from kubeletx.testing.lab.registry import PASSWORD, USERNAME, PrivateRegistry
+from kubeletx_testing.apiserver import StatusError
+from kubeletx_testing.lab import Lab, PrivateAgent
+from kubeletx_testing.lab.images import load_images
+from kubeletx_testing.lab.registry import PASSWORD, USERNAME, PrivateRegistry
 
 MakeAgent = Callable[..., PrivateAgent]
 SPACE = "default"

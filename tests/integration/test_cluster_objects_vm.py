@@ -12,9 +12,9 @@ from survival import until
 from vm_pods import ask, make_machines
 
 from kubeletx.api import names
-from kubeletx.testing.apiserver import ApiServerDouble
-from kubeletx.testing.lab import Lab, PrivateAgent
-from kubeletx.testing.lab.machines import Kernel, load_machine_image
+from kubeletx_testing.apiserver import ApiServerDouble
+from kubeletx_testing.lab import Lab, PrivateAgent
+from kubeletx_testing.lab.machines import Kernel, load_machine_image
 
 SPACE = "default"
 SCRIPT = """#!/bin/sh

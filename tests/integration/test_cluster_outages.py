@@ -14,7 +14,7 @@ from clusters import API_SERVERS, ApiServer, ClusterNode, main_status, ready_nam
 from clusters import restore_point as restore_point_of
 from survival import until
 
-from kubeletx.testing.apiserver import Line, write_kubeconfig
+from kubeletx_testing.apiserver import Line, write_kubeconfig
 
 NAME = "far-away"
 

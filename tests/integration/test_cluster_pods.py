@@ -23,7 +23,7 @@ from survival import holds, until
 
 from kubeletx.kube.text.quantity import to_millicores
 from kubeletx.node.cgroup_fs import CgroupTrees
-from kubeletx.testing.lab import Lab, PrivateAgent
+from kubeletx_testing.lab import Lab, PrivateAgent
 
 MakeAgent = Callable[..., PrivateAgent]
 

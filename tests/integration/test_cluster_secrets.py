@@ -16,11 +16,11 @@ from clusters import ClusterNode, ready_namespace
 from kubelet_client import KubeletClient
 from survival import until
 
-from kubeletx.testing.apiserver import ApiServerDouble
-from kubeletx.testing.lab import PrivateAgent
-from kubeletx.testing.lab.images import load_images
-from kubeletx.testing.lab.mounts import list_mounts
-from kubeletx.testing.lab.registry import PrivateRegistry, free_port
+from kubeletx_testing.apiserver import ApiServerDouble
+from kubeletx_testing.lab import PrivateAgent
+from kubeletx_testing.lab.images import load_images
+from kubeletx_testing.lab.mounts import list_mounts
+from kubeletx_testing.lab.registry import PrivateRegistry, free_port
 
 MakeAgent = Callable[..., PrivateAgent]
 SPACE, NAME = "default", "keeper"

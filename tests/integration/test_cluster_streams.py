@@ -27,9 +27,9 @@ from kubernetes.stream import portforward, stream
 from survival import until
 
 from kubeletx.node.identity import detect_node_ips
-from kubeletx.testing.lab import image_ref
-from kubeletx.testing.lab.kube_apiserver import KubeApiServer
-from kubeletx.testing.lab.registry import free_port
+from kubeletx_testing.lab import image_ref
+from kubeletx_testing.lab.kube_apiserver import KubeApiServer
+from kubeletx_testing.lab.registry import free_port
 
 ECHO = "nc -ll -p 7777 -e cat & while read -r line; do echo got $line; done; sleep 1000"
 COUNTER = 'apiserver_websocket_streaming_requests_total{proxy_type="proxied_to_kubelet",subresource="'

@@ -13,8 +13,8 @@ import pytest
 from clusters import API_SERVERS, ApiServer, ClusterNode, ready_namespace, running_api
 from survival import until
 
-from kubeletx.testing.apiserver import ApiServerDouble, Grant, write_kubeconfig
-from kubeletx.testing.lab import Lab, PrivateAgent
+from kubeletx_testing.apiserver import ApiServerDouble, Grant, write_kubeconfig
+from kubeletx_testing.lab import Lab, PrivateAgent
 
 MakeAgent = Callable[..., PrivateAgent]
 KEY, KEEPER, OTHER = "workload.kubeletx.io/container", "keeper-of-taints", "example.com/mine"

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kubeletx.testing.lab.tools import get_cni_bin_dir
+from kubeletx_testing.lab.tools import get_cni_bin_dir
 
 
 def test_pods_get_their_own_addresses_reach_each_other_and_give_them_back(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from kubeletx.cri import ContainerdRuntime
 from kubeletx.testing import FakeClock, FakeHost, endpoint, unit_spec
 from kubeletx.testing.contract import RuntimeContract
 from kubeletx.testing.contract.base import RUN
-from kubeletx.testing.lab import PrivateContainerd, image_ref
+from kubeletx_testing.lab import PrivateContainerd, image_ref
 
 
 class OnContainerd(RuntimeContract):

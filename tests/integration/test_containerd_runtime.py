@@ -41,8 +41,7 @@ from kubeletx.cri import ContainerdRuntime, CriStatusError
 from kubeletx.cri.stubs import runtime_v1_pb2 as pb
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock, FakeHost, endpoint, sandbox_spec, unit_spec
-from kubeletx.testing.lab import Lab, PrivateContainerd, image_ref
-from kubeletx.testing.lab.images import make_image
+from kubeletx_testing.lab import Lab, PrivateContainerd, image_ref, make_image
 
 PATIENCE_SECONDS = 60
 CHUNK_BYTES = 1 << 16

@@ -14,10 +14,10 @@ from bench import Bench
 from clusters import API_SERVERS, ApiServer, cluster_agent, main_status, running_api
 from survival import until
 
-from kubeletx.testing.apiserver import Grant
-from kubeletx.testing.lab import PrivateAgent
-from kubeletx.testing.lab.images import load_images
-from kubeletx.testing.lab.registry import PASSWORD, USERNAME, PrivateRegistry
+from kubeletx_testing.apiserver import Grant
+from kubeletx_testing.lab import PrivateAgent
+from kubeletx_testing.lab.images import load_images
+from kubeletx_testing.lab.registry import PASSWORD, USERNAME, PrivateRegistry
 
 PROGRAM = """\
 #!{python}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.testing.lab import leftovers
+from kubeletx_testing.lab import leftovers
 
 ROOT = Path(__file__).parents[2]
 

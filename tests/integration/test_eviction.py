@@ -10,7 +10,7 @@ import pytest
 from survival import JSON, condition, events, node_condition, until
 
 from kubeletx.kube.types.core import Pod
-from kubeletx.testing.lab import Lab, PrivateAgent, SmallDisk, pod_manifest, put_manifest
+from kubeletx_testing.lab import Lab, PrivateAgent, SmallDisk, pod_manifest, put_manifest
 
 MakeAgent = Callable[..., PrivateAgent]
 MiB = 1 << 20

@@ -13,8 +13,8 @@ from survival import until
 from vm_pods import make_machines
 
 from kubeletx.api import names
-from kubeletx.testing.lab import Lab, PrivateAgent
-from kubeletx.testing.lab.machines import UP, load_machine_image
+from kubeletx_testing.lab import Lab, PrivateAgent
+from kubeletx_testing.lab.machines import UP, load_machine_image
 
 pytestmark = pytest.mark.timeout(300)  # above what the waits of any one test allow together
 

@@ -9,8 +9,8 @@ import pytest
 from survival import JSON, condition, logged, node_condition, reasons, until
 
 from kubeletx.kube.types.core import Pod
-from kubeletx.testing.lab import PrivateAgent, pod_manifest, put_manifest
-from kubeletx.testing.lab.logind import PrivateLogind
+from kubeletx_testing.lab import PrivateAgent, pod_manifest, put_manifest
+from kubeletx_testing.lab.logind import PrivateLogind
 
 MakeAgent = Callable[..., PrivateAgent]
 CONFIG = """

@@ -21,9 +21,9 @@ from clusters import ClusterNode
 from survival import until
 
 from kubeletx.kube.client import load_kubeconfig
-from kubeletx.testing.apiserver import ApiServerDouble
-from kubeletx.testing.lab import Lab, PrivateAgent
-from kubeletx.testing.lab.registry import free_port
+from kubeletx_testing.apiserver import ApiServerDouble
+from kubeletx_testing.lab import Lab, PrivateAgent
+from kubeletx_testing.lab.registry import free_port
 
 NAME = "worker-1"
 ROOT = Path(__file__).parents[2]

@@ -16,8 +16,8 @@ from cryptography import x509
 from kubelet_client import KubeletClient
 from survival import until
 
-from kubeletx.testing.apiserver import CertificateAuthority
-from kubeletx.testing.lab.registry import free_port
+from kubeletx_testing.apiserver import CertificateAuthority
+from kubeletx_testing.lab.registry import free_port
 
 SECONDS = 60
 

@@ -25,10 +25,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from kubeletx.api import Channel, Internal, Session, StreamRequest
 from kubeletx.streaming import open_port_forward, open_session
 from kubeletx.streaming.websocket import connect_session
-from kubeletx.testing.apiserver import CertificateAuthority
 from kubeletx.testing.contract.streams import echoed, saying
 from kubeletx.testing.https_session import https_session
-from kubeletx.testing.lab.registry import free_port
+from kubeletx_testing.apiserver import CertificateAuthority
+from kubeletx_testing.lab.registry import free_port
 
 ECHO = "nc -ll -p 7777 -e cat & echo $$; i=0; while read -r line; do echo got $line; done; sleep 1000"
 

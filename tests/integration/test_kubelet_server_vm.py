@@ -21,11 +21,11 @@ from kubeletx.streaming import open_port_forward, open_session
 from kubeletx.streaming.remote_client import forward_over
 from kubeletx.streaming.spdy import SpdyConnection
 from kubeletx.streaming.tunnel import TUNNEL_PROTOCOLS, Tunnel
-from kubeletx.testing.apiserver import CertificateAuthority
 from kubeletx.testing.https_session import https_session
-from kubeletx.testing.lab import Lab, put_manifest
-from kubeletx.testing.lab.machines import UP, load_machine_image
-from kubeletx.testing.lab.registry import free_port
+from kubeletx_testing.apiserver import CertificateAuthority
+from kubeletx_testing.lab import Lab, put_manifest
+from kubeletx_testing.lab.machines import UP, load_machine_image
+from kubeletx_testing.lab.registry import free_port
 
 pytestmark = pytest.mark.timeout(300)  # above what the waits of any one test allow together
 

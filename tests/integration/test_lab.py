@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from kubeletx.cri.stubs import runtime_v1_pb2 as cri
-from kubeletx.testing.lab import (
+from kubeletx_testing.lab import (
     Lab,
     LabError,
     PrivateContainerd,
@@ -24,7 +24,7 @@ from kubeletx.testing.lab import (
     leftovers,
     make_image,
 )
-from kubeletx.testing.lab.registry import PASSWORD, USERNAME
+from kubeletx_testing.lab.registry import PASSWORD, USERNAME
 
 
 async def _call(channel: grpc.aio.Channel, service: str, method: str, **fields: Any) -> Any:

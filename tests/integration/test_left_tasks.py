@@ -17,7 +17,7 @@ from kubeletx.cri.methods import method
 from kubeletx.cri.stubs import containerd_tasks_pb2 as tasks
 from kubeletx.cri.stubs.containerd_types_pb2 import Mount
 from kubeletx.testing import FakeHost, endpoint, sandbox_spec, unit_spec
-from kubeletx.testing.lab import PrivateContainerd, image_ref
+from kubeletx_testing.lab import PrivateContainerd, image_ref
 
 pytestmark = pytest.mark.integration
 

@@ -13,7 +13,7 @@ import pytest
 from clusters import API_SERVERS, ApiServer, ClusterNode, Json, cluster_agent, is_ready, running_api
 from survival import until
 
-from kubeletx.testing.lab import PrivateAgent, pod_manifest, put_manifest
+from kubeletx_testing.lab import PrivateAgent, pod_manifest, put_manifest
 
 MakeAgent = Callable[..., PrivateAgent]
 MIRROR = "kubernetes.io/config.mirror"

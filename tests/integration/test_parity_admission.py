@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from bench import Bench, container_id
 
-from kubeletx.testing.lab import pod_manifest
+from kubeletx_testing.lab import pod_manifest
 
 MakeBench = Callable[..., Bench]
 

@@ -23,7 +23,7 @@ from bench import (
 )
 
 from kubeletx.cri.stubs import runtime_v1_pb2 as cri
-from kubeletx.testing.lab.cgroups import cgroups_below
+from kubeletx_testing.lab.cgroups import cgroups_below
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from bench import Bench, container_id, is_running, restarts, until
 
 from kubeletx.cri.stubs import runtime_v1_pb2 as cri
 from kubeletx.runtimes.handles.limits import Limits
-from kubeletx.testing.lab import Lab, bound_runtime, image_ref
-from kubeletx.testing.lab.images import load_images
-from kubeletx.testing.lab.registry import PASSWORD, USERNAME, PrivateRegistry
+from kubeletx_testing.lab import Lab, bound_runtime, image_ref
+from kubeletx_testing.lab.images import load_images
+from kubeletx_testing.lab.registry import PASSWORD, USERNAME, PrivateRegistry
 
 RELIST_SECONDS = Limits().safety_relist_seconds[0]
 CONFIG = """\

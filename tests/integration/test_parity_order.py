@@ -23,8 +23,8 @@ from bench import (
 
 from kubeletx.cri.stubs import runtime_v1_pb2 as cri
 from kubeletx.kube.types.core import Pod
-from kubeletx.testing.lab import bound_runtime, image_ref, pod_manifest, put_manifest
-from kubeletx.testing.lab.pods import SLEEP
+from kubeletx_testing.lab import bound_runtime, image_ref, pod_manifest, put_manifest
+from kubeletx_testing.lab.pods import SLEEP
 
 
 @pytest.fixture(scope="module")

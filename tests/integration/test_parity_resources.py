@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from bench import Bench, container_id, one_container, with_containers
 
-from kubeletx.testing.lab.cgroups import cgroups_below, list_container_cgroups
+from kubeletx_testing.lab.cgroups import cgroups_below, list_container_cgroups
 
 
 @pytest.fixture(scope="module")

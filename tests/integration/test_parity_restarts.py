@@ -20,7 +20,7 @@ from bench import (
 )
 
 from kubeletx.kube.types.core import Pod
-from kubeletx.testing.lab import pod_manifest, put_manifest
+from kubeletx_testing.lab import pod_manifest, put_manifest
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import pytest
 from bench import Bench, container_id, is_running, until
 
 from kubeletx.server.views import RuntimeView
-from kubeletx.testing.lab import Lab, PrivateContainerd, bound_runtime, image_ref
-from kubeletx.testing.lab.images import make_image
+from kubeletx_testing.lab import Lab, PrivateContainerd, bound_runtime, image_ref
+from kubeletx_testing.lab.images import make_image
 
 MakeBench = Callable[..., Bench]
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from bench import Bench, until
 
-from kubeletx.testing.lab import image_ref
-from kubeletx.testing.lab.registry import free_port
+from kubeletx_testing.lab import image_ref
+from kubeletx_testing.lab.registry import free_port
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from bench import Bench, until
 
-from kubeletx.testing.lab import PrivateAgent, pod_manifest, put_manifest
+from kubeletx_testing.lab import PrivateAgent, pod_manifest, put_manifest
 
 MakeBench = Callable[..., Bench]
 

@@ -19,7 +19,7 @@ from bench import (
     with_containers,
 )
 
-from kubeletx.testing.lab import bound_runtime
+from kubeletx_testing.lab import bound_runtime
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from bench import Bench, is_running, one_container, restarts, status, until, with_containers
 
-from kubeletx.testing.lab import pod_manifest, put_manifest
+from kubeletx_testing.lab import pod_manifest, put_manifest
 
 
 @pytest.fixture(scope="module")

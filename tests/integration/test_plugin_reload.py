@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from survival import until
 
-from kubeletx.testing.lab import Daemon, sweep
+from kubeletx_testing.lab import Daemon, sweep
 
 PROGRAM = str(Path(sys.executable).parent / "kubeletx")
 PLUGIN = """\

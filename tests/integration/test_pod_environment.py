@@ -11,7 +11,7 @@ import pytest
 from survival import until
 
 from kubeletx.kube.types.core import Pod
-from kubeletx.testing.lab import PrivateAgent, pod_manifest, put_manifest
+from kubeletx_testing.lab import PrivateAgent, pod_manifest, put_manifest
 
 
 class Probe:

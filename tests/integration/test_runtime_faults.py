@@ -9,7 +9,7 @@ from pathlib import Path
 from kubeletx.api.names import RUNTIME_REACHABLE, RUNTIMES_READY
 from kubeletx.cri.stubs import runtime_v1_pb2 as cri
 from kubeletx.kube.types.core import Pod
-from kubeletx.testing.lab import (
+from kubeletx_testing.lab import (
     Lab,
     PrivateAgent,
     PrivateContainerd,

@@ -34,7 +34,7 @@ from kubeletx.runtimes.handles.limits import Limits
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.runtimes.isolation import IsolatedRuntime
 from kubeletx.testing import FakeEventSink, FakeHost, endpoint, sandbox_spec, unit_spec
-from kubeletx.testing.lab import PrivateContainerd, image_ref
+from kubeletx_testing.lab import PrivateContainerd, image_ref
 
 AGENT = f"handle-{os.getpid()}"
 LIMITS = Limits(probe_seconds=3.0, probe_interval_seconds=1.0, settle_seconds=0.3, query_seconds=5.0)

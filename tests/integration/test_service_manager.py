@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kubeletx.testing.lab.cgroups import remove_cgroups
+from kubeletx_testing.lab.cgroups import remove_cgroups
 
 GUARD_SECONDS = 60
 

@@ -24,7 +24,7 @@ from kubeletx.cri import ContainerdRuntime
 from kubeletx.streaming import open_port_forward, open_session
 from kubeletx.testing import FakeClock, FakeHost, endpoint, sandbox_spec, unit_spec
 from kubeletx.testing.contract.base import Pod, sweep
-from kubeletx.testing.lab import PrivateContainerd, image_ref
+from kubeletx_testing.lab import PrivateContainerd, image_ref
 
 SERVER = "exec nc -ll -p 7777 -e cat"
 

@@ -20,7 +20,7 @@ from survival import (
 )
 
 from kubeletx.kube.types.core import Pod
-from kubeletx.testing.lab import Lab, PrivateAgent, bound_runtime, pod_manifest, put_manifest
+from kubeletx_testing.lab import Lab, PrivateAgent, bound_runtime, pod_manifest, put_manifest
 
 MakeAgent = Callable[..., PrivateAgent]
 KILLS = 8

@@ -13,7 +13,7 @@ from survival import JSON, holds, ids, life, log_lines, ready_sandboxes, traces,
 
 from kubeletx.kube.types.core import Pod
 from kubeletx.server.views import ORPHANED
-from kubeletx.testing.lab import Lab, PrivateAgent, bound_runtime, is_ready, pod_manifest, put_manifest
+from kubeletx_testing.lab import Lab, PrivateAgent, bound_runtime, is_ready, pod_manifest, put_manifest
 
 MakeAgent = Callable[..., PrivateAgent]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from survival import JSON, container, cpu_seconds, events, holds, life, log_lines, logged, traces, until
 
-from kubeletx.testing.lab import Lab, PrivateAgent, SmallDisk, pod_manifest, put_manifest
+from kubeletx_testing.lab import Lab, PrivateAgent, SmallDisk, pod_manifest, put_manifest
 
 MakeAgent = Callable[..., PrivateAgent]
 MiB = 1 << 20

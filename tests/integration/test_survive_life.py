@@ -22,8 +22,8 @@ from survival import (
 )
 
 from kubeletx.kube.types.core import Pod
-from kubeletx.testing.lab import Lab, PrivateAgent, bound_runtime, is_ready, pod_manifest, put_manifest
-from kubeletx.testing.lab.pods import SLEEP
+from kubeletx_testing.lab import Lab, PrivateAgent, bound_runtime, is_ready, pod_manifest, put_manifest
+from kubeletx_testing.lab.pods import SLEEP
 
 MakeAgent = Callable[..., PrivateAgent]
 

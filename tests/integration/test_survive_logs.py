@@ -9,7 +9,7 @@ from pathlib import Path
 from survival import JSON, log_lines, node_condition, until
 
 from kubeletx.api.names import RUNTIMES_READY
-from kubeletx.testing.lab import PrivateAgent, PrivateContainerd, pod_manifest, put_manifest
+from kubeletx_testing.lab import PrivateAgent, PrivateContainerd, pod_manifest, put_manifest
 
 MakeAgent = Callable[..., PrivateAgent]
 KNOWN = {"debug", "info", "warning", "error"}

@@ -11,7 +11,7 @@ import pytest
 from survival import JSON, condition, events, life, log_lines, logged, traces, until
 
 from kubeletx.api.names import MANIFEST_VALID
-from kubeletx.testing.lab import PrivateAgent, pod_manifest, put_manifest
+from kubeletx_testing.lab import PrivateAgent, pod_manifest, put_manifest
 
 MakeAgent = Callable[..., PrivateAgent]
 CORPUS = Path(__file__).parent.parent / "unit" / "static" / "bad_manifests"

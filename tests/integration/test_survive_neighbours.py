@@ -10,7 +10,7 @@ from typing import Any
 from survival import agent_id, events, life, until
 
 from kubeletx.cri.stubs import runtime_v1_pb2 as cri
-from kubeletx.testing.lab import (
+from kubeletx_testing.lab import (
     CriCalls,
     Lab,
     PrivateAgent,
@@ -19,7 +19,7 @@ from kubeletx.testing.lab import (
     pod_manifest,
     put_manifest,
 )
-from kubeletx.testing.lab.pods import SLEEP
+from kubeletx_testing.lab.pods import SLEEP
 
 MakeAgent = Callable[..., PrivateAgent]
 

@@ -28,7 +28,7 @@ from survival import (
 
 from kubeletx.api.names import RUNTIME_REACHABLE, RUNTIMES_READY
 from kubeletx.kube.types.core import Pod
-from kubeletx.testing.lab import (
+from kubeletx_testing.lab import (
     Lab,
     PrivateAgent,
     PrivateContainerd,

@@ -29,7 +29,7 @@ from survival import (
 from kubeletx.api.names import RUNTIMES_READY
 from kubeletx.cri.stubs import runtime_v1_pb2 as cri
 from kubeletx.kube.types.core import Pod
-from kubeletx.testing.lab import (
+from kubeletx_testing.lab import (
     CriCalls,
     Lab,
     PrivateAgent,
@@ -39,8 +39,8 @@ from kubeletx.testing.lab import (
     pod_manifest,
     put_manifest,
 )
-from kubeletx.testing.lab.process import list_pids
-from kubeletx.testing.lab.sweep import list_processes
+from kubeletx_testing.lab.process import list_pids
+from kubeletx_testing.lab.sweep import list_processes
 
 MakeAgent = Callable[..., PrivateAgent]
 

@@ -10,9 +10,9 @@ from machines import is_running, machine_agent, machine_manifest
 from survival import container, until
 
 from kubeletx.kube.types.core import Pod
-from kubeletx.testing.lab import Lab, PrivateAgent, put_manifest, sweep
-from kubeletx.testing.lab.libvirt import PrivateLibvirtd
-from kubeletx.testing.lab.tiny_machine import make_tiny_machine_image
+from kubeletx_testing.lab import Lab, PrivateAgent, put_manifest, sweep
+from kubeletx_testing.lab.libvirt import PrivateLibvirtd
+from kubeletx_testing.lab.tiny_machine import make_tiny_machine_image
 
 TINY = {"limits": {"cpu": "1", "memory": "16Mi"}, "requests": {"cpu": "10m"}}
 

@@ -11,7 +11,7 @@ from bench import Bench
 from machines import machine_manifest
 from vm_pods import address_of, ask, make_machines
 
-from kubeletx.testing.lab import Lab, put_manifest
+from kubeletx_testing.lab import Lab, put_manifest
 
 USER_DATA = b"#!/bin/sh\necho once > /tmp/ran\nmv /tmp/ran /www/ran\n"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from machines import is_running, machine_agent, type_until, wait_console
 from survival import until
 
-from kubeletx.testing.lab import Lab, PrivateAgent, put_manifest
-from kubeletx.testing.lab.machines import PASSWORD, UP, load_machine_image
+from kubeletx_testing.lab import Lab, PrivateAgent, put_manifest
+from kubeletx_testing.lab.machines import PASSWORD, UP, load_machine_image
 
 MakeAgent = Callable[..., PrivateAgent]
 POD = "console-lab"

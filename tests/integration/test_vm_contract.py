@@ -39,11 +39,11 @@ from kubeletx.testing.contract.power import PowerContract
 from kubeletx.testing.contract.sandboxes import SandboxContract
 from kubeletx.testing.contract.streams import StreamContract
 from kubeletx.testing.contract.units import UnitContract
-from kubeletx.testing.lab import Lab
-from kubeletx.testing.lab.libvirt import PrivateLibvirtd
-from kubeletx.testing.lab.machines import load_machine_image
-from kubeletx.testing.lab.tiny_machine import make_tiny_machine_image
-from kubeletx.testing.lab.tools import get_tool
+from kubeletx_testing.lab import Lab
+from kubeletx_testing.lab.libvirt import PrivateLibvirtd
+from kubeletx_testing.lab.machines import load_machine_image
+from kubeletx_testing.lab.tiny_machine import make_tiny_machine_image
+from kubeletx_testing.lab.tools import get_tool
 
 BOOT_SECONDS = 90
 BRIDGE = f"kxt{os.getpid()}"

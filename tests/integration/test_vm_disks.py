@@ -15,10 +15,10 @@ from bench import Bench, restarts
 from machines import emulators, machine_manifest, wait_console
 from vm_pods import make_machines
 
-from kubeletx.testing.lab import Lab, put_manifest
-from kubeletx.testing.lab.disk import LoopDevice
-from kubeletx.testing.lab.machines import load_machine_image
-from kubeletx.testing.lab.tiny_machine import make_counting_machine_image
+from kubeletx_testing.lab import Lab, put_manifest
+from kubeletx_testing.lab.disk import LoopDevice
+from kubeletx_testing.lab.machines import load_machine_image
+from kubeletx_testing.lab.tiny_machine import make_counting_machine_image
 
 MIB = 1 << 20
 BOOT_SECONDS = 200

@@ -18,10 +18,10 @@ from survival import until
 
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.status import ContainerStateTerminated, ContainerStatus
-from kubeletx.testing.lab import Lab, PrivateAgent, put_manifest
-from kubeletx.testing.lab.machines import UP, Kernel, load_machine_image
-from kubeletx.testing.lab.tiny_machine import UP as TINY_UP
-from kubeletx.testing.lab.tiny_machine import Does, make_tiny_machine_image
+from kubeletx_testing.lab import Lab, PrivateAgent, put_manifest
+from kubeletx_testing.lab.machines import UP, Kernel, load_machine_image
+from kubeletx_testing.lab.tiny_machine import UP as TINY_UP
+from kubeletx_testing.lab.tiny_machine import Does, make_tiny_machine_image
 
 MakeAgent = Callable[..., PrivateAgent]
 QUICK_RESTARTS = {"crashLoopBackOff": {"maxContainerRestartPeriod": "1s"}}

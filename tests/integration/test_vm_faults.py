@@ -26,9 +26,9 @@ from kubeletx.api import (
 )
 from kubeletx.testing import FakeClock, FakeHost, endpoint, sandbox_spec
 from kubeletx.testing.contract.base import eventually, with_image
-from kubeletx.testing.lab import Lab, sweep
-from kubeletx.testing.lab.libvirt import PrivateLibvirtd
-from kubeletx.testing.lab.tiny_machine import make_tiny_machine_image
+from kubeletx_testing.lab import Lab, sweep
+from kubeletx_testing.lab.libvirt import PrivateLibvirtd
+from kubeletx_testing.lab.tiny_machine import make_tiny_machine_image
 
 
 @pytest.fixture

@@ -28,9 +28,9 @@ from kubeletx.api import (
     Unavailable,
 )
 from kubeletx.testing import FakeClock, FakeHost
-from kubeletx.testing.lab.disk import SmallDisk
-from kubeletx.testing.lab.oci import Entry, Image, build_image, build_layer
-from kubeletx.testing.lab.registry import PASSWORD, USERNAME, PrivateRegistry
+from kubeletx_testing.lab.disk import SmallDisk
+from kubeletx_testing.lab.oci import Entry, Image, build_image, build_layer
+from kubeletx_testing.lab.registry import PASSWORD, USERNAME, PrivateRegistry
 
 DISK = b"a raw disk".ljust(510, b"\x90") + b"\x55\xaa" + bytes(1 << 20)
 ID = f"sha256:{hashlib.sha256(DISK).hexdigest()}"

@@ -19,8 +19,8 @@ from machines import emulators, files_below, machine_agent, machine_manifest
 from survival import until
 
 from kubeletx.kube.types.core import Pod
-from kubeletx.testing.lab import Lab, PrivateAgent, put_manifest
-from kubeletx.testing.lab.tiny_machine import make_tiny_machine_image
+from kubeletx_testing.lab import Lab, PrivateAgent, put_manifest
+from kubeletx_testing.lab.tiny_machine import make_tiny_machine_image
 
 MakeAgent = Callable[..., PrivateAgent]
 PODS = ("one", "two")

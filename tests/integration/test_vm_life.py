@@ -8,7 +8,7 @@ from pathlib import Path
 from machines import emulators, files_below, is_running, machine_agent, machine_manifest, wait_console
 from survival import until
 
-from kubeletx.testing.lab import Lab, PrivateAgent, bound_runtime, put_manifest
+from kubeletx_testing.lab import Lab, PrivateAgent, bound_runtime, put_manifest
 
 MakeAgent = Callable[..., PrivateAgent]
 

@@ -34,8 +34,8 @@ from kubeletx.api import (
 from kubeletx.runtimes.cni import CniPodNetwork
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing.host import FakeHost
-from kubeletx.testing.lab import Lab, free_port
-from kubeletx.testing.lab.tools import get_tool
+from kubeletx_testing.lab import Lab, free_port
+from kubeletx_testing.lab.tools import get_tool
 
 _UIDS = (PodUid(f"vm-{number}-5c1e") for number in itertools.count())
 _MADE: set[PodUid] = set()

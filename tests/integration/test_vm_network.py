@@ -12,8 +12,8 @@ from kubeletx_libvirt.network.names import guest_device, outer_device
 from machines import machine_manifest
 from vm_pods import address_of, ask, make_machines
 
-from kubeletx.testing.lab import Lab, free_port, put_manifest
-from kubeletx.testing.lab.machines import load_machine_image
+from kubeletx_testing.lab import Lab, free_port, put_manifest
+from kubeletx_testing.lab.machines import load_machine_image
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,9 @@ from bench import Bench, until
 from machines import machine_manifest
 from vm_pods import address_of, ask, make_machines
 
-from kubeletx.testing.lab import Lab, put_manifest
-from kubeletx.testing.lab.libvirt import PrivateLibvirtd
-from kubeletx.testing.lab.tools import get_tool
+from kubeletx_testing.lab import Lab, put_manifest
+from kubeletx_testing.lab.libvirt import PrivateLibvirtd
+from kubeletx_testing.lab.tools import get_tool
 
 NETWORK_BRIDGE, BRIDGE = f"kxn{os.getpid()}", f"kxb{os.getpid()}"
 NETWORK = f"""

@@ -40,11 +40,11 @@ from kubeletx.api import (
 )
 from kubeletx.testing import FakeClock, FakeHost, endpoint, sandbox_spec
 from kubeletx.testing.contract.base import with_image
-from kubeletx.testing.lab import Lab
-from kubeletx.testing.lab.disk import SmallDisk
-from kubeletx.testing.lab.libvirt import PrivateLibvirtd
-from kubeletx.testing.lab.machines import UP, load_machine_image
-from kubeletx.testing.lab.tools import get_tool
+from kubeletx_testing.lab import Lab
+from kubeletx_testing.lab.disk import SmallDisk
+from kubeletx_testing.lab.libvirt import PrivateLibvirtd
+from kubeletx_testing.lab.machines import UP, load_machine_image
+from kubeletx_testing.lab.tools import get_tool
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

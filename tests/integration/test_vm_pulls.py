@@ -20,12 +20,12 @@ from machines import emulators, machine_manifest, wait_console
 from vm_pods import make_machines
 
 from kubeletx.kube.types.core import Pod
-from kubeletx.testing.lab import Lab, put_manifest
-from kubeletx.testing.lab.disk import SmallDisk
-from kubeletx.testing.lab.oci import Entry, build_image, build_layer
-from kubeletx.testing.lab.registry import PASSWORD, USERNAME, PrivateRegistry
-from kubeletx.testing.lab.tiny_machine import UP, make_tiny_machine_image
-from kubeletx.testing.lab.tools import get_tool
+from kubeletx_testing.lab import Lab, put_manifest
+from kubeletx_testing.lab.disk import SmallDisk
+from kubeletx_testing.lab.oci import Entry, build_image, build_layer
+from kubeletx_testing.lab.registry import PASSWORD, USERNAME, PrivateRegistry
+from kubeletx_testing.lab.tiny_machine import UP, make_tiny_machine_image
+from kubeletx_testing.lab.tools import get_tool
 
 MIB = 1 << 20
 STALL_SECONDS = 5

@@ -10,8 +10,8 @@ from bench import Bench
 from machines import machine_manifest
 from vm_pods import address_of, ask, make_machines
 
-from kubeletx.testing.lab import Lab, put_manifest
-from kubeletx.testing.lab.machines import Kernel, load_machine_image
+from kubeletx_testing.lab import Lab, put_manifest
+from kubeletx_testing.lab.machines import Kernel, load_machine_image
 
 SCRIPT = """#!/bin/sh
 cat /data/hello /config/hello /etc/one.conf > /www/read 2>&1

@@ -14,11 +14,11 @@ from kubeletx_libvirt.shares import Share, ShareKind, plan_shares, prepare_share
 from machines import is_running, machine_agent, machine_manifest
 
 from kubeletx.api import Mount, Unavailable
-from kubeletx.testing.lab import Lab, PrivateAgent, put_manifest
-from kubeletx.testing.lab.libvirt import PrivateLibvirtd
-from kubeletx.testing.lab.mounts import list_mounts, make_shared, unmount_below
-from kubeletx.testing.lab.tiny_machine import make_tiny_machine_image
-from kubeletx.testing.lab.tools import get_tool
+from kubeletx_testing.lab import Lab, PrivateAgent, put_manifest
+from kubeletx_testing.lab.libvirt import PrivateLibvirtd
+from kubeletx_testing.lab.mounts import list_mounts, make_shared, unmount_below
+from kubeletx_testing.lab.tiny_machine import make_tiny_machine_image
+from kubeletx_testing.lab.tools import get_tool
 
 TINY = {"limits": {"cpu": "1", "memory": "16Mi"}, "requests": {"cpu": "10m"}}
 

@@ -26,9 +26,9 @@ from vm_pods import address_of, ask, make_machines
 
 from kubeletx.kube.types.core import Pod
 from kubeletx.pods.logs.format import parse_line
-from kubeletx.testing.lab import Lab, put_manifest
-from kubeletx.testing.lab.libvirt import PrivateLibvirtd
-from kubeletx.testing.lab.machines import PASSWORD, UP, load_machine_image
+from kubeletx_testing.lab import Lab, put_manifest
+from kubeletx_testing.lab.libvirt import PrivateLibvirtd
+from kubeletx_testing.lab.machines import PASSWORD, UP, load_machine_image
 
 pytestmark = pytest.mark.timeout(300)  # above what the waits of any one test allow together
 

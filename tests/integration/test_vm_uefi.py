@@ -10,8 +10,8 @@ import pytest
 from bench import until
 from machines import emulators, machine_agent, machine_manifest, wait_console
 
-from kubeletx.testing.lab import Lab, PrivateAgent, put_manifest
-from kubeletx.testing.lab.uefi_machine import UP, make_uefi_machine_image
+from kubeletx_testing.lab import Lab, PrivateAgent, put_manifest
+from kubeletx_testing.lab.uefi_machine import UP, make_uefi_machine_image
 
 BOOT_SECONDS = 120
 SMALL = {"limits": {"cpu": "1", "memory": "128Mi"}, "requests": {"cpu": "10m"}}

@@ -10,10 +10,10 @@ import pytest
 from bench import until
 from machines import is_running, machine_agent, machine_manifest, wait_console
 
-from kubeletx.testing.lab import Lab, PrivateAgent, free_port, put_manifest
-from kubeletx.testing.lab.libvirt import PrivateLibvirtd
-from kubeletx.testing.lab.tiny_machine import UP, make_tiny_machine_image
-from kubeletx.testing.lab.tools import daemon_environment
+from kubeletx_testing.lab import Lab, PrivateAgent, free_port, put_manifest
+from kubeletx_testing.lab.libvirt import PrivateLibvirtd
+from kubeletx_testing.lab.tiny_machine import UP, make_tiny_machine_image
+from kubeletx_testing.lab.tools import daemon_environment
 
 TINY = {"limits": {"cpu": "1", "memory": "16Mi"}, "requests": {"cpu": "10m"}}
 

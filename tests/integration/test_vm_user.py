@@ -13,9 +13,9 @@ from kubeletx_libvirt.access import let_group_in
 from machines import is_running, machine_agent, machine_manifest, wait_console
 from survival import until
 
-from kubeletx.testing.lab import Lab, PrivateAgent, put_manifest
-from kubeletx.testing.lab.libvirt import PrivateLibvirtd
-from kubeletx.testing.lab.tiny_machine import UP, make_tiny_machine_image
+from kubeletx_testing.lab import Lab, PrivateAgent, put_manifest
+from kubeletx_testing.lab.libvirt import PrivateLibvirtd
+from kubeletx_testing.lab.tiny_machine import UP, make_tiny_machine_image
 
 USER = "libvirt-qemu"
 READ, WRITE = 'head -c 1 "$0"', ': >> "$0"'

@@ -13,11 +13,11 @@ import pytest
 from bench import until
 from machines import machine_agent, machine_manifest, wait_console
 
-from kubeletx.testing.lab import Lab, PrivateAgent, put_manifest
-from kubeletx.testing.lab.disk import LoopDevice
-from kubeletx.testing.lab.libvirt import PrivateLibvirtd
-from kubeletx.testing.lab.machines import Kernel, load_machine_image
-from kubeletx.testing.lab.mounts import make_shared
+from kubeletx_testing.lab import Lab, PrivateAgent, put_manifest
+from kubeletx_testing.lab.disk import LoopDevice
+from kubeletx_testing.lab.libvirt import PrivateLibvirtd
+from kubeletx_testing.lab.machines import Kernel, load_machine_image
+from kubeletx_testing.lab.mounts import make_shared
 
 USER = "libvirt-qemu"
 MIB = 1 << 20

@@ -9,8 +9,8 @@ import pytest
 from bench import Bench, restarts
 from vm_pods import BOOT_SECONDS, make_machines
 
-from kubeletx.testing.lab import Lab, put_manifest
-from kubeletx.testing.lab.machines import load_machine_image
+from kubeletx_testing.lab import Lab, put_manifest
+from kubeletx_testing.lab.machines import load_machine_image
 
 LONG = 4 * BOOT_SECONDS
 pytestmark = pytest.mark.timeout(900)

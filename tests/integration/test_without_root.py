@@ -17,7 +17,7 @@ from survival import until
 from without_root import NOBODY, as_nobody
 
 from kubeletx.kube.types.core import Pod, PodList
-from kubeletx.testing.lab import Daemon, is_ready, sweep
+from kubeletx_testing.lab import Daemon, is_ready, sweep
 
 PROGRAM = str(Path(sys.executable).parent / "kubeletx")
 POD = """

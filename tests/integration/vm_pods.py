@@ -14,9 +14,9 @@ from typing import Any
 from bench import Bench
 
 from kubeletx.kube.types.core import Pod
-from kubeletx.testing.lab import Lab, LabError
-from kubeletx.testing.lab.libvirt import embedded_endpoint
-from kubeletx.testing.lab.machines import load_machine_image
+from kubeletx_testing.lab import Lab, LabError
+from kubeletx_testing.lab.libvirt import embedded_endpoint
+from kubeletx_testing.lab.machines import load_machine_image
 
 BOOT_SECONDS = 90
 

@@ -21,7 +21,7 @@ from kubeletx.kube.client.resources import PODS
 from kubeletx.kube.types.core import Container, ContainerState, ContainerStateTerminated, Pod, PodStatus
 from kubeletx.pods.model.facts import Deletion, DesiredPod
 from kubeletx.runtimes.host.clock import SystemClock
-from kubeletx.testing.apiserver import ApiServerDouble
+from kubeletx_testing.apiserver import ApiServerDouble
 
 DELETION = Deletion(requested_at=0.0, grace_seconds=30)
 LOST = ContainerStateTerminated(

@@ -29,8 +29,8 @@ from kubeletx.kube.types.node import Node, NodeCondition, NodeSpec, NodeStatus, 
 from kubeletx.pods.model.facts import DesiredPod, PodFacts
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock, FakeEventSink
-from kubeletx.testing.apiserver import ApiServerDouble
-from kubeletx.testing.apiserver.client import STRATEGIC
+from kubeletx_testing.apiserver import ApiServerDouble
+from kubeletx_testing.apiserver.client import STRATEGIC
 
 NAME = "contested"
 LABEL = "runtime.kubeletx.io/one"

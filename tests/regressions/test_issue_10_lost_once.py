@@ -19,8 +19,8 @@ from kubeletx.kube.client.resources import NODES, PODS
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.node import Node
 from kubeletx.runtimes.host.clock import SystemClock
-from kubeletx.testing.apiserver import ApiServerDouble, Rule
 from kubeletx.testing.names_sink import NamesSink
+from kubeletx_testing.apiserver import ApiServerDouble, Rule
 
 NAME = "n"
 LOST, REACHED = "Lost the API server", "Reached the API server again"

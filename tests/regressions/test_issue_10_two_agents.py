@@ -29,7 +29,7 @@ from kubeletx.kube.types.lease import Lease, LeaseSpec, micro_time
 from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.server.views import PartHealth
 from kubeletx.testing import FakeClock, FakeEventSink
-from kubeletx.testing.apiserver import ApiServerDouble
+from kubeletx_testing.apiserver import ApiServerDouble
 
 NAME = "twin"
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -12,7 +12,7 @@ from kubeletx.agent.config.tree import AgentConfig, ClusterSettings
 from kubeletx.apiserver.certificates.files import CLIENT, CertificateFiles
 from kubeletx.apiserver.certificates.key_pairs import KeyPair, parse_pair
 from kubeletx.testing import FakeClock
-from kubeletx.testing.apiserver import CertificateAuthority, write_kubeconfig
+from kubeletx_testing.apiserver import CertificateAuthority, write_kubeconfig
 
 NODE = "one"
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psutil
 
-from kubeletx.testing.apiserver import ApiServerDouble
+from kubeletx_testing.apiserver import ApiServerDouble
 
 
 def connections(api: ApiServerDouble) -> list[object]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.testing.apiserver import ApiServerDouble
+from kubeletx_testing.apiserver import ApiServerDouble
 
 sys.path.insert(0, str(Path(__file__).parent))  # for api_connections, which the tests share
 

@@ -25,7 +25,7 @@ from kubeletx.kube.types.certificates import CLIENT_SIGNER, SERVING_SIGNER
 from kubeletx.kube.types.node import Node, NodeList
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock
-from kubeletx.testing.apiserver import ApiServerDouble
+from kubeletx_testing.apiserver import ApiServerDouble
 
 GUARD_SECONDS = 60
 NODE = "certified"

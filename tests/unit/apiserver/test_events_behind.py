@@ -16,8 +16,8 @@ from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.meta import ObjectMeta, ObjectReference
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock
-from kubeletx.testing.apiserver import ApiServerDouble
-from kubeletx.testing.apiserver.faults import Rule
+from kubeletx_testing.apiserver import ApiServerDouble
+from kubeletx_testing.apiserver.faults import Rule
 
 GUARD_SECONDS = 60
 NODE = "teller"

@@ -20,7 +20,7 @@ from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec, PodSta
 from kubeletx.kube.types.node import Node
 from kubeletx.pods.model.facts import DesiredPod, PodFacts
 from kubeletx.runtimes.host.clock import SystemClock
-from kubeletx.testing.apiserver import ApiServerDouble
+from kubeletx_testing.apiserver import ApiServerDouble
 
 GUARD_SECONDS = 60
 NODE = "mirrors"

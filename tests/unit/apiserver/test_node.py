@@ -21,7 +21,7 @@ from kubeletx.kube.types.core import ObjectMeta
 from kubeletx.kube.types.node import Node, NodeAddress, NodeCondition, NodeStatus, Taint
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock
-from kubeletx.testing.apiserver import ApiServerDouble, Line, write_kubeconfig
+from kubeletx_testing.apiserver import ApiServerDouble, Line, write_kubeconfig
 
 GUARD_SECONDS = 60
 NAME = "self"

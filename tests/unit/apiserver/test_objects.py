@@ -21,7 +21,7 @@ from kubeletx.kube.client import KubeClient, load_kubeconfig
 from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.kube.types.objects import Service, ServiceSpec
 from kubeletx.runtimes.host.clock import SystemClock
-from kubeletx.testing.apiserver import ApiServerDouble, Rule
+from kubeletx_testing.apiserver import ApiServerDouble, Rule
 
 GUARD_SECONDS = 60
 SPACE = "default"

@@ -30,7 +30,7 @@ from kubeletx.kube.types.core import (
 from kubeletx.pods.model.facts import Deletion, DesiredPod, PodFacts
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock
-from kubeletx.testing.apiserver import ApiServerDouble, Rule
+from kubeletx_testing.apiserver import ApiServerDouble, Rule
 
 GUARD_SECONDS = 60
 NODE = "teller"

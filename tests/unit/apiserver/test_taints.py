@@ -15,7 +15,7 @@ from kubeletx.kube.client.resources import NODES
 from kubeletx.kube.types.core import ObjectMeta
 from kubeletx.kube.types.node import Node, NodeSpec, Taint
 from kubeletx.runtimes.host.clock import SystemClock
-from kubeletx.testing.apiserver import ApiServerDouble
+from kubeletx_testing.apiserver import ApiServerDouble
 
 GUARD_SECONDS = 60
 NAME = "tainted"

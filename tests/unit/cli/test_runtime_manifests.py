@@ -17,7 +17,7 @@ from kubeletx.cli.output.printers import to_yaml
 from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.kube.types.node import Node
 from kubeletx.server.views import ImageServiceView, RuntimeDetail, RuntimeView
-from kubeletx.testing.apiserver import ApiServerDouble
+from kubeletx_testing.apiserver import ApiServerDouble
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 

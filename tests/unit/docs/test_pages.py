@@ -15,9 +15,11 @@ PAGES = sorted(
     [
         *ROOT.glob("*.md"),
         *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("testing/*.md"),
         *ROOT.glob("plugins/*/*.md"),
         *ROOT.glob("examples/plugins/*/*.md"),
         *ROOT.glob("changelog/*.md"),
+        *ROOT.glob("testing/changelog/*.md"),
         *ROOT.glob("plugins/*/changelog/*.md"),
     ]
 )
@@ -48,7 +50,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=names)
 def test_files_that_are_named_exist(page: Path) -> None:
     for word in re.findall(
-        r"`((?:docs|script|tests|examples|kubeletx|plugins|protos)/[\w./-]*)`", page.read_text()
+        r"`((?:docs|script|tests|examples|kubeletx|plugins|protos|testing)/[\w./-]*)`", page.read_text()
     ):
         assert re.search(r"[A-Z]{3,}", word) or (ROOT / word).exists(), word
 
@@ -74,7 +76,7 @@ def test_the_tour_names_pods_of_the_demo() -> None:
     said = set(re.findall(r"([\w-]+)-demo\b", tour))
     assert said
     assert said <= manifests
-    from kubeletx.testing.lab import PrivateAgent
+    from kubeletx_testing.lab import PrivateAgent
 
     assert PrivateAgent.__init__.__kwdefaults__["name"] == "agent"
     assert "--root-dir .demo/lab/agent" in tour

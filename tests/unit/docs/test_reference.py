@@ -24,7 +24,7 @@ from kubeletx.server.views import (
 )
 
 PAGE = (DOCS / "reference.md").read_text()
-PUBLIC_ROOMS = ("api", "cri", "kube", "streaming", "testing", "testing.apiserver", "testing.contract")
+PUBLIC_ROOMS = ("api", "cri", "kube", "streaming", "testing", "testing.contract")
 CONSTANTS = {name: value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)}
 EVENTS = {value for name, value in vars(names.Event).items() if name.isupper()}
 

@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = [ROOT / "kubeletx", *ROOT.glob("plugins/*/src"), *ROOT.glob("examples/plugins/*/src")]
+PACKAGES = [
+    ROOT / "kubeletx",
+    ROOT / "testing" / "src",
+    *ROOT.glob("plugins/*/src"),
+    *ROOT.glob("examples/plugins/*/src"),
+]
 FILES = sorted(
     path
     for package in PACKAGES

@@ -52,3 +52,12 @@ def test_the_host_imports_no_plugin() -> None:
     for path in (ROOT / "kubeletx").rglob("*.py"):
         for name in _imports(path):
             assert not name.startswith("kubeletx_"), f"{path} imports {name}"
+
+
+def test_the_lab_and_the_api_server_double_import_public_rooms_and_two_modules_more() -> None:
+    more = ("kubeletx.server.views.", "kubeletx.volumes.mountinfo.")
+    for path in (ROOT / "testing" / "src").rglob("*.py"):
+        for name in _imports(path):
+            parts = name.split(".")
+            if parts[0] == "kubeletx" and not name.startswith(more):
+                assert parts[1] in PUBLIC | {"testing"}, f"{path} imports {name}"

@@ -12,7 +12,7 @@ import pytest
 
 from kubeletx.api import Unavailable
 from kubeletx.node.logind import Logind
-from kubeletx.testing.lab.logind import PrivateLogind
+from kubeletx_testing.lab.logind import PrivateLogind
 
 # script/setup installs it; unit tests also run where that was never called. In CI it must be there.
 pytestmark = pytest.mark.skipif(

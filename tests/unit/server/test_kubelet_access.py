@@ -22,7 +22,7 @@ from kubeletx.server.access.authentication import (
 )
 from kubeletx.server.access.authorization import AccessReviews, Authorizer
 from kubeletx.testing import FakeClock
-from kubeletx.testing.apiserver import CertificateAuthority
+from kubeletx_testing.apiserver import CertificateAuthority
 
 JANE = {"authenticated": True, "user": {"username": "jane", "groups": ["dev"], "extra": {"a": ["b"]}}}
 

@@ -18,8 +18,8 @@ from kubeletx.server.access.ciphers import CIPHERS, openssl_ciphers
 from kubeletx.server.access.self_signed import Pair, ensure_pair
 from kubeletx.server.access.tls import ServerTls, TlsPlan, make_context
 from kubeletx.testing import FakeClock
-from kubeletx.testing.apiserver import CertificateAuthority
-from kubeletx.testing.apiserver.ca import encrypt_key
+from kubeletx_testing.apiserver import CertificateAuthority
+from kubeletx_testing.apiserver.ca import encrypt_key
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 

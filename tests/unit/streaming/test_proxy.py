@@ -7,7 +7,7 @@ import pytest
 
 from kubeletx.streaming import proxy
 from kubeletx.streaming.proxy import Copied, End, Relay
-from kubeletx.testing.apiserver import CertificateAuthority
+from kubeletx_testing.apiserver import CertificateAuthority
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

@@ -14,7 +14,7 @@ from kubeletx.kube.client import KubeClient, load_kubeconfig
 from kubeletx.kube.client.buffers import READ_BYTES, begin_small, shrink
 from kubeletx.kube.client.resources import CONFIG_MAPS
 from kubeletx.runtimes.host.clock import SystemClock
-from kubeletx.testing.apiserver import ApiServerDouble, CertificateAuthority
+from kubeletx_testing.apiserver import ApiServerDouble, CertificateAuthority
 
 GUARD_SECONDS = 60
 PATH = CONFIG_MAPS.path("default")

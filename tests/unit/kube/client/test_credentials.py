@@ -17,8 +17,8 @@ from kubeletx.kube.client import ClusterAccess
 from kubeletx.kube.client.access import ExecCredential
 from kubeletx.kube.client.credentials import LOOK_AGAIN_SECONDS, Credentials
 from kubeletx.testing import FakeClock
-from kubeletx.testing.apiserver import CertificateAuthority
-from kubeletx.testing.apiserver.ca import encrypt_key
+from kubeletx_testing.apiserver import CertificateAuthority
+from kubeletx_testing.apiserver.ca import encrypt_key
 
 SERVER = "https://127.0.0.1:1"
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

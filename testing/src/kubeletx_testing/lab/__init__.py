@@ -1,0 +1,53 @@
+"""Private daemons for demo, tests and benchmarks: registry, pod network, containerds.
+
+``with Lab(directory) as lab: ...`` needs root and the Debian packages that ``script/setup`` installs; `require` says what
+is missing. Nothing of the host's own daemons, networks or directories is touched.
+"""
+
+from .agent import PrivateAgent, bound_runtime, is_ready
+from .cni import PrivateNetwork
+from .containerd import HANDLERS, PrivateContainerd, answers_cri
+from .cri import CriCalls
+from .disk import SmallDisk
+from .images import REGISTRY_NAME, image_ref, load_images, make_image
+from .lab import Lab, require
+from .oci import Image, build_image, build_layer, push
+from .pods import pod_manifest, put_manifest
+from .process import Daemon, LabError
+from .registry import PrivateRegistry, free_port
+from .sweep import clean, clean_stale, leftovers
+from .tools import find_tool, get_tool, list_missing
+
+__all__ = [
+    "HANDLERS",
+    "REGISTRY_NAME",
+    "CriCalls",
+    "Daemon",
+    "Image",
+    "Lab",
+    "LabError",
+    "PrivateAgent",
+    "PrivateContainerd",
+    "PrivateNetwork",
+    "PrivateRegistry",
+    "SmallDisk",
+    "answers_cri",
+    "bound_runtime",
+    "build_image",
+    "build_layer",
+    "clean",
+    "clean_stale",
+    "find_tool",
+    "free_port",
+    "get_tool",
+    "image_ref",
+    "is_ready",
+    "leftovers",
+    "list_missing",
+    "load_images",
+    "make_image",
+    "pod_manifest",
+    "push",
+    "put_manifest",
+    "require",
+]

@@ -1,0 +1,39 @@
+"""``python -m kubeletx_testing.lab check`` says what is missing; ``sweep DIRECTORY`` removes leavings."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from .lab import require
+from .process import LabError
+from .sweep import clean, leftovers
+
+_USAGE = "usage: python -m kubeletx_testing.lab check | sweep DIRECTORY"
+
+
+def main(arguments: list[str]) -> int:
+    """Exit status 0, or 1 with one reason per line."""
+    match arguments:
+        case ["check"]:
+            try:
+                require()
+            except LabError as err:
+                return _fail(str(err))
+            return 0
+        case ["sweep", directory]:
+            base_dir = Path(directory).resolve()
+            clean(base_dir)
+            left = leftovers(base_dir)
+            return _fail("\n".join(left)) if left else 0
+        case _:
+            return _fail(_USAGE)
+
+
+def _fail(text: str) -> int:
+    sys.stderr.write(text + "\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,228 @@
+"""A real kube-apiserver with its own etcd, for tests that must not believe the double.
+
+Binaries are found as the ecosystem does it: in the directory that KUBEBUILDER_ASSETS names. Both listen
+on free ports of 127.0.0.1 and write below one directory. Authorization is Node and RBAC, admission has
+NodeRestriction, as kubeadm sets it up. No controller manager runs: the service accounts ``default``, the
+signers and the garbage collector are the test's business.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+import uuid
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from kubeletx_testing.apiserver.authorization import Grant
+from kubeletx_testing.apiserver.ca import CertificateAuthority, Pair
+from kubeletx_testing.apiserver.client import ApiClient
+from kubeletx_testing.apiserver.errors import StatusError
+from kubeletx_testing.apiserver.kubeconfig import write_kubeconfig
+
+ASSETS: Final = "KUBEBUILDER_ASSETS"
+START_SECONDS: Final = 120.0
+_STOP_SECONDS: Final = 30.0
+
+
+def missing_binaries() -> str:
+    """Why there is no real API server here; empty when there is one."""
+    directory = os.environ.get(ASSETS)
+    if not directory:
+        return f"{ASSETS} is not set: name a directory with kube-apiserver and etcd"
+    absent = [name for name in ("kube-apiserver", "etcd") if not os.access(Path(directory) / name, os.X_OK)]
+    return f"{ASSETS}={directory} holds no {' and no '.join(absent)}" if absent else ""
+
+
+class KubeApiServer:
+    """A running kube-apiserver; between `start` and `stop` it answers at `url`."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self.authority = CertificateAuthority(directory / "pki")
+        self.ca_file = self.authority.ca_file
+        self._assets = Path(os.environ[ASSETS])
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._port, self._etcd_port, self._peer_port = _free_ports(3)
+        self.url = f"https://127.0.0.1:{self._port}"
+        self._admin_pair = self.authority.client("admin", ["system:masters"])
+        self.admin = self.client(self._admin_pair)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def client(self, credentials: Pair | str | None) -> ApiClient:
+        """A client for whoever has these credentials."""
+        return ApiClient(self.url, self.ca_file, credentials)
+
+    def node_pair(self, name: str) -> Pair:
+        """Certificate of a node's agent."""
+        return self.authority.client(f"system:node:{name}", ["system:nodes"])
+
+    def node_client(self, name: str) -> ApiClient:
+        """A client for a node's agent."""
+        return self.client(self.node_pair(name))
+
+    def admin_kubeconfig(self) -> Path:
+        """A kubeconfig file that may do everything."""
+        path = self.directory / "admin.kubeconfig"
+        return write_kubeconfig(path, self.url, self.ca_file, self._admin_pair)
+
+    def node_kubeconfig(self, name: str) -> Path:
+        """A kubeconfig file of a node's agent."""
+        path = self.directory / f"{name}.kubeconfig"
+        return write_kubeconfig(path, self.url, self.ca_file, self.node_pair(name))
+
+    def grant(self, grant: Grant) -> None:
+        """Give a right to a user or a group, by RBAC; it counts a moment later."""
+        name = f"grant-{uuid.uuid4()}"
+        rbac = "rbac.authorization.k8s.io"
+        rule = {"apiGroups": ["*"], "resources": list(grant.resources), "verbs": list(grant.verbs)}
+        subjects = [{"apiGroup": rbac, "kind": kind, "name": grant.subject} for kind in ("User", "Group")]
+        path, head = f"/apis/{rbac}/v1", {"metadata": {"name": name}}
+        role = {"apiGroup": rbac, "kind": "ClusterRole", "name": name}
+        self.admin.ask("POST", f"{path}/clusterroles", {**head, "rules": [rule]})
+        for at in grant.namespaces:
+            kind = "clusterrolebindings" if at == "*" else f"namespaces/{at}/rolebindings"
+            self.admin.ask("POST", f"{path}/{kind}", {**head, "roleRef": role, "subjects": subjects})
+
+    def start(self) -> None:
+        """Start etcd and the API server and wait until it is ready."""
+        self._run("etcd", self._etcd_flags())
+        self._run("kube-apiserver", self._flags())
+        self._wait_ready()
+
+    def stop(self) -> None:
+        """End both; the state stays for the next `start`."""
+        for process in reversed(self._processes):
+            process.terminate()
+            try:
+                process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._processes.clear()
+
+    def backup(self) -> Path:
+        """A copy of etcd's files, for `restore`. The server is away meanwhile."""
+        copy = self.directory / f"backup-{time.monotonic_ns()}"
+        self.stop()
+        shutil.copytree(self._etcd_dir, copy)
+        self.start()
+        return copy
+
+    def restore(self, backup: Path) -> None:
+        """Go back to a backup, and with it to older resource versions. The server is away meanwhile."""
+        self.stop()
+        shutil.rmtree(self._etcd_dir)
+        shutil.copytree(backup, self._etcd_dir)
+        self.start()
+
+    @property
+    def _etcd_dir(self) -> Path:
+        return self.directory / "etcd"
+
+    def log_tail(self, lines: int = 40) -> str:
+        """The end of both logs."""
+        texts = [
+            "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+            for path in sorted(self.directory.glob("*.log"))
+        ]
+        return "\n\n".join(texts)
+
+    def _run(self, name: str, flags: list[str]) -> None:
+        with (self.directory / f"{name}.log").open("ab") as log:
+            self._processes.append(
+                subprocess.Popen(
+                    [str(self._assets / name), *flags], stdout=log, stderr=log, cwd=self.directory
+                )
+            )
+
+    def _etcd_flags(self) -> list[str]:
+        client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{self._peer_port}"
+        return [
+            f"--data-dir={self._etcd_dir}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            "--unsafe-no-fsync",
+        ]
+
+    def _flags(self) -> list[str]:
+        serving = self.authority.server("apiserver", ("localhost", "127.0.0.1", "10.96.0.1"))
+        kubelet = self.authority.client("kube-apiserver-kubelet-client", ["system:masters"])
+        service_key = self.authority.client("service-accounts")
+        return [
+            f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--secure-port={self._port}",
+            f"--tls-cert-file={serving.cert_file}",
+            f"--tls-private-key-file={serving.key_file}",
+            f"--client-ca-file={self.ca_file}",
+            f"--kubelet-client-certificate={kubelet.cert_file}",
+            f"--kubelet-client-key={kubelet.key_file}",
+            f"--kubelet-certificate-authority={self.ca_file}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={service_key.key_file}",
+            f"--service-account-signing-key-file={service_key.key_file}",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
+            "--endpoint-reconciler-type=none",
+            "--allow-privileged=true",
+            "--v=0",
+        ]
+
+    def _wait_ready(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        problem = "nothing was tried"
+        while time.monotonic() < deadline:
+            for process in self._processes:
+                if process.poll() is not None:
+                    raise RuntimeError(f"{process.args!r} ended: {self.log_tail()}")
+            try:
+                reply = self.admin.send("GET", "/readyz")
+                if reply.code == 200 and self._has_default_namespace():
+                    return
+                problem = f"/readyz answers {reply.code}"
+            except OSError as err:
+                problem = str(err)
+            time.sleep(0.1)
+        raise TimeoutError(f"no ready API server after {START_SECONDS:g} s ({problem}): {self.log_tail()}")
+
+    def _has_default_namespace(self) -> bool:
+        try:
+            self.admin.get("namespaces", "default")
+        except StatusError:
+            return False
+        return True
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()

@@ -1,0 +1,71 @@
+"""A private D-Bus daemon with a double of systemd-logind on it, for tests of what a shutdown of the host does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+from .tools import get_tool
+
+CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
+ "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
+<busconfig><type>session</type><listen>unix:path={path}</listen><auth>EXTERNAL</auth>
+<policy context="default"><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy></busconfig>
+"""
+
+
+class PrivateLogind:
+    """Context manager; `address` is for DBUS_SYSTEM_BUS_ADDRESS. `conf_dir`: where it reads drop-in files."""
+
+    def __init__(self, directory: Path) -> None:
+        """Starts at once; its files are in `directory`."""
+        self.conf_dir = directory / "logind.conf.d"
+        self.conf_dir.mkdir()
+        self.address = f"unix:path={directory}/bus"
+        config = directory / "bus.conf"
+        config.write_text(CONFIG.format(path=directory / "bus"))
+        self.bus = subprocess.Popen(
+            [get_tool("dbus-daemon"), f"--config-file={config}", "--nofork", "--print-address"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.bus.stdout is not None
+        assert "unix:" in self.bus.stdout.readline()
+        self.logind = subprocess.Popen(
+            [sys.executable, "-m", "kubeletx_testing.lab.logind_double", str(self.conf_dir)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={"DBUS_SYSTEM_BUS_ADDRESS": self.address, "PYTHONPATH": ":".join(sys.path)},
+        )
+        self.said("ready")
+
+    def tell(self, command: str) -> None:
+        """Give the double a command; see `logind_double`."""
+        pipe: IO[str] | None = self.logind.stdin
+        assert pipe is not None
+        pipe.write(f"{command}\n")
+        pipe.flush()
+
+    def said(self, text: str) -> None:
+        """Wait for its next line, which must be this one."""
+        assert self.logind.stdout is not None
+        found = self.logind.stdout.readline().strip()
+        assert found == text, found
+
+    def __enter__(self) -> PrivateLogind:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End both."""
+        for one in (self.logind, self.bus):
+            one.kill()
+            one.wait()
+            for pipe in (one.stdin, one.stdout):
+                if pipe is not None:
+                    pipe.close()

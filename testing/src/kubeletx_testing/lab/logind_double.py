@@ -1,0 +1,113 @@
+"""A logind on a private bus: `python -m kubeletx_testing.lab.logind_double DIRECTORY`, with DBUS_SYSTEM_BUS_ADDRESS set. Commands on standard input:
+
+    begin, cancel    sends PrepareForShutdown
+    wait             answers "released" once nobody holds a lock
+
+It answers "ready" at first, and "locked WHAT WHO MODE" when a lock is taken. As logind does, it gives out the
+writing end of a pipe and sees at the other end that it was closed. SIGHUP through KillUnit makes it read the
+drop-in files of DIRECTORY anew. Source: org.freedesktop.login1(5).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from pathlib import Path
+from typing import Any
+
+from jeepney import (
+    DBusAddress,
+    HeaderFields,
+    MessageType,
+    message_bus,
+    new_method_return,
+    new_signal,
+)
+from jeepney.io.blocking import DBusConnection, open_dbus_connection
+from jeepney.wrappers import unwrap_msg
+
+MANAGER = "org.freedesktop.login1.Manager"
+PATH = "/org/freedesktop/login1"
+
+
+class Double:
+    """Its whole state."""
+
+    def __init__(self, conf_dir: Path) -> None:
+        self.conf_dir = conf_dir
+        self.delay_seconds = 5
+        self.is_preparing = False
+        self.locks: list[int] = []
+        self.bus: DBusConnection = open_dbus_connection(bus="SYSTEM", enable_fds=True)
+        for name in ("org.freedesktop.login1", "org.freedesktop.systemd1"):
+            unwrap_msg(self.bus.send_and_get_reply(message_bus.RequestName(name)))
+
+    def answer(self, call: Any) -> None:
+        """One method call."""
+        match call.header.fields.get(HeaderFields.member):
+            case "Inhibit":
+                reading, writing = os.pipe()
+                self.locks.append(reading)
+                what, who, _, mode = call.body
+                self.bus.send(new_method_return(call, "h", (writing,)))
+                os.close(writing)
+                say(f"locked {what} {who} {mode}")
+            case "Get":
+                value = {
+                    "InhibitDelayMaxUSec": ("t", self.delay_seconds * 1_000_000),
+                    "PreparingForShutdown": ("b", self.is_preparing),
+                }[call.body[1]]
+                self.bus.send(new_method_return(call, "v", (value,)))
+            case "KillUnit":
+                for path in sorted(self.conf_dir.glob("*.conf")):
+                    for line in path.read_text().splitlines():
+                        if line.startswith("InhibitDelayMaxSec="):
+                            self.delay_seconds = int(line.partition("=")[2])
+                self.bus.send(new_method_return(call))
+
+    def obey(self, command: str) -> None:
+        """One line of standard input."""
+        if command == "wait":
+            while self.locks:
+                lock = self.locks.pop()
+                os.read(lock, 1)  # returns at its end
+                os.close(lock)
+            say("released")
+            return
+        self.is_preparing = command == "begin"
+        emitter = DBusAddress(PATH, interface=MANAGER)
+        self.bus.send(new_signal(emitter, "PrepareForShutdown", "b", (self.is_preparing,)))
+
+    def listen(self) -> None:
+        """Answer all calls that have come; several may come in one read, of which `select` tells once."""
+        while True:
+            try:
+                message = self.bus.receive(timeout=0)
+            except TimeoutError:
+                return
+            if message.header.message_type is MessageType.method_call:
+                self.answer(message)
+
+    def run(self) -> None:
+        """Until standard input ends."""
+        say("ready")
+        while True:
+            self.listen()
+            ready, _, _ = select.select([self.bus.sock, sys.stdin], [], [])
+            if sys.stdin in ready:
+                data = os.read(sys.stdin.fileno(), 4096)
+                if not data:
+                    return
+                for line in data.decode().splitlines():
+                    self.obey(line)
+
+
+def say(text: str) -> None:
+    """One line, at once."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    Double(Path(sys.argv[1])).run()
