@@ -1,8 +1,8 @@
-"""Whether KVM really runs guests here: a tiny guest is started, once per boot of the node.
+"""Check that KVM really runs guests here: start a tiny guest, once per boot of the node.
 
-That /dev/kvm is there says little: under some hypervisors a guest runs in real mode and hangs later. So the tiny
-guest goes the way of a kernel, from real mode to 64-bit code with paging, writes to memory, uses cpuid, SSE and a
-locked instruction, and at last writes one byte to QEMU's exit device: the emulator ends with an exit code that
+An existing /dev/kvm proves little: under some hypervisors a guest runs in real mode and hangs later. So the tiny
+guest starts as a kernel does, from real mode to 64-bit code with paging, writes to memory, uses cpuid, SSE and a
+locked instruction, and finally writes one byte to QEMU's exit device: the emulator ends with an exit code that
 nothing else gives.
 """
 
@@ -40,7 +40,7 @@ _EXIT_CODE = (0x10 << 1) | 1
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found, and for which boot and emulator it holds."""
+    """Result of the check, and the boot and emulator for which it is valid."""
 
     boot_id: str
     emulator: str

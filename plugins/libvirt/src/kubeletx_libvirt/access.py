@@ -1,9 +1,9 @@
-"""How emulators that are not root reach their disks: by their group, and no further.
+"""Access of non-root emulators to their disks, through their group only.
 
-libvirtd starts machines as a user of its own (``libvirt-qemu``), while everything of ours lies in directories that
-only root enters. Their group gets the right to pass through (never to list) the plugin's state directory and those
-above it that are the agent's, to read backing files, and to write the overlays. Backing files stay root's: libvirt is
-told to leave their owner alone, since an owner could make them writable.
+libvirtd starts machines as its own user (``libvirt-qemu``), while the agent's files are in directories that
+only root enters. The emulators' group gets the right to traverse (never to list) the plugin's state directory and its
+parents that belong to the agent, to read backing files, and to write overlays. Root keeps the backing files: libvirt is
+configured not to change their owner, since an owner could make them writable.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _AGENT_DIRECTORIES: Final = 2
 
 
 def emulator_gid(capabilities: str) -> int | None:
-    """The group in which libvirt runs emulators, from its capabilities; None: they are root, or nobody says."""
+    """Group in which libvirt runs emulators, from its capabilities; None for root or unknown."""
     for model in ElementTree.fromstring(capabilities).findall("./host/secmodel"):
         label = model.findtext("baselabel[@type='qemu']", "")
         if model.findtext("model") == "dac" and label:

@@ -1,7 +1,7 @@
 """Addresses that pods ask for on the operator's networks: no two machines have the same one.
 
-Nobody gives these addresses out, so that a second machine with one would disturb the first. Who holds an address is read
-from the records of machines that were made, and from memory while one is being made. A pod that has ended holds none.
+No server assigns these addresses, and two machines with the same one disturb each other. The holder of an address is read
+from the records of created machines, and from memory during a creation. A pod that has ended holds none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NO_POD_LINK = GuestLink(name="eth0", kind=LinkKind.BRIDGE, source="", mac="")
 
 
 class Addresses:
-    """Of one runtime's machines."""
+    """Addresses of one runtime's machines."""
 
     def __init__(self, settings: Settings, records: Records, looks: Looks) -> None:
         self._settings = settings
@@ -88,7 +88,7 @@ class Addresses:
         return found
 
     def _links(self, machine: Machine, nic: Nic, identity: Identity) -> tuple[GuestLink, ...]:
-        """Of one interface alone; none for what the settings do not give any more, and on the pod network."""
+        """Links of one interface; empty on the pod network, and for a network that the settings no longer have."""
         try:
             return resolve_nics(
                 msgspec.structs.replace(machine, nics=(nic,)),

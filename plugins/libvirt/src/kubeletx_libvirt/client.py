@@ -59,7 +59,7 @@ class DomainEvent(NamedTuple):
 
 
 class _Attempt:
-    """One try to connect. A libvirt that hangs may answer long after nobody waits for it any more."""
+    """One try to connect. A hanging libvirt may answer long after the caller gave up."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -67,14 +67,14 @@ class _Attempt:
         self._made: tuple[libvirt.virConnect, list[int]] | None = None
 
     def succeed(self, handle: libvirt.virConnect, callbacks: list[int]) -> bool:
-        """Whether somebody still wants it."""
+        """Hand the connection over; False if the caller gave up."""
         with self._lock:
             if not self._is_over:
                 self._made = (handle, callbacks)
             return not self._is_over
 
     def end(self) -> tuple[libvirt.virConnect, list[int]] | None:
-        """Nobody waits from now on; what was made."""
+        """Give up; return the connection and callbacks that were made."""
         with self._lock:
             self._is_over = True
             return self._made
@@ -123,7 +123,7 @@ class Connection:
                 self._daemon = None
 
     async def close(self) -> None:
-        """Disconnect; subscribers hear the end."""
+        """Disconnect; subscriptions end."""
         handle, self._handle = self._handle, None
         self._end_subscriptions()
         if handle is not None:
@@ -138,7 +138,7 @@ class Connection:
     async def use(
         self, function: Callable[Concatenate[libvirt.virConnect, P], R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """As `call`, with the connection as first argument. Raises Unavailable when there is none."""
+        """Run like `call`, with the connection as first argument. Raises Unavailable without a connection."""
         return await self.call(function, self.get_handle(), *args, **kwargs)
 
     def get_handle(self) -> libvirt.virConnect:
@@ -148,7 +148,7 @@ class Connection:
         return self._handle
 
     async def find_daemon(self) -> int | None:
-        """The process that starts emulators for this connection; None where nobody can tell. Raises Unavailable."""
+        """Process that starts emulators for this connection; None if unknown. Raises Unavailable."""
         if self._daemon is None and (path := socket_of(self.url)) is not None:
             self._daemon = await self._host.blocking(find_daemon, path)
         return self._daemon
@@ -216,7 +216,7 @@ class Connection:
 
     def _tell(self, event: DomainEvent) -> None:
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no waiter is left
                 self._loop.call_soon_threadsafe(self._spread, event)
 
     def _spread(self, event: DomainEvent) -> None:
@@ -297,7 +297,7 @@ def _translated(function: Callable[[], R]) -> R:
 
 
 def _is_alive(handle: libvirt.virConnect) -> bool:
-    """Asks nobody: whether the connection's socket is open."""
+    """Return True while the connection's socket is open, without a call to libvirt."""
     try:
         return bool(handle.isAlive())
     except libvirt.libvirtError:

@@ -1,11 +1,11 @@
-"""What cloud-init in the guest reads: a NoCloud seed. Pure, but for `write_seed`.
+"""NoCloud seed for cloud-init in the guest. Pure except `write_seed`.
 
-    meta-data       who the guest is, and its SSH keys: keys need no user-data, so they never clash with it
+    meta-data       the guest's identity and SSH keys: keys here never clash with user-data
     user-data       the pod's userData, byte for byte; with a script as well, both as parts of one MIME message
-    vendor-data     what the node adds: shared directories and hostAliases, as a boot hook that runs at each boot
+    vendor-data     the node's additions: shared directories and hostAliases, as a boot hook that runs at each boot
                     before anything of the user's. It is a plain shell script too, for guests with less than
                     cloud-init. Being vendor-data, it hides no key of the user's cloud-config
-    network-config  version 2, static: the guest asks nobody for the address that the pod network gave it,
+    network-config  version 2, static: the guest uses the pod network's address without DHCP,
                     unless the pod wants it to
 
 Source: cloud-init's documentation of the NoCloud data source, network configuration version 2, user-data formats.
@@ -36,14 +36,14 @@ from kubeletx_libvirt.network import GuestLink, LinkKind
 
 LABEL: Final = "CIDATA"
 PADDING_BYTES: Final = 150 * 2048
-"""What follows the file system in a seed."""
+"""Padding after the file system of a seed."""
 KEY_PAIR: Final = "kubeletx.io/vm-key-pair-name"
 """Machine setting: virtualMachine.keyPairName."""
 NETWORK_CONFIG: Final = "kubeletx.io/vm-network-config"
 """Machine setting: static (default), dhcp for the pod network's IPv4 address, or none: the image knows best."""
 
 SETTINGS: Final = frozenset({KEY_PAIR, NETWORK_CONFIG})
-"""What the plugin reads of `Machine.settings`."""
+"""Keys of `Machine.settings` that the plugin reads."""
 ANNOTATIONS: Final = (
     NETWORK_CONFIG,
     *sorted(v for v in vars(names).values() if str(v).startswith(names.VM_PREFIX) and v != names.VM_PREFIX),

@@ -25,21 +25,21 @@ class Settings(ImageSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     default_memory_bytes: Bytes = GIB
     """Memory of a machine without a memory limit."""
     memory_overhead_bytes: Annotated[int, msgspec.Meta(ge=0)] = 192 * MIB
-    """What the emulator needs besides the guest's memory: QEMU with the devices used here, measured."""
+    """Memory of the emulator in addition to the guest's: measured for QEMU with the devices used here."""
     max_vcpus: Annotated[int, msgspec.Meta(ge=1)] = 64
     """Most processors one machine may ask for."""
     watchdog: bool = False
     """Give every machine an i6300esb watchdog; when the guest lets it run out, the machine ends."""
     networks: dict[str, NetworkTarget] = {}
-    """What a pod's ``vpc`` and ``nics[].subnetName`` stand for on this node."""
+    """Networks of this node by the names in a pod's ``vpc`` and ``nics[].subnetName``."""
     ports: dict[str, PortEntry] = {}
-    """What ``nics[].portId`` stands for on this node."""
+    """Ports of this node by the ids in ``nics[].portId``."""
     unknown_network: Literal["warn", "refuse"] = "warn"
     """A vpc or portId without an entry: join the pod network with a Warning event, or reject the pod."""
     key_pairs: dict[str, str] = {}
     """SSH public keys by the name that ``keyPairName`` gives; other names are rejected."""
     shares: Literal["auto", "virtiofs", "9p"] = "auto"
-    """How directories come into the guest. auto: virtiofs where virtiofsd is installed, else 9p."""
+    """File sharing with the guest. auto: virtiofs if virtiofsd is installed, else 9p."""
 
     def __post_init__(self) -> None:
         """Raises ValueError for values that contradict each other or name nothing."""

@@ -1,13 +1,13 @@
 """The live serial console as a `Session` (attach).
 
-The emulator writes everything the console shows into the unit's raw log file whether anybody is attached or not;
-a session sees what comes while it is there, and what it writes is typed on the console. There is one console, so
-one session: the newest attach wins, the one before it ends and says why (as with ``virsh console --force``; a
-session whose client is long gone must not lock an operator out). It ends when the machine ends, not at a reboot.
+The emulator always writes the console's output into the unit's raw log file;
+a session gets the output during its life, and its input is typed on the console. There is one console, so
+one session: the newest attach wins, the previous one ends with the reason (as with ``virsh console --force``; a
+session of a dead client must not lock an operator out). It ends with the machine, not at a reboot.
 The console has no end of file and no size: half-close and resize do nothing.
 
 libvirt's event thread reads (without blocking) and hands bytes to the loop; writing goes through the host's
-threads. When nobody takes the output, reading pauses and the guest's serial line fills up.
+threads. If the output is not read, reading pauses and the guest's serial line fills up.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Consoles:
         self._locks: dict[UnitId, asyncio.Lock] = {}
 
     async def attach(self, unit_id: UnitId, request: StreamRequest) -> ConsoleSession:
-        """Open the console; whoever had it open loses it. Conflict while the machine is off."""
+        """Open the console and end an earlier session. Raises Conflict while the machine is off."""
         found = await self._looks.get(unit_id)
         state = self._looks.state(unit_id, found)
         if state not in (UnitState.RUNNING, UnitState.HELD):
@@ -87,7 +87,7 @@ class ConsoleSession:
 
     @property
     def is_ended(self) -> bool:
-        """Nothing more will come."""
+        """True once the session has ended."""
         return self._exit.done()
 
     async def open(self, unit_id: UnitId) -> None:
@@ -95,7 +95,7 @@ class ConsoleSession:
         self._stream = await self._connection.use(_open, unit_id, self._on_event)
 
     async def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
-        """What the console shows from now on."""
+        """Yield the console's output from now on."""
         while (data := await self._parts.get()) is not None:
             self._waiting_bytes -= len(data)
             if self._is_paused and self._waiting_bytes < _PAUSE_AT // 2:
@@ -134,7 +134,7 @@ class ConsoleSession:
         await self._release()
 
     async def end(self, last_words: bytes) -> None:
-        """End it from this side, with a word to whoever reads."""
+        """End the session from this side, with a message to the reader."""
         if not self.is_ended:
             self._parts.put_nowait(last_words)
             self._waiting_bytes += len(last_words)
@@ -167,8 +167,8 @@ class ConsoleSession:
     # --- on libvirt's event thread ---
 
     def _on_event(self, stream: libvirt.virStream, events: int, _opaque: Any) -> None:
-        """Never raises: nobody would hear it."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+        """Handle a stream event. Never raises: libvirt drops exceptions of callbacks."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no waiter is left
             try:
                 ended = self._read(stream, events)
             except libvirt.libvirtError:
@@ -218,7 +218,7 @@ def _open(handle: libvirt.virConnect, uuid: str, on_event: Any) -> libvirt.virSt
 
 
 def _send(stream: libvirt.virStream, data: bytes) -> int:
-    """How many bytes were taken."""
+    """Send; return the number of bytes libvirt took."""
     sent = 0
     while sent < len(data):
         count: int = stream.send(data[sent : sent + _CHUNK])

@@ -30,12 +30,12 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pod_directory(state_directory: Path, uid: PodUid) -> Path:
-    """Where the pod's disks are."""
+    """Directory of the pod's disks."""
     return state_directory / "disks" / hashlib.sha256(uid.encode()).hexdigest()[:24]
 
 
 def overlay_path(directory: Path, unit: UnitSpec, machine: Machine) -> Path:
-    """Where this attempt's root disk is."""
+    """Path of this attempt's root disk."""
     image = unit.image.ref or unit.image.requested
     key = hashlib.sha256(image.encode()).hexdigest()[:16]
     attempt = "" if machine.keep_disk else f"-{unit.attempt}"

@@ -1,8 +1,8 @@
-"""What the machines on this node cost, read from their emulators' processes.
+"""CPU and memory of the machines on this node, read from their emulators' processes.
 
 libvirt would ask each emulator for its figures, one after the other: 15 ms for each machine on a busy node. The
-kernel tells processor time and resident memory in one small file. An emulator is known by the machine's UUID in
-its command line; its process id is remembered together with the moment of its start, so that a reused id is not
+kernel has processor time and resident memory in one small file. An emulator is identified by the machine's UUID in
+its command line; its process id is cached with its start time, so that a reused id is not
 believed. Blocking.
 """
 
@@ -24,7 +24,7 @@ _UTIME, _STIME, _STARTED, _RESIDENT = 11, 12, 19, 21
 
 
 class Cost(NamedTuple):
-    """Of one emulator with all its threads, since it was started."""
+    """CPU time and memory of one emulator with all its threads, since its start."""
 
     cpu_ns: int
     resident_bytes: int
@@ -40,7 +40,7 @@ class Emulators:
         self._lock = threading.Lock()
 
     def costs(self, uuids: Collection[str]) -> dict[str, Cost]:
-        """Of those machines whose emulator is found; the others run elsewhere, or no more."""
+        """Costs of the machines whose emulator is on this node."""
         with self._lock:
             found = self._costs(uuids)
             if missing := set(uuids) - found.keys():

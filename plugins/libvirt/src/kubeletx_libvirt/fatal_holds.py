@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 
 class FatalHolds:
-    """Those of one runtime."""
+    """Crashed guests of one runtime whose emulator still exists."""
 
     def __init__(self, units: Units) -> None:
         self._units = units
@@ -34,7 +34,7 @@ class FatalHolds:
                 self._ending[unit_id] = task
 
     async def close(self) -> None:
-        """Nothing is lost: the next look finds them."""
+        """Stop. Nothing is lost: the next look finds them again."""
         ending = list(self._ending.values())
         for task in ending:
             task.cancel()

@@ -1,7 +1,7 @@
 """TCP connections to a machine's own address (port-forward).
 
-A machine has no loopback that anybody but itself could reach: a connection goes to the pod's address, as one of
-another pod does. What the guest serves on its 127.0.0.1 alone is not reached.
+The loopback of a machine is reachable only from inside: a connection goes to the pod's address, as one of
+another pod does. Servers that listen only on the guest's 127.0.0.1 are not reachable.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class TcpSession:
         self._end: asyncio.Future[KubeletxError | None] = asyncio.get_running_loop().create_future()
 
     async def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
-        """What the guest sends until it closes its side."""
+        """Yield the guest's bytes until it closes its side."""
         try:
             while data := await self._reader.read(_CHUNK):
                 yield Channel.STDOUT, data
@@ -85,7 +85,7 @@ class TcpSession:
                 self._writer.write_eof()
 
     async def resize(self, width: int, height: int) -> None:
-        """There is no terminal."""
+        """Do nothing: a forwarded port has no terminal."""
 
     async def wait(self) -> int:
         """0; raises Unavailable when the connection broke."""

@@ -1,6 +1,6 @@
-"""What a machine has besides its disks: network interfaces, shared directories, and the seed that tells it of both.
+"""Parts of a machine other than disks: network interfaces, shared directories, and the cloud-init seed with both.
 
-prepare   make them, and say what the domain's XML has to hold; nothing of it is kept in memory
+prepare   create them and return their XML for the domain; nothing is kept in memory
 renew     before each start: bind mounts again, should the node have restarted, and the seed, should interfaces have
           come or gone
 release   when the machine goes
@@ -49,7 +49,7 @@ SEED_SERIAL = "seed"
 
 
 class GuestParts(msgspec.Struct, frozen=True, kw_only=True):
-    """For `domain.xml.Plan`."""
+    """Parts for `domain.xml.Plan`."""
 
     devices: tuple[str, ...] = ()
     elements: tuple[str, ...] = ()
@@ -57,9 +57,9 @@ class GuestParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Libvirtd(NamedTuple):
-    """What is asked about it. `emulator_gid`: the group that emulators read by; None: they are root.
+    """Facts about libvirtd. `emulator_gid`: the group of emulators; None if they run as root.
 
-    `pid`: its process; None where nobody can tell.
+    `pid`: its process; None if unknown.
     """
 
     emulator_gid: Callable[[], Awaitable[int | None]]
@@ -124,7 +124,7 @@ class Guests:
         await self._host.blocking(release_shares, self._share_directory(unit_id))
 
     async def explain(self, unit_id: UnitId, spec: UnitSpec, error: KubeletxError) -> KubeletxError | None:
-        """Why the machine did not start, where libvirt's words name a directory of ours and not the pod's."""
+        """Rephrase a start error that names a directory of the agent instead of the pod's field; None for others."""
         closed = closed_share(await self._plan_shares(unit_id, spec), str(error))
         if closed is None:
             return None

@@ -1,4 +1,4 @@
-"""Which libvirts a runtime may use: those of this machine, however they are reached. Pure but for the host's name.
+"""Check that a libvirt is on this machine, by any transport. Pure except for the host's name.
 
 Disks, console logs, shared directories and the pod network's devices are this node's, and the domain's definition names
 them by path: a libvirt elsewhere would look for them on its own machine.

@@ -1,7 +1,7 @@
-"""What is there: our domains and how they stand, from one call that asks libvirt for all states at once.
+"""Our domains and their states, from one libvirt call for all of them.
 
-Identities are read from metadata once per domain and remembered: only we write them. A domain without our
-element, of another agent or of another runtime is not there for us, whatever is asked about it.
+Identities are read from metadata once per domain and cached: only we write them. A domain without our
+element, of another agent or of another runtime is treated as absent by every call.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Looks:
         self._known[unit_id] = identity
 
     def forget(self, unit_id: str) -> None:
-        """Its metadata may be another's from now on."""
+        """Drop the cached identity: the domain's metadata may change owner."""
         self._known.pop(unit_id, None)
 
     def reset(self) -> None:
@@ -112,12 +112,12 @@ class Looks:
         return found
 
     def identity(self, unit_id: str) -> Identity | None:
-        """Who a domain is, if it was seen and is ours; no look."""
+        """Cached identity of a domain; None if it was not seen or is not ours."""
         identity = self._known.get(unit_id)
         return identity if self.is_ours(identity) else None
 
     def has_seen(self, uuid: str) -> bool:
-        """Whether it is known whose this domain is; no look."""
+        """Return True if the domain's owner is cached."""
         return uuid in self._known
 
     def state(self, unit_id: UnitId, found: Found) -> UnitState:
@@ -145,7 +145,7 @@ class Looks:
         )
 
     def summaries(self, found: Mapping[UnitId, Found], match: Mapping[str, str]) -> list[UnitSummary]:
-        """Those of a look whose labels contain every pair."""
+        """Summaries of the found units whose labels contain every pair."""
         return [
             self.summary(unit_id, one)
             for unit_id, one in found.items()
@@ -189,7 +189,7 @@ class Looks:
         return {}
 
     async def confirm(self, unit_id: UnitId, found: Found) -> Run:
-        """The unit's run; a start that nobody saw the end of is written down as made once the machine is on."""
+        """Return the unit's run; an unconfirmed start is stored as confirmed once the machine is on."""
         run = self._records.run_of(unit_id)
         is_on = self.state(unit_id, found) in (UnitState.RUNNING, UnitState.HELD)
         if is_on and run.is_starting and unit_id not in self.starting:
@@ -223,7 +223,7 @@ class Looks:
         return run
 
     async def hint(self, unit_id: UnitId, hint: str) -> None:
-        """Write down what the guest did; an end that was written down before this was heard is told better."""
+        """Store the guest's event; it also corrects an exit that was stored before the event came."""
         run = msgspec.structs.replace(self._records.run_of(unit_id), hint=hint)
         if run.finished_at_ns and run.reason == CRASHED:
             end = end_of(libvirt.VIR_DOMAIN_SHUTOFF_CRASHED, hint=hint)
@@ -282,7 +282,7 @@ class Stops:
             event.set()
 
     def wake_all(self) -> None:
-        """Nothing more will be heard: look."""
+        """Wake all waiters to look: no further event follows."""
         for unit_id in list(self._waiting):
             self.wake(unit_id)
 

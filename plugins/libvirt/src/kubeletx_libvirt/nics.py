@@ -1,9 +1,9 @@
-"""Network interfaces that come and go while a machine runs (`SupportsNics`).
+"""Attach and detach network interfaces of a running machine (`SupportsNics`).
 
-What a machine shall have stands in its definition, what it has now in the running domain; an interface is found
-in both by its alias (`network.interface_xml`). In both: attached. In the definition alone: attaching. In the
-running domain alone: detaching, since a guest lets go when it likes, which libvirt's device-removed event tells.
-The pod's own words for an interface (network, port, address) are kept in `UnitRecord.nics`.
+The definition has the wanted interfaces, the running domain the present ones; an interface is found
+in both by its alias (`network.interface_xml`). In both: attached. Only in the definition: attaching. Only in the
+running domain: detaching, until the guest releases it and libvirt sends the device-removed event.
+The pod's spec of an interface (network, port, address) is kept in `UnitRecord.nics`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kubeletx_libvirt.units import Units
 
 DETACH_SECONDS = 12.0
 ASK_AGAIN_SECONDS = 5.5
-"""QEMU takes no second request for 5 s; a guest that still boots did not hear the first."""
+"""Seconds until a second unplug request: QEMU refuses one for 5 s; a booting guest ignores the first."""
 _NO_POD_LINK = GuestLink(name="eth0", kind=LinkKind.BRIDGE, source="", mac="")
 
 
@@ -105,11 +105,11 @@ class Nics:
             self._removals.wake(event.uuid)
 
     def wake_all(self) -> None:
-        """Nothing more will be heard."""
+        """Wake all waiters: no further event follows."""
         self._removals.wake_all()
 
     async def _unplug(self, unit_id: UnitId, alias: str) -> bool:
-        """Whether the guest let go."""
+        """Request the unplug; True once the guest has released the device."""
         with self._removals.expect(unit_id) as heard, contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DETACH_SECONDS):
                 while True:
@@ -212,7 +212,7 @@ def list_interfaces(
 
 
 def _is_own(nic: Nic, mac: str, own: GuestLink) -> bool:
-    """By its MAC address, or, if a port gave it another, by its name."""
+    """Compare by MAC address, or by name if a port set another address."""
     return mac.lower() == own.mac.lower() or (nic.name == own.name and not nic.network)
 
 

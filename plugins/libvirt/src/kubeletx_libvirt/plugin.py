@@ -9,7 +9,7 @@ from kubeletx_libvirt.location import refuse_remote, refuse_without_root
 KIND = "libvirt"
 SCHEMES = ("qemu", "qemu+unix", "qemu+tcp", "qemu+tls", "qemu+ssh", "test")
 PARAMETERS = ("root", "socket", "mode", "keyfile", "no_verify", "no_tty", "known_hosts", "command", "pkipath")
-"""What libvirt understands in a URI; passed on to it unchanged."""
+"""URI parameters that are passed on to libvirt unchanged."""
 
 
 @hookimpl

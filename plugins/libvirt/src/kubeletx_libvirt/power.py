@@ -161,7 +161,7 @@ class Power:
         await self.forget_reboot(unit_id)
         try:
             await self._reboot(unit_id)
-        except KubeletxError as error:  # nobody waits for this any more
+        except KubeletxError as error:  # the caller gave up
             log.warning("Failed to reboot", unit=unit_id, err=str(error))
 
     async def _reboot(self, unit_id: UnitId) -> None:

@@ -1,8 +1,8 @@
-"""What no look at libvirt can tell, in small files below the state directory; read once, kept in memory.
+"""State that libvirt does not keep, in small files below the state directory; read once, kept in memory.
 
-    sandboxes/<sandbox id>/record.json    the pod's shell: who it is, its addresses, whether it was stopped
-    units/<domain uuid>/record.json       what was asked for and granted
-    units/<domain uuid>/run.json          when it was started, how it ended, how often the guest restarted
+    sandboxes/<sandbox id>/record.json    the pod's identity and addresses, and whether it was stopped
+    units/<domain uuid>/record.json       the requested and granted spec
+    units/<domain uuid>/run.json          start time, exit, number of restarts of the guest
 
 Identity is in the domain's metadata too, so that losing this directory costs history and not a machine. Files
 are replaced atomically; a crash leaves the old one or the new one.
@@ -101,7 +101,7 @@ class Records:
         return self.directory / "units" / unit_id
 
     async def list_unit_directories(self) -> list[UnitId]:
-        """Of which units there is a directory, whatever is in it."""
+        """Units that have a directory, with any content."""
         return await self._host.blocking(_names, self.directory / "units")
 
     def run_of(self, unit_id: UnitId) -> Run:

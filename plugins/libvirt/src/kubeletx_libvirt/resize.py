@@ -135,7 +135,7 @@ def check_within(size: Size, made_with: dict[str, int]) -> None:
 
 
 def refusal(text: str, size: Size) -> str | None:
-    """Why a machine that runs with this XML cannot get this size, in words; None when it can be asked for."""
+    """Reason a machine with this XML cannot get this size while it runs; None if it can."""
     root = ElementTree.fromstring(text)
     vcpu = root.find("vcpu")
     if root.get("type") != "qemu" or vcpu is None:

@@ -236,7 +236,7 @@ class LibvirtRuntime:
         return RuntimeVersion(name="libvirt", version=_dotted(library), api_version=_dotted(driver))
 
     async def health(self) -> RuntimeHealth:
-        """Whether libvirt answers, and whether there is a pod network to join."""
+        """Report whether libvirt answers and the pod network exists."""
         await self.connection.use(_ping)
         problem = await self._network_problem()
         condition = RuntimeCondition(
@@ -280,7 +280,7 @@ class LibvirtRuntime:
         await self._release(sandbox_id)
 
     async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Its machine, its network, its record, and with the pod's last sandbox the pod's disks."""
+        """Remove its machine, network and record; with the pod's last sandbox also the pod's disks."""
         await self._power_off(sandbox_id)
         uid = None
         if (record := self.records.sandboxes.get(sandbox_id)) is not None:
@@ -289,7 +289,7 @@ class LibvirtRuntime:
             if (identity := self.looks.identity(unit_id)) is not None:
                 uid = identity.uid
             await self.units.remove(unit_id)
-        for unit_id in self._recorded_units_of(sandbox_id):  # their domains were taken away by somebody else
+        for unit_id in self._recorded_units_of(sandbox_id):  # another client removed their domains
             await self.units.remove(unit_id)
         await self._release(sandbox_id)
         others = [s for i, s in self.records.sandboxes.items() if i != sandbox_id and s.spec.uid == uid]
@@ -352,7 +352,7 @@ class LibvirtRuntime:
     # --- events ---
 
     async def events(self) -> AsyncIterator[RuntimeEvent]:
-        """What libvirt tells about our domains, after what only it tells was written down."""
+        """Yield events of our domains, after storing the state that only they carry."""
         self.connection.get_handle()
         queue: asyncio.Queue[RuntimeEvent | None] = asyncio.Queue()
         self._listeners.add(queue)
@@ -438,7 +438,7 @@ class LibvirtRuntime:
         await self.records.save_sandbox(sandbox_id, stopped, must_last=False)
 
     def _is_linked(self, record: SandboxRecord) -> bool:
-        """Whether the pod's place in the network is still there, if it was ever given one."""
+        """Return True if the pod's link exists, or was never made."""
         return not record.ips or record.is_stopped or self.links.is_there(record.spec.uid)
 
     async def _adopt(self) -> None:
@@ -512,7 +512,7 @@ class LibvirtRuntime:
         return [unit_id for unit_id, one in found.items() if one.identity.sandbox_id == sandbox_id]
 
     def _recorded_units_of(self, sandbox_id: SandboxId) -> list[UnitId]:
-        """Of which something is written down; a unit's id follows from its key."""
+        """Units with a record; a unit's id derives from its key."""
         agent_id, runtime = self.host.agent_id, self.endpoint.name
         return [
             unit_id

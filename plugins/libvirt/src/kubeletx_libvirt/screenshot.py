@@ -1,6 +1,6 @@
-"""What the machine's display shows, as PNG, and how libvirt describes the machine.
+"""Screenshot of the machine's display as PNG, and the machine's libvirt definition.
 
-libvirt gives the picture in the emulator's own format: PPM, or PNG with newer ones. PPM is made into PNG here.
+libvirt returns the emulator's format: PPM, or PNG with newer ones. PPM is converted to PNG here.
 """
 
 from __future__ import annotations

@@ -30,22 +30,22 @@ from kubeletx_libvirt.binds import bind, mounts_below, remove_place, unbind
 from kubeletx_libvirt.cloudinit import GuestMount
 
 VIRTIOFSD: Final = ("/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd")
-"""Where Debian keeps it: since bookworm's successor in a package of its own, before in qemu-system-common."""
+"""Paths on Debian: from the package virtiofsd in trixie, from qemu-system-common before."""
 _9P_OPTIONS: Final = "trans=virtio,version=9p2000.L,msize=262144"
 
 
 class ShareKind(enum.Enum):
-    """How a directory comes into the guest."""
+    """Protocol that shares a directory with the guest."""
 
     VIRTIOFS = "virtiofs"
     NINE_P = "9p"
 
 
 class Share(Spec, frozen=True, kw_only=True):
-    """`origin`: the mount's source. `directory`: what is shared, `origin` itself or a prepared one.
+    """One shared directory. `origin`: the mount's source. `directory`: the shared one, `origin` itself or a prepared one.
 
-    `volume`: its name. `file`: the name in `directory` of a single file. `squash`: files get the emulator's user, whoever made them in
-    the guest, since only root can give them away.
+    `volume`: its name. `file`: the name in `directory` of a single file. `squash`: all files get the emulator's user in
+    the guest, since only root can change owners.
     """
 
     volume: str
@@ -60,12 +60,12 @@ class Share(Spec, frozen=True, kw_only=True):
 
     @property
     def is_prepared(self) -> bool:
-        """Whether `prepare_shares` has to make its directory."""
+        """True if `prepare_shares` makes its directory."""
         return self.directory != self.origin
 
     @property
     def place(self) -> str:
-        """Where on the node the guest's files are: the directory, or the single file."""
+        """Path on the node: the directory, or the single file."""
         return os.path.join(self.directory, self.file) if self.file else self.directory
 
 
@@ -111,7 +111,7 @@ def plan_shares(
 
 
 def find_files(mounts: Sequence[Mount]) -> frozenset[str]:
-    """Those sources that are something else than directories. Blocks."""
+    """Mount sources that are not directories. Blocks."""
     return frozenset(
         mount.source
         for mount in mounts
@@ -205,7 +205,7 @@ def memory_backing_xml(shares: Sequence[Share]) -> str:
 
 
 def guest_mounts(shares: Sequence[Share]) -> tuple[GuestMount, ...]:
-    """What the guest mounts, in this order."""
+    """Mounts in the guest, in this order."""
     return tuple(
         GuestMount(
             tag=share.tag,

@@ -1,13 +1,13 @@
-"""Whether libvirt sees the shared directories of a machine as the agent does.
+"""Check that libvirt sees the shared directories of a machine as the agent does.
 
-libvirtd may live in a mount namespace of its own: that of its service (``PrivateMounts``, ``MountFlags``), or the
-agent in one. Where mounts do not pass from one to the other, libvirtd finds an empty directory in the place of a
-volume in memory, an export or a read-only mount, shares that, and nobody is told. So before each start the agent looks
-at each place with libvirtd's eyes, through ``/proc/<libvirtd>/root``.
+libvirtd may run in its own mount namespace, by its service (``PrivateMounts``, ``MountFlags``), or the
+agent may. If mounts do not propagate between them, libvirtd finds an empty directory in place of a
+volume in memory, an export or a read-only mount, and shares that without an error. So before each start the agent
+checks each place in libvirtd's view, through ``/proc/<libvirtd>/root``.
 
-Who libvirtd is, the kernel says: it writes the sender's process id beside an answer on a unix socket (SCM_CREDENTIALS,
-unix(7)). The credentials of the socket itself (SO_PEERCRED) are of whoever made it, which with socket activation
-is systemd. Nothing is known, and nothing refused, where libvirt is reached over TCP or ssh, where its process is in
+The kernel identifies libvirtd: it adds the sender's process id to an answer on a unix socket (SCM_CREDENTIALS,
+unix(7)). The credentials of the socket itself (SO_PEERCRED) are its creator's, which with socket activation
+is systemd. The check is skipped where libvirt is reached over TCP or ssh, where its process is in
 another pid namespace, or where the agent is not root. Blocking.
 """
 
@@ -57,7 +57,7 @@ def socket_of(url: str, run: Path = RUN) -> Path | None:
 
 
 def find_daemon(path: Path, proc: Path = PROC) -> int | None:
-    """The process that answers on libvirt's socket and starts emulators; None when nobody can tell.
+    """Process that answers on libvirt's socket and starts emulators; None if unknown.
 
     Raises Unavailable when it does not answer.
     """
@@ -83,7 +83,7 @@ def check_sight(shares: Sequence[Share], pid: int, proc: Path = PROC) -> None:
 
 
 def _difference(share: Share, root: Path) -> str:
-    """What is found there instead, and the cure; empty: the same thing, or nobody may look."""
+    """Describe the difference and its fix; empty if both are the same or the check is not permitted."""
     place = os.path.realpath(share.place)
     try:
         ours = os.stat(place)

@@ -1,11 +1,11 @@
 """Internal qcow2 snapshots of a machine (`SupportsSnapshots`, DECISIONS 33).
 
-A snapshot of a running guest always holds its memory: libvirt's internal snapshots know no other. One that was
-asked for without memory is taken while the guest agent holds the guest's file systems still, and is marked; at
-its restore the guest is reset, so that it boots from the old disk. That needs a guest agent; without one the
-machine has to be switched off or paused. What QEMU cannot save is refused in words before anything is begun.
+A snapshot of a running guest always includes its memory: libvirt has no other internal snapshots. A snapshot
+requested without memory is taken while the guest agent freezes the guest's file systems, and is marked; at
+its restore the guest is reset, so that it boots from the old disk. That needs a guest agent; without it the
+machine must be off or paused. A snapshot that QEMU cannot make is refused with the reason first.
 
-The mark stands in the snapshot's description, with the machine's power then: libvirt keeps it with the snapshot.
+The mark is in the snapshot's description, with the machine's power state: libvirt keeps it with the snapshot.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Snapshots:
 
 
 def refusal(text: str, state: UnitState, memory: bool) -> str | None:
-    """Why a machine with this XML cannot be saved now, in words; None when it can."""
+    """Reason a machine with this XML cannot be saved now; None if it can."""
     if state is UnitState.PARKED:
         return "it is suspended; resume it first"
     if memory and not state.is_alive:
@@ -158,7 +158,7 @@ def snapshot_xml(name: str, disks: Sequence[DiskSeen], *, running: bool, memory:
 def snapshot_status(
     text: str, *, is_current: bool = False, sizes: Mapping[str, int] | None = None
 ) -> SnapshotStatus:
-    """What libvirt's XML of a snapshot says. `sizes`: bytes of memory by name."""
+    """Status from libvirt's XML of a snapshot. `sizes`: bytes of memory by snapshot name."""
     root = ElementTree.fromstring(text)
     memory = root.find("memory")
     has_memory = memory is not None and memory.get("snapshot", "no") != "no"

@@ -1,10 +1,10 @@
-"""Usage of all machines, without asking a single emulator.
+"""Usage of all machines, without a call to any emulator.
 
-What counts is what a machine costs the node: processor time and resident memory of the emulator (`emulators`), and
-the blocks that its root disk takes. What the guest itself says about its memory (through the balloon) is only the
-memory still available to it; a guest says it every few seconds, and libvirt asks each emulator for it, so it is asked for
-beside, for the next list. A machine whose emulator is not to be found here is measured by libvirt. A figure that
-nobody gives stays None.
+Usage is the machine's cost to the node: processor time and resident memory of the emulator (`emulators`), and
+the blocks of its root disk. The guest's own report (through the balloon) is only the
+memory still available to it; the guest updates it every few seconds, and libvirt asks each emulator for it, so it is
+fetched in the background, for the next list. libvirt measures machines whose emulator is not found here. Missing
+figures are None.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kubeletx_libvirt.looks import Looks, now_ns
 from kubeletx_libvirt.network.names import guest_device
 
 GUEST_SECONDS = 10.0
-"""As often as guests tell (`domain.xml`)."""
+"""Interval of the guests' memory reports (`domain.xml`)."""
 _POD_INTERFACE = "eth0"
 _COUNTERS = tuple(
     f"{way}_{what}" for way in ("rx", "tx") for what in ("bytes", "packets", "errors", "dropped")
@@ -38,7 +38,7 @@ _ACTIVE = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_ACTIVE | libvirt.VIR_CONNECT
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one machine; None: not measured."""
+    """Figures of one machine; None if not measured."""
 
     cpu_ns: int | None = None
     resident_bytes: int | None = None
@@ -139,7 +139,7 @@ def stats_of(unit_id: UnitId, identity: Identity, figures: Figures, *, at_ns: in
 
 
 def allocated(directory: Path) -> int | None:
-    """What the pod's own disks take; volumes lie elsewhere. None when there are none. Blocking."""
+    """Bytes allocated by the pod's own disks, without volumes; None if it has none. Blocking."""
     sizes = []
     with contextlib.suppress(FileNotFoundError):
         for path in directory.iterdir():

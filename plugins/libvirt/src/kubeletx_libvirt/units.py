@@ -45,7 +45,7 @@ from kubeletx_libvirt.looks import Found, Looks, Stops, now_ns
 from kubeletx_libvirt.records import Records, Run, UnitRecord
 
 ASK_AGAIN_SECONDS = (1.0, 2.0, 4.0)
-"""A guest that still boots does not hear the power button: it is pressed again after these, then every last one."""
+"""Seconds between presses of the power button, the last one repeated: a booting guest ignores it."""
 DESTROY_SECONDS = 20.0
 DISK_LARGER_THAN_FREE = "DiskLargerThanFree"
 """Event: the root disk that is asked for has not the room to grow to its size."""
@@ -267,7 +267,7 @@ class Units:
                 await self._looks.settle(unit_id, found)
 
     async def _end_fatal_hold(self, unit_id: UnitId, what: str) -> None:
-        """What happened is written down first: with the emulator goes the only other trace of it."""
+        """Store the reason, then end the emulator, which holds the only other trace of it."""
         await self._looks.hint(unit_id, what)
         await self._connection.use(destroy_domain, unit_id)
 
@@ -354,7 +354,7 @@ class Units:
             try:
                 async with asyncio.timeout(grace_seconds):
                     await self._press_until(unit_id, ended)
-            except (TimeoutError, Conflict, Internal):  # too late, or in no state to hear it
+            except (TimeoutError, Conflict, Internal):  # too late, or in a state that ignores it
                 return False
         return True
 
@@ -383,7 +383,7 @@ class Units:
 
 
 def granted(size: Size) -> dict[str, int]:
-    """As `UnitStatus.resources` shows it."""
+    """Resources in the form of `UnitStatus.resources`."""
     limit = size.vcpus * 1000
     if size.quota_us is not None:
         limit = limit * size.quota_us // size.period_us
@@ -453,7 +453,7 @@ def _ask_to_shut_down(handle: libvirt.virConnect, uuid: str, through_agent: bool
 
 
 def _tell_agent(domain: libvirt.virDomain) -> bool:
-    """Whether a guest agent took the word; it does not answer, so nobody waits for it."""
+    """Send the command; True if the guest agent took it. It never answers, so the call does not wait."""
     import libvirt_qemu
 
     try:

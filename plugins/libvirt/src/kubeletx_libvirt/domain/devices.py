@@ -1,4 +1,4 @@
-"""What a domain's XML, as libvirt gives it back, says about its devices. Pure."""
+"""Devices of a domain, read from its XML as libvirt returns it. Pure."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def shared_directories(text: str) -> tuple[str, ...]:
 
 
 def forbids_saved_memory(text: str) -> str | None:
-    """Why the memory of a running domain cannot be saved, in words; None when it can.
+    """Reason the memory of a running domain cannot be saved; None if it can.
 
-    What serves a shared directory, virtiofsd or the emulator's 9p, keeps open files outside the guest's memory.
+    The server of a shared directory (virtiofsd or the emulator's 9p) keeps open files outside the guest's memory.
     """
     shares = shared_directories(text)
     if not shares:

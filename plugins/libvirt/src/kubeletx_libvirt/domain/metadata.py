@@ -1,4 +1,4 @@
-"""Who a domain is: our own element in its metadata, enough to resume a pod with nothing else. Pure."""
+"""Identity of a domain: an element of ours in its metadata, sufficient to resume a pod. Pure."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def domain_name(unit_id: UnitId) -> str:
 def identity_of(
     sandbox: SandboxSpec, unit: UnitSpec, *, agent_id: str, runtime: str, sandbox_id: SandboxId, now_ns: int
 ) -> Identity:
-    """What will be written into a new domain."""
+    """Build the identity for a new domain."""
     return Identity(
         agent_id=agent_id,
         runtime=runtime,
@@ -78,7 +78,7 @@ def identity_of(
 
 
 def sandbox_of(identity: Identity) -> SandboxSpec:
-    """What a domain remembers of its pod: enough to list, stop and remove it."""
+    """Rebuild the sandbox spec from a domain's metadata: enough to list, stop and remove the pod."""
     return SandboxSpec(
         uid=identity.uid,
         name=identity.pod,

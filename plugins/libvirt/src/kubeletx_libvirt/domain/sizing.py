@@ -1,4 +1,4 @@
-"""How big a machine is: processors, quota and memory from the unit's resources. Pure."""
+"""Size of a machine: processors, quota and memory from the unit's resources. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MIN_QUOTA_US = 1_000
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
-    """`quota_us` is for each vCPU and period; None: no quota. `memory_is_default`: nobody said how much."""
+    """Size of a machine. `quota_us`: per vCPU and period, None for no quota. `memory_is_default`: the spec has no memory."""
 
     vcpus: int
     max_vcpus: int

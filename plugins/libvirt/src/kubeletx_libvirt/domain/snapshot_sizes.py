@@ -1,6 +1,6 @@
-"""How much memory the internal snapshots of a qcow2 disk hold. Source: QEMU, docs/interop/qcow2.txt, snapshot table.
+"""Memory sizes of the internal snapshots of a qcow2 disk. Source: QEMU, docs/interop/qcow2.txt, snapshot table.
 
-libvirt does not tell it. QEMU may have the disk open: only the header and the table of snapshots are read.
+libvirt does not report them. QEMU may have the disk open: only the header and the snapshot table are read.
 """
 
 from __future__ import annotations

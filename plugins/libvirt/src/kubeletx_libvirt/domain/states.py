@@ -1,12 +1,12 @@
-"""What libvirt's (state, reason) of a domain means to the host. Pure.
+"""Translate libvirt's (state, reason) of a domain into the host's states. Pure.
 
 | libvirt | ours |
 |---|---|
 | running, blocked, in shutdown | running |
-| paused: saving, snapshot, migration | running (it goes on by itself) |
+| paused: saving, snapshot, migration | running (it continues by itself) |
 | paused: starting up | created, or parked if it ran before: libvirt ends it should it be restarted now |
-| paused by somebody or by an I/O error; asleep | held |
-| crashed, or paused by a panic or the watchdog: the emulator stands still and waits for us to end it | held |
+| paused by a client or by an I/O error; asleep | held |
+| crashed, or paused by a panic or the watchdog: the emulator is stopped and must be ended by us | held |
 | shut off, saved | parked |
 | shut off, never started | created |
 | shut off otherwise | exited |
@@ -52,7 +52,7 @@ _FATAL_MESSAGES = {
 
 
 class End(NamedTuple):
-    """How a machine ended."""
+    """Exit of a machine."""
 
     exit_code: int
     reason: str
@@ -85,15 +85,15 @@ def unit_state(state: int, reason: int, *, was_started: bool, has_run: bool = Fa
 
 
 def is_half_made(state: int, reason: int) -> bool:
-    """Whether libvirt is just making the emulator. Only one that got further survives the process of libvirt."""
+    """Return True while libvirt still creates the emulator: such a one does not survive libvirt's process."""
     return (state, reason) == (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_STARTING_UP)
 
 
 def fatal_hold(state: int, reason: int) -> str:
-    """What ended a guest whose emulator still stands there with it; empty for every other state.
+    """Reason a guest ended whose emulator still exists; empty for every other state.
 
-    libvirt ends such an emulator itself only if it hears of the panic: one that happened while nobody was
-    connected to the emulator is found like this. The watchdog always leaves it like this, so that its word is
+    libvirt ends such an emulator itself only if it receives the panic event: a panic that happened while nothing was
+    connected to the emulator leaves this state. The watchdog always leaves it, so that its reason is
     not lost.
     """
     if state == libvirt.VIR_DOMAIN_CRASHED:
@@ -120,11 +120,11 @@ def disk_hold(errors: Mapping[str, int]) -> tuple[str, str]:
 
 
 def end_of(reason: int, *, cut_off: bool = False, hint: str = "") -> End:
-    """How a shut off machine ended.
+    """Exit of a shut off machine.
 
-    `cut_off`: its start was begun and never confirmed; an emulator that failed then is one that was half made
-    when libvirt ended. `hint`: what the guest did before (Watchdog,
-    GuestPanicked); what came after that, however the emulator went, is not how the guest ended.
+    `cut_off`: its start was never confirmed; a failed emulator was then only half created
+    when libvirt ended. `hint`: the guest's last event (Watchdog,
+    GuestPanicked), which counts more than the way the emulator ended afterwards.
     """
     if hint:
         return End(FAILED, hint, _FATAL_MESSAGES.get(hint, ""))

@@ -1,4 +1,4 @@
-"""What happens in guests, through their QEMU guest agents."""
+"""Commands and state inside guests, through their QEMU guest agents."""
 
 from .agent import GuestAgent
 from .boots import Boots

@@ -1,12 +1,12 @@
-"""Talking to the QEMU guest agent: single questions, and processes in the guest.
+"""Client of the QEMU guest agent: single requests, and processes in the guest.
 
-The agent answers whole messages only and tells of nothing by itself: whether a process has ended is asked for, less
-and less often. What it says of a process comes with its end, at most 16 MiB of each output; libvirt carries about 3 MB
-of both together, and an answer of more than 10 MiB makes it give the agent up until that is started anew. So commands
-of users write into files of the guest (`commands`).
+The agent answers whole messages only and sends no events: the client polls for the end of a process, less
+and less often. A process's output comes with its end, at most 16 MiB of each stream; libvirt carries about 3 MB
+of both together, and an answer of more than 10 MiB makes it drop the agent until that restarts. So commands
+of users write into files in the guest (`commands`).
 
-A machine that started a short while ago may still boot: then the agent is waited for. A process that nobody waits
-for any more is killed.
+A machine that started a short while ago may still boot: the client then waits for the agent. A process whose caller
+gave up is killed.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ INPUT_BYTES = 96 << 10
 once (about 200 KiB): what was taken is sent again (qemuAgentIOWrite calls safewrite on a socket that does not block).
 """
 OUTPUT_LIMIT_BYTES = 3 << 20
-"""Of both outputs together; only named in messages: libvirt's protocol draws the line, at 4 MiB in base64."""
+"""Limit of both outputs together, for messages only: libvirt's protocol enforces 4 MiB of base64."""
 BOOT_SECONDS = 60.0
-"""For so long after its start a machine without an answering agent counts as booting."""
+"""Seconds after its start in which a machine without an answering agent counts as booting."""
 _ANSWER_SECONDS = 5
 _CONCURRENT_CALLS = 2
 """A guest that hangs holds a thread until the time-out; others must find one."""
@@ -91,7 +91,7 @@ class Process:
         """Once it was seen to have ended."""
 
     async def look(self) -> ExecResult | None:
-        """Its end, if there is one yet."""
+        """Poll once; the result if the process has ended."""
         if self.result is None:
             status = await self._agent.ask(self._unit_id, "guest-exec-status", {"pid": self.number})
             self.result = result_of(status) if status.get("exited") else None
@@ -182,7 +182,7 @@ class GuestAgent:
         return result
 
     async def boot_seconds(self, unit_id: UnitId) -> float:
-        """For how long the agent may still be on its way. Conflict for a machine that does not run."""
+        """Seconds left for the agent to come up. Raises Conflict for a machine that does not run."""
         found = await self._looks.get(unit_id)
         state = self._looks.state(unit_id, found)
         if state is not UnitState.RUNNING:
@@ -205,7 +205,7 @@ def result_of(status: dict[str, Any]) -> ExecResult:
 
 
 def agent_error(code: int, text: str) -> KubeletxError | None:
-    """What an error of libvirt means when a guest agent was asked; None: what it means otherwise. Pure."""
+    """Translate an error of a guest agent call; None if its general translation applies. Pure."""
     if code in _SILENT and "due to an error" not in text:
         return AgentSilent(
             f"no guest agent answers in the machine ({text}); commands and exec probes need the package "
@@ -235,7 +235,7 @@ def agent_error(code: int, text: str) -> KubeletxError | None:
 
 
 async def _news_of(queue: asyncio.Queue[Any], unit_id: UnitId) -> None:
-    """Return when something was heard of the machine's agent, or nothing will be heard any more."""
+    """Wait for an event of the machine's agent, or the end of the subscription."""
     while (event := await queue.get()) is not None:
         if event.uuid == unit_id and event.kind in ("agent", "lifecycle"):
             return

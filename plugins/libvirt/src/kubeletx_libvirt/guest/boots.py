@@ -1,9 +1,9 @@
-"""Reboots that nobody heard of, such as those made while the agent was away.
+"""Detect reboots without an event, such as those while the agent was away.
 
-Neither QEMU nor libvirt remembers a reboot. Linux gives each boot an id, and the guest agent can read it: when it came
-up, and when ours did. Another id than the one that was written down, without a reboot or a start that was heard, is a
-reboot; several of them count once. A reboot that is heard clears what was written down. Guests that are no
-Linux or have no agent are not asked twice.
+Neither QEMU nor libvirt stores a reboot. Linux gives each boot an id, which the guest agent can read: when it comes
+up, and when our agent starts. An id that differs from the stored one, without an event of a reboot or start, is a
+reboot; several of them count once. An event of a reboot clears the stored id. Guests that are not
+Linux or have no agent are asked only once.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from .agent import GuestAgent
 from .files import Guest
 
 PATIENCE_SECONDS = 20.0
-"""libvirt's embedded driver takes a moment to find the agents of machines that it finds; it tells nobody when."""
+"""Wait for libvirt's embedded driver to find the guest agents of machines it reconnects to; it sends no event then."""
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class Boots:
-    """Of all machines of one runtime."""
+    """Boot ids of one runtime's machines."""
 
     def __init__(
         self, agent: GuestAgent, records: Records, rebooted: Callable[[UnitId], Awaitable[None]]
     ) -> None:
-        """`rebooted`: called for a reboot that was not heard of; has to write down one more restart."""
+        """`rebooted`: called for a reboot without an event; it must store one more restart."""
         self._agent = agent
         self._records = records
         self._rebooted = rebooted
@@ -52,12 +52,12 @@ class Boots:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _look(self, unit_id: UnitId) -> None:
-        with contextlib.suppress(KubeletxError):  # no Linux, no agent, or it is not up yet: it will be heard
+        with contextlib.suppress(KubeletxError):  # no Linux, no agent, or it is not up yet: an event follows
             while not await self._compare(unit_id):
                 pass
 
     async def _compare(self, unit_id: UnitId) -> bool:
-        """False: a reboot was heard meanwhile, so that it is not sure of which boot the id was."""
+        """Compare ids; False if an event of a reboot came meanwhile, so that the id's boot is unknown."""
         before = self._records.run_of(unit_id)
         await self._agent.wait(unit_id, PATIENCE_SECONDS)
         async with Guest(self._agent, unit_id).opened(BOOT_ID, "rb") as file:

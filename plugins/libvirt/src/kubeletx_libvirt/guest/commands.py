@@ -35,7 +35,7 @@ from .session import GuestSession
 CANNOT_RUN = 127
 """Exit code of a command that the guest could not start, as of a shell."""
 DIRECTORIES = ("/var/tmp", "/tmp")
-"""Of the guest; the first that can be written is taken."""
+"""Directories in the guest; the first writable one is used."""
 _TIDY_SECONDS = 5.0
 _FIND = f"""\
 name=$1
@@ -130,7 +130,7 @@ async def run_command(guest: Guest, session: GuestSession) -> None:
 
 
 async def _first_input(session: GuestSession) -> tuple[bytes, bool]:
-    """As much as fits into one message, and whether that is all; one read more if not."""
+    """Read input for one message; return it and whether the input ended."""
     data = bytearray()
     while len(data) <= INPUT_BYTES:
         more = await session.read()
@@ -148,7 +148,7 @@ async def _run_without_shell(guest: Guest, command: Sequence[str], stdin: bytes)
 
 
 class _Directory:
-    """Where one command has its input and outputs, in the guest."""
+    """Directory in the guest with one command's input and outputs."""
 
     def __init__(self, guest: Guest) -> None:
         self._guest = guest

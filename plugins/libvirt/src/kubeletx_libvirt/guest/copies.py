@@ -1,11 +1,11 @@
-"""What ``kubectl cp`` calls ``tar`` for, in a guest without tar: the archive is read and written here.
+"""``kubectl cp`` for guests without tar: the archive is read and written here.
 
     tar [--no-same-permissions] [--no-same-owner] -xmf - [-C DIRECTORY]     `copy_in`
     tar cf - PATH                                                            `copy_out`
 
-Contents go by the guest agent's calls on files. What these cannot do is left to small programs of the guest: mkdir,
+The guest agent's file calls carry the contents. Small programs of the guest do the rest: mkdir,
 chmod, chown and ln on the way in, find, stat and readlink on the way out. A single file needs none of them; then it
-has the agent's usual mode. What is missing is told among the errors. Source: kubectl's pkg/cmd/cp/cp.go.
+has the agent's default mode. Missing programs are named in the errors. Source: kubectl's pkg/cmd/cp/cp.go.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ZEROS = 64 << 10
 
 
 class TarCall(msgspec.Struct, frozen=True):
-    """What tar is asked for."""
+    """Parsed tar command."""
 
     path: str
     """Out of the guest: what is archived. Into it: the directory; empty: the agent's own."""
@@ -46,7 +46,7 @@ class TarCall(msgspec.Struct, frozen=True):
 
 
 def tar_call_of(request: StreamRequest) -> TarCall | None:
-    """None for any command but those that kubectl's cp makes. Pure."""
+    """Parse a tar command of kubectl's cp; None for any other command. Pure."""
     words = list(request.command)
     if not words or words.pop(0) != "tar":
         return None
@@ -253,7 +253,7 @@ async def _more(file: GuestFile, path: str, session: GuestSession) -> bytes:
 
 
 def inside(directory: str, name: str) -> str:
-    """Where a member goes. Raises _Failed for one that would leave the directory. Pure."""
+    """Path for a member. Raises _Failed if it would leave the directory. Pure."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise _Failed("names a place outside of the directory")

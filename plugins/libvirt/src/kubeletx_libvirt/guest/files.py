@@ -29,7 +29,7 @@ class GuestFile:
         self._at = 0
 
     async def read(self) -> bytes:
-        """What comes next; empty at the end, and perhaps more later if the file grows."""
+        """Read the next bytes; empty at the end of the file, which may still grow."""
         answer = await self._call("guest-file-read", {"count": READ_BYTES})
         data = base64.b64decode(answer.get("buf-b64", ""))
         self._at += len(data)
@@ -45,7 +45,7 @@ class GuestFile:
             rest = rest[answer["count"] :]
 
     async def measure(self) -> int:
-        """Its size in bytes; reading begins at its start."""
+        """Return the file's size in bytes and rewind to its start."""
         where = {"handle": self._handle, "offset": 0}
         size: int = (await self._ask("guest-file-seek", {**where, "whence": "end"}))["position"]
         await self._ask("guest-file-seek", {**where, "whence": "set"})
@@ -97,7 +97,7 @@ class Guest:
         return await self._agent.pause(before)
 
     async def has(self, program: str) -> bool:
-        """Whether the agent finds the program."""
+        """Return True if the guest has the program."""
         try:
             await self.run((program, "--version"))
         except CannotRun:

@@ -1,7 +1,7 @@
-"""A piece of work in a guest with the streams of a command: what `exec` gives to the host.
+"""Session of a command in a guest, as `exec` returns it to the host.
 
 The work is a coroutine that reads the input, sends output and ends with an exit code (`GuestSession.end`); what it
-does after that, such as tidying up, keeps nobody waiting. Both directions wait for who is slower. The work is
+does after that, such as clean-up, delays no caller. Both directions have back-pressure. The work is
 cancelled when the session is closed before its end.
 """
 
@@ -41,7 +41,7 @@ class GuestSession:
     # --- for the host ---
 
     async def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
-        """What the work sends, until its end."""
+        """Yield the output until the work ends."""
         while (part := await self._output.get()) is not None:
             yield part
         self._output.put_nowait(None)
@@ -57,7 +57,7 @@ class GuestSession:
             await self._input.put(b"")
 
     async def resize(self, width: int, height: int) -> None:
-        """There is no terminal."""
+        """Do nothing: there is no terminal."""
 
     async def wait(self) -> int:
         """The exit code; 128 + signal when a signal ended a command."""

@@ -14,7 +14,7 @@ from kubeletx.api import Conflict
 BLOCK = tarfile.BLOCKSIZE
 END = bytes(2 * BLOCK)
 _LONGEST_HEADER = 1 << 20
-"""Of pax records and long names."""
+"""Limit for pax records and long names, in bytes."""
 _ENCODING = "utf-8"
 _ERRORS = "surrogateescape"
 
@@ -29,7 +29,7 @@ class TarReader:
         self._read = read
         self._rest = b""
         self._left = 0
-        """Of the present content."""
+        """Bytes left of the current member's content."""
         self._padding = 0
         """Behind it."""
 
@@ -127,12 +127,12 @@ def pax_records(data: bytes) -> dict[str, str]:
 
 
 def header_of(info: tarfile.TarInfo) -> bytes:
-    """What stands before its content."""
+    """Header blocks of a member."""
     return info.tobuf(tarfile.PAX_FORMAT, _ENCODING, _ERRORS)
 
 
 def padding_of(size: int) -> bytes:
-    """What stands behind a content of so many bytes."""
+    """Padding after a content of that size."""
     return bytes(-size % BLOCK)
 
 

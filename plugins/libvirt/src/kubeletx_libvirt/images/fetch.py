@@ -1,8 +1,8 @@
-"""Downloading one file over HTTP: resumed where it broke off, unchanged ones not transferred at all.
+"""Download one file over HTTP: resumes a partial one, skips an unchanged one.
 
-A download that an earlier try, or an earlier life of the agent, left is continued with ``Range`` and
-``If-Range``: a server that has something else by now sends that from its start. Without a strong validator
-nothing is continued, since nobody could tell the old from the new. Sources: RFC 9110, sections 13 and 14.
+A partial download of an earlier try, or of an earlier agent process, is continued with ``Range`` and
+``If-Range``: a server whose file has changed sends it from the start. Without a strong validator
+nothing is continued, since old and new bytes could mix. Sources: RFC 9110, sections 13 and 14.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class Downloads:
 
 
 def _resume_at(wanted: Wanted, part: Part) -> int:
-    """Where to go on; 0: from the start. Of a complete file the last byte is asked for again, so that there
+    """Offset to resume at; 0 means from the start. For a complete file it is the last byte, so that there
     is always a range to answer with."""
     state = part.state
     if state is None or not part.size or not (wanted.fixed or state.validators.if_range):

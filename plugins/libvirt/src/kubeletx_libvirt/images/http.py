@@ -107,7 +107,7 @@ class Http:
     def _open(
         self, url: str, headers: Mapping[str, str]
     ) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        # A URL of plain ASCII is sent as written: a signed query must not be quoted anew.
+        # A URL of plain ASCII is sent as written: a signed query must not be quoted again.
         try:
             target = URL(url, encoded=url.isascii())
         except ValueError as error:

@@ -150,7 +150,7 @@ def examine(file: BinaryIO, size: int, *, name: str, limits: Limits) -> tuple[st
 
 
 def hash_file(file: BinaryIO, stop: threading.Event, update: Callable[[bytes], None] | None = None) -> str:
-    """SHA-256 of a whole file; `update` hears every chunk too."""
+    """SHA-256 of a whole file; `update` gets every chunk too."""
     digest = hashlib.sha256()
     file.seek(0)
     while chunk := file.read(CHUNK_BYTES):
@@ -171,7 +171,7 @@ def too_large(size: int, limit: int) -> Refused:
 
 
 def private_opener(path: str, flags: int) -> int:
-    """For `open`: files that only we can read."""
+    """Opener for `open` that creates files with mode 0600."""
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 

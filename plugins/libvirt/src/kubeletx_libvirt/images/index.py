@@ -1,6 +1,6 @@
-"""What the store remembers: where each disk came from and under which names. One JSON file, replaced at once.
+"""Index of the store: source and names of each disk. One JSON file, replaced atomically.
 
-What the index says about a disk (its format above all) also stands in the name of the disk's file,
+The format of a disk is also in its file name,
 ``blobs/<sha256>.<format>``, so that a lost index costs names and validators, never a wrong format.
 """
 
@@ -15,9 +15,9 @@ VERSION = 1
 
 
 class Validators(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """By which an unchanged source is recognised without fetching it.
+    """Validators that recognise an unchanged source without fetching it.
 
-    `etag`, `modified` (Last-Modified) and `length`: of HTTP. `digest`: of an OCI manifest. `stamp`: size, time
+    `etag`, `modified` (Last-Modified) and `length`: from HTTP. `digest`: from an OCI manifest. `stamp`: size, time
     and inode of a local file.
     """
 
@@ -33,7 +33,7 @@ class Validators(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.etag if self.etag and not self.etag.startswith("W/") else self.modified
 
     def is_same_http(self, other: Validators) -> bool:
-        """Whether both are of the same published file; False when that cannot be told."""
+        """Return True if both belong to the same published file; False if unknown."""
         if self.etag and other.etag:
             return self.etag.removeprefix("W/") == other.etag.removeprefix("W/")
         if self.modified and other.modified:

@@ -24,7 +24,7 @@ _DIRECTORY = "disk"
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 _MAX_HEADER_BYTES = 1 << 20
 _EXTRA_BYTES = 4 << 30
-"""What a layer may hold beside the disk."""
+"""Limit for the bytes of a layer in addition to the disk."""
 
 
 class DiskSearch:
@@ -33,7 +33,7 @@ class DiskSearch:
     def __init__(self, target: Path, *, limits: Limits, stop: threading.Event) -> None:
         self.found = ""
         self.is_hidden_below = False
-        """Nothing in lower layers can be seen any more."""
+        """True once a whiteout hides all lower layers."""
         self._target, self._limits, self._stop = target, limits, stop
         self._hidden: set[str] = set()
 

@@ -1,7 +1,7 @@
 """Copying a file of this node into the store.
 
 Only below configured directories, after all links are resolved, and only regular files: a pod must not read
-what its author may not. The check is made on the opened file itself, so that nobody can swap it in between.
+what its author may not. The check uses the opened file, so that it cannot be swapped in between.
 """
 
 from __future__ import annotations

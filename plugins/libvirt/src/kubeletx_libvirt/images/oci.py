@@ -1,8 +1,8 @@
 """A small client of the OCI distribution specification: manifests, blobs, tokens.
 
 Enough to fetch the layers of one image for this machine's architecture. Everything fetched is checked against
-its digest. A registry is asked over https unless it is listed as insecure; credentials go to the registry and to
-the token server it names, and to nobody else.
+its digest. Registries use https unless listed as insecure; credentials go only to the registry and to
+the token server it names.
 Sources: OCI distribution 1.1; Docker registry v2 token authentication.
 """
 
@@ -63,7 +63,7 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reference leads to. `digest`: of the first document; `layers`: from the lowest to the topmost."""
+    """Resolved reference. `digest`: of the first document; `layers`: from the lowest to the topmost."""
 
     digest: str
     layers: tuple[Descriptor, ...] = ()
@@ -112,7 +112,7 @@ class Registry:
         return Manifest(digest=digest, layers=layers)
 
     def blob_url(self, digest: str) -> str:
-        """Where a layer is."""
+        """URL of a layer."""
         return f"{self._base}/blobs/{digest}"
 
     def _choose(self, manifests: tuple[Descriptor, ...]) -> Descriptor:

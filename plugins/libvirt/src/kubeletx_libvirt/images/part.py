@@ -23,7 +23,7 @@ from .unpack import CHUNK_BYTES
 
 
 class PartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the bytes in `data` are a part of. `total_bytes` None: the server did not say."""
+    """State of a partial download. `total_bytes`: None if the server did not send a length."""
 
     url: str
     validators: Validators = Validators()
@@ -90,18 +90,18 @@ class Part:
         self.size += len(chunk)
 
     def digest(self, algorithm: str) -> str:
-        """Of everything written, in lower-case hex."""
+        """Digest of all written bytes, in lower-case hex."""
         value: str = self._hashes[algorithm].hexdigest()
         return value
 
     def close(self) -> None:
-        """What was written stays."""
+        """Close the file and keep what was written."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def discard(self) -> None:
-        """Nothing is kept."""
+        """Remove the partial download."""
         self._forget()
 
     def _forget(self) -> None:

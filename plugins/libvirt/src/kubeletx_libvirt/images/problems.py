@@ -1,4 +1,4 @@
-"""How image errors are worded: always with the image, what was found and what to do."""
+"""Image errors: each message has the image, what was found and what to do."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Refused(Exception):
 
 
 def is_full(error: OSError) -> bool:
-    """Whether the disk or a quota is full."""
+    """Return True if the disk or a quota is full."""
     return error.errno in _FULL
 
 
@@ -53,7 +53,7 @@ def no_space(image: str, directory: Path, needed_bytes: int | None) -> Unavailab
 
 
 def free_bytes(directory: Path) -> int:
-    """What may still be written there; 0 when it cannot be told."""
+    """Free bytes of the file system; 0 if unknown."""
     try:
         status = os.statvfs(directory)
     except OSError:

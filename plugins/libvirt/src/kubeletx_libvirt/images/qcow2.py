@@ -1,9 +1,9 @@
-"""What a qcow2 file says about itself, read and written without QEMU. Source: QEMU, docs/interop/qcow2.txt.
+"""Headers of qcow2 files, read and written without QEMU. Source: QEMU, docs/interop/qcow2.txt.
 
-An image comes from anywhere, and QEMU opens whatever its header names: another file of the node as backing
-file or as data file. So that is refused before QEMU sees it (`check_header`). `check_complete` walks the
-tables, so that a file whose end is missing is refused too. Both take bytes or a reader and never raise
-anything but `Refused` (or the reader's OSError), whatever the bytes are.
+An image may come from an untrusted place, and QEMU opens every file its header names: another file of the node as backing
+file or as data file. `check_header` refuses that before QEMU reads the file. `check_complete` walks the
+tables and refuses a truncated file. Both take bytes or a reader and raise
+only `Refused` (or the reader's OSError) for any bytes.
 
 `write_overlay` makes the empty overlay of a machine: a header and three tables. Starting qemu-img for that takes
 longer than all other preparations of a machine together.
@@ -63,7 +63,7 @@ class Qcow2(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_qcow2(head: bytes) -> bool:
-    """Whether the first bytes are those of a qcow2 file."""
+    """Return True if the first bytes are those of a qcow2 file."""
     return head[:4] == MAGIC
 
 

@@ -68,7 +68,7 @@ class BaseDisk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def nothing_in_use() -> Collection[str]:
-    """For stores whose disks nobody uses."""
+    """Return no image: for stores without users."""
     return ()
 
 
@@ -181,7 +181,7 @@ class LibvirtImages:
         return [_status(index, image_id, size) for image_id, size in sizes.items()]
 
     async def find_image(self, image: ImageSpec) -> ImageStatus | None:
-        """By the reference in the manifest; by the store's ref when that names nothing here."""
+        """Find an image by the reference in the manifest, else by the store's ref."""
         index = self._need_index()
         image_id = self._find_id(index, image.requested) or self._find_id(index, image.ref)
         if image_id is None:
@@ -343,7 +343,7 @@ class LibvirtImages:
         return image_id
 
     async def _known(self, source: ImageSource) -> tuple[str, Validators] | None:
-        """What this source gave last, if it is still here."""
+        """Last result of this source, if the store still has it."""
         index = self._need_index()
         origin = index.origins.get(source.key)
         if origin is None or not await self._is_there(origin.image, index.disks[origin.image]):
@@ -421,7 +421,7 @@ class LibvirtImages:
 
 
 def _scratch(fetched: Path, work: Path) -> Path:
-    """Where to unpack; what came out of a layer lies at the usual place itself."""
+    """Path for the unpacked disk; one from a layer is at its final place already."""
     return work / (f"{SCRATCH}.unpacked" if fetched.name == SCRATCH else SCRATCH)
 
 

@@ -56,7 +56,7 @@ class Fetcher:
         self._limits = Limits(image_bytes=settings.max_image_bytes, virtual_bytes=settings.max_virtual_bytes)
 
     async def fetch(self, source: ImageSource, request: Request) -> Fetched | None:
-        """None: what is known is still the newest, and nothing was transferred."""
+        """Fetch the source; None if the known version is still the newest, then nothing is transferred."""
         match source:
             case HttpImage():
                 return await self._fetch_http(source, request)

@@ -32,7 +32,7 @@ SCRATCH = "disk"
 _BLOB = re.compile(r"([0-9a-f]{64})\.(qcow2|raw)")
 _WORK = re.compile(r"[0-9a-f]{64}")
 _PARTIAL_SECONDS = 7 * 86_400
-"""How long a broken-off download waits to be continued: a week, as long as an outage may last."""
+"""Time a partial download is kept: a week, to survive a long outage."""
 _NO_LIMITS = Limits(image_bytes=1 << 62, virtual_bytes=1 << 62)
 
 
@@ -84,15 +84,15 @@ class Store:
         index_file.save(self._index_path, index)
 
     def work_directory(self, source_hash: str) -> Path:
-        """Where one source is fetched."""
+        """Work directory of one source."""
         return self._partial / source_hash
 
     def discard(self, work: Path) -> None:
-        """Nothing of it is kept."""
+        """Remove the work directory."""
         shutil.rmtree(work, ignore_errors=True)
 
     def keep_parts(self, work: Path) -> None:
-        """What was fetched stays, to be continued; half of an unpacked disk does not, nor does a file that is a
+        """Keep the partial download for a later try; remove half-unpacked disks and a file that is a
         stored disk already: it must not be written to any more."""
         if any(path.lstat().st_nlink > 1 for path in work.glob("*")):
             self.discard(work)
@@ -103,7 +103,7 @@ class Store:
             work.rmdir()  # if nothing was fetched at all
 
     def blob_path(self, image_id: str, format: str) -> Path:
-        """Where a disk is, or would be."""
+        """Path of a disk, present or not."""
         return self._blobs / f"{image_id.removeprefix('sha256:')}.{format}"
 
     def publish(self, disk: Disk) -> StoredDisk:

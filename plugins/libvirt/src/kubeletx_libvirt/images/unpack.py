@@ -37,7 +37,7 @@ def packing_of(head: bytes) -> str:
 
 
 def unpack(file: BinaryIO, kind: str) -> Iterator[bytes]:
-    """What is in the file, in chunks of at most `CHUNK_BYTES`. Raises Refused for a damaged or cut-off one."""
+    """Yield the unpacked content in chunks of at most `CHUNK_BYTES`. Raises Refused for a damaged or truncated file."""
     make, failures = _decoder_of(kind)
     decoder: _Decoder | None = None
     rest, members = b"", 0

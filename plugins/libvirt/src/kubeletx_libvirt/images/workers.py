@@ -39,7 +39,7 @@ class Workers:
                 outcome: tuple[bool, Any] = (True, function(*args, **kwargs))
             except BaseException as error:  # noqa: BLE001 - handed to the caller
                 outcome = (False, error)
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no waiter is left
                 loop.call_soon_threadsafe(_settle, future, *outcome)
 
         if self._threads < self._most:
@@ -49,13 +49,13 @@ class Workers:
         return await future
 
     async def finish(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """As `run`, but a cancelled caller is held until the call has ended, so that files can be removed."""
+        """Run like `run`; a cancelled caller waits until the call has ended, so that files can be removed."""
         return await self.finish_or_stop(threading.Event(), function, *args, **kwargs)
 
     async def finish_or_stop(
         self, stop: threading.Event, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """As `finish`; `stop` is set when the caller is cancelled, and `function` looks at it."""
+        """Run like `finish`; a cancelled caller sets `stop`, which `function` checks."""
         task = asyncio.ensure_future(self.run(function, *args, **kwargs))
         try:
             return await asyncio.shield(task)

@@ -1,4 +1,4 @@
-"""CNI's answer and the pod's wishes → the pod's `GuestLink`. Pure."""
+"""CNI's result and the pod's settings → the pod's `GuestLink`. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def to_link(address: PodAddress, *, device: str, mac: str, mtu: int, dns: Dns | 
 
 
 def _routes(address: PodAddress) -> tuple[Route, ...]:
-    """As the result lists them; one without a gateway goes by the gateway of its family's address, if any."""
+    """Routes of the result; one without a gateway uses the gateway of its family's address, if any."""
     gateways = {ipaddress.ip_address(gateway).version: gateway for gateway in reversed(address.gateways)}
     routes = []
     for entry in _listed(address.result):

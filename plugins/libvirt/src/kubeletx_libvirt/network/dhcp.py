@@ -29,7 +29,7 @@ _BROADCAST_MAC: Final = b"\xff" * 6
 _BROADCAST_FLAG: Final = 0x8000
 _FOR_EVER: Final = b"\xff" * 4
 _LEAST_BYTES: Final = 300
-"""Of a BOOTP message; shorter ones are dropped by old clients and relays."""
+"""Minimum size of a BOOTP message; old clients and relays drop shorter ones."""
 _USUAL_LIMIT: Final = 576
 _HEADERS_BYTES: Final = 28
 """IP and UDP, which count in a client's largest message size."""
@@ -44,7 +44,7 @@ _PAD, _END = 0, 255
 
 
 class Lease(Spec, frozen=True, kw_only=True):
-    """What the guest is told. `interface`: its address with the prefix length; `mac`: the answer's sender."""
+    """Configuration for the guest. `interface`: its address with the prefix length; `mac`: the answer's sender."""
 
     interface: ipaddress.IPv4Interface
     mac: bytes
@@ -55,7 +55,7 @@ class Lease(Spec, frozen=True, kw_only=True):
 
     @property
     def server(self) -> ipaddress.IPv4Address:
-        """By what the guest knows who answered: its gateway, else an address nobody has."""
+        """Server identifier in answers: the guest's gateway, else an unused address."""
         gateways = [route.gateway for route in self.routes if route.gateway]
         return ipaddress.IPv4Address(gateways[0] if gateways else "169.254.1.1")
 
@@ -210,7 +210,7 @@ def _encoded(options: Iterator[tuple[int, bytes]], room: int) -> bytes:
 
 
 def _message(frame: bytes) -> bytes | None:
-    """What a UDP datagram to the server's port carries."""
+    """Payload of a UDP datagram to the server's port; None for other frames."""
     if len(frame) < _ETHERNET_BYTES + 20 or int.from_bytes(frame[12:14]) != _IPV4:
         return None
     packet = frame[_ETHERNET_BYTES:]

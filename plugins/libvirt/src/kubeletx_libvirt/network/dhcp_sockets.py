@@ -1,10 +1,10 @@
-"""Where guests' DHCP questions are heard and answered: one packet socket for each pod, on its link alone.
+"""DHCP sockets: one packet socket for each pod, on its link only.
 
-The socket stands on the veth's end in the pod's namespace, so it hears what the guest sends and nothing of any other
-pod's guest, and what it sends arrives at the guest. The namespace needs no address for that, and nothing is
-started: the kernel's filter lets only DHCP through, so a link without questions costs nothing.
+The socket is bound to the veth's end in the pod's namespace, so it receives the guest's frames and none of any other
+pod's guest, and its answers reach the guest. The namespace needs no address for that, and no process is
+started: the kernel's filter passes only DHCP, so a link without requests costs nothing.
 
-A socket belongs to the namespace its thread was in when it was made: a thread of its own makes it (`namespaces`).
+A socket belongs to the namespace its thread was in at creation: a dedicated thread creates it (`namespaces`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _FILTER: Final = (
 
 
 class DhcpSockets:
-    """Answers the guests of all pods; closed sockets answer nobody."""
+    """Answers the guests of all pods."""
 
     def __init__(self, threads: OwnThreads) -> None:
         """Does no I/O."""
@@ -69,14 +69,14 @@ class DhcpSockets:
         asyncio.get_running_loop().add_reader(made.fileno(), self._answer, uid, made, lease)
 
     def close(self, uid: str) -> None:
-        """Hear this pod no more: an open socket would keep its namespace."""
+        """Close the pod's socket: an open one would keep its namespace."""
         found = self._sockets.pop(uid, None)
         if found is not None:
             asyncio.get_running_loop().remove_reader(found.fileno())
             found.close()
 
     def close_all(self) -> None:
-        """Hear nobody any more."""
+        """Close all sockets."""
         for uid in list(self._sockets):
             self.close(uid)
 

@@ -8,7 +8,7 @@ from kubeletx.api.specs import Dns, Spec
 
 
 class LinkKind(enum.Enum):
-    """How the guest's interface meets the node."""
+    """Kind of connection between the guest's interface and the node."""
 
     DIRECT = "direct"
     """A macvtap that is the guest's alone: the pod network."""

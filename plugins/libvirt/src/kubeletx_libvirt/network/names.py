@@ -1,6 +1,6 @@
-"""Names and MAC addresses that derive from what they belong to, so that nothing must be remembered to find them.
+"""Names and MAC addresses derived from their owner, so that none must be stored.
 
-A device name has at most 15 characters, a pod's UID 36: ten hex digits of a hash stand for it.
+A device name has at most 15 characters, a pod's UID 36: ten hex digits of a hash replace it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def guest_device(uid: str) -> str:
 
 
 def outer_device(uid: str) -> str:
-    """What the macvtap stands on; it ends with this."""
+    """Name of the macvtap's lower device."""
     return OUTER_DEVICE_PREFIX + _short(uid)
 
 

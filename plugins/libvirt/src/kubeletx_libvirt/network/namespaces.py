@@ -1,8 +1,8 @@
-"""Network namespaces without a program: a thread of its own makes or enters one, acts there and ends.
+"""Network namespaces without a helper program: a dedicated thread creates or enters one, acts there and ends.
 
-unshare(2) and setns(2) move the calling thread alone. That thread is never one of a pool and never comes back, so
-nothing else of the agent ever runs in a pod's namespace; the agent is not forked either. Nobody can stop a
-thread: whoever waits for one and is cancelled waits on until it has ended, for its work must not come to light
+unshare(2) and setns(2) move only the calling thread. That thread is never from a pool and always ends, so
+no other code of the agent runs in a pod's namespace; the agent is not forked either. A thread cannot be
+stopped: a cancelled waiter waits until it has ended, since its effects must not appear
 after the pod was released.
 """
 
@@ -98,7 +98,7 @@ def _start(function: Callable[[], object]) -> asyncio.Future[tuple[bool, Any]]:
             ended: tuple[bool, object] = (True, function())
         except Exception as error:  # noqa: BLE001 - handed to the caller
             ended = (False, error)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no waiter is left
             loop.call_soon_threadsafe(settle, *ended)
 
     threading.Thread(target=work, name="pod-namespace", daemon=True).start()

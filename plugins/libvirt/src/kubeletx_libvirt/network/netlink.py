@@ -1,7 +1,7 @@
 """rtnetlink: the few requests to the kernel that a pod's link takes, without a program for each.
 
-A socket belongs to the namespace its thread was in when it was made, and acts there whoever uses it. The kernel does
-what a request says while it is sent and answers each one, so that `Netlink` never waits for anybody but the
+A socket belongs to the namespace its thread was in at creation, and acts there for every user. The kernel executes
+a request during the send and answers each one, so `Netlink` waits for nothing but the
 kernel's own lock. Sources: netlink(7), rtnetlink(7), linux/if_link.h.
 """
 
@@ -94,7 +94,7 @@ class Netlink:
         self._add(name, "bridge", data, _number(_IFLA_MTU, mtu))
 
     def delete(self, name: str) -> None:
-        """The device, and with a veth its peer and what stands on it."""
+        """Delete the device; with a veth also its peer and the devices on top."""
         self._request(f"delete {name}", _DELLINK, 0, _link(name))
 
     def set_flags(self, name: str, flags: int) -> None:
@@ -119,7 +119,7 @@ class Netlink:
         self._request(f"set learning of {name}", _NEWLINK, 0, _link(name) + _attribute(_IFLA_LINKINFO, data))
 
     def flush_addresses(self, name: str) -> None:
-        """Take all IP addresses off, with the routes that stand on them."""
+        """Remove all IP addresses, and with them their routes."""
         index = self.get_index(name)
         for address in self._request(
             f"list addresses of {name}", _GETADDR, _DUMP, _ADDRESS.pack(0, 0, 0, 0, 0)

@@ -39,7 +39,7 @@ def resolve_nics(
     unknown: Literal["warn", "refuse"] = "warn",
     uid: str,
 ) -> Resolved:
-    """All links of the guest. Raises InvalidPod naming the field, with the reason that asking again is in vain."""
+    """Resolve all links of the guest. Raises InvalidPod with the field and a permanent reason."""
     tables = _Tables(networks, ports, unknown)
     vpc = tables.vpc(machine.vpc)
     links: list[GuestLink] = []
@@ -194,5 +194,5 @@ def _in_subnet(field: str, target: NetworkTarget, address: str) -> str:
 
 
 def _refusal(*, field: str, problem: str, fix: str) -> InvalidPod:
-    """Nothing but another spec, or other settings of the node, helps: the pod is rejected (DECISIONS 5)."""
+    """Permanent refusal: only another spec or other settings of the node help (DECISIONS 5)."""
     return InvalidPod(field=field, problem=problem, fix=fix, reason=names.RUNTIME_UNSUPPORTED)

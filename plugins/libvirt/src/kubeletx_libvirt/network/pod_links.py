@@ -4,14 +4,14 @@
                                └─ the pod's own namespace ─┘     └─ the node's namespace ─┘
 
 CNI attaches a namespace of the pod, as it would a container's. There CNI's interface becomes the port of a
-bridge, and its address, routes and MAC go to the guest: the macvtap ``kxp<hash>``, which the emulator opens, carries
-CNI's MAC, cloud-init carries the rest. The bridge stands in the pod's namespace and not in the node's, where
+bridge, and its address, routes and MAC go to the guest: the macvtap ``kxp<hash>``, which the emulator opens, has
+CNI's MAC, cloud-init sets the rest. The bridge is in the pod's namespace and not in the node's, where
 br_netfilter would lead every frame of the guest through the node's NAT rules once too often (decision 0002).
 
 Everything is found by the pod's UID: the namespace is held by a mount on ``<state>/links/<uid>.netns``, the
-device's name is a hash of it. ``<uid>.json`` beside it keeps what CNI said, for the guest's configuration is
-nowhere to be looked at; it is believed only while namespace and devices are there. All devices are children of
-the namespace, so nothing can stay behind when it is gone.
+device's name is a hash of it. ``<uid>.json`` next to it keeps CNI's result, since the guest's configuration can
+not be read back; it is used only while namespace and devices exist. All devices are children of
+the namespace, so nothing is left when the namespace is removed.
 
 A guest that asks for its address by DHCP gets it too (decision 0003): `serve` listens on its link.
 """
@@ -48,7 +48,7 @@ from .netlink import Device
 from .wiring import Wiring, is_device
 
 TRUSTED_SECONDS = 5.0
-"""So long a look into a pod's namespace is not repeated, which takes a thread; a start alone needs three."""
+"""Seconds for which a check of a pod's namespace is reused: each takes a thread, and one start needs three."""
 _NETNS = ".netns"
 _RECORD = ".json"
 
@@ -64,11 +64,11 @@ class PodLinks:
         self._dhcp = DhcpSockets(threads)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._seen_whole: dict[str, float] = {}
-        """When a look into the pod's namespace last found everything."""
+        """Time of the last complete check by pod UID."""
 
     @property
     def directory(self) -> Path:
-        """Where namespaces and records are."""
+        """Directory of namespaces and records."""
         return self._host.state_directory / "links"
 
     async def attach(self, sandbox: SandboxSpec) -> GuestLink:
@@ -89,7 +89,7 @@ class PodLinks:
             link = await self._find(uid)
             if link is not None:
                 return link
-            self._dhcp.close(uid)  # what it stood on may be made anew
+            self._dhcp.close(uid)  # its lower device may be created again
             netns = self._netns(uid)
             if not _is_held(netns):
                 # After a power cut: what CNI attached is gone, and it takes no file that is no namespace.
@@ -127,13 +127,13 @@ class PodLinks:
             return await self._find(uid)
 
     def is_there(self, uid: PodUid) -> bool:
-        """Whether namespace and device are there: a look without a thread, for lists. `check` looks closer."""
+        """Return True if namespace and device exist: a check without a thread, for lists. `check` is complete."""
         return _is_held(self._netns(uid)) and is_device(guest_device(uid))
 
     async def check(self, uid: PodUid) -> bool:
-        """Whether the link is whole: namespace, both devices, and CNI's interface on the bridge, all up.
+        """Return True if the link is complete: namespace, both devices, and CNI's interface on the bridge, all up.
 
-        CNI's own CHECK is not asked: it would miss the address, which the guest has.
+        CNI's CHECK is not used: it would miss the address, which the guest has.
         """
         return await self.find(uid) is not None
 
@@ -206,7 +206,7 @@ class PodLinks:
         try:
             return msgspec.json.decode(self._record(uid).read_bytes(), type=GuestLink)
         except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
-            return None  # a torn record of a crash: attaching again writes it anew
+            return None  # a torn record of a crash: the next attach writes it again
 
     def _write(self, uid: str, link: GuestLink) -> None:
         path = self._record(uid)
@@ -225,7 +225,7 @@ def _list_uids(directory: Path) -> tuple[PodUid, ...]:
 
 
 def _is_held(netns: Path) -> bool:
-    """Whether a namespace is mounted there; after a power cut the file alone is left."""
+    """Return True if a namespace is mounted there; after a power cut only the file is left."""
     return os.path.ismount(netns)
 
 
@@ -235,7 +235,7 @@ def _make_file(path: Path) -> None:
 
 
 def _is_whole(inside: dict[str, Device], interface: str) -> bool:
-    """Whether both ports stand on the bridge, all three up."""
+    """Return True if both ports are on the bridge and all three are up."""
     if not {interface, INNER_DEVICE, INNER_BRIDGE} <= inside.keys():
         return False
     bridge, ports = inside[INNER_BRIDGE], (inside[interface], inside[INNER_DEVICE])
@@ -243,7 +243,7 @@ def _is_whole(inside: dict[str, Device], interface: str) -> bool:
 
 
 def _port_mappings(ports: tuple[PortMapping, ...]) -> list[dict[str, object]]:
-    """Those published on the node, as CNI's capability portMappings wants them."""
+    """Published ports in the form of CNI's capability portMappings."""
     return [
         {
             "hostPort": port.host_port,

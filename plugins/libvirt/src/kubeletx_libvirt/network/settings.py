@@ -13,12 +13,12 @@ Mac = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F][02468aceACE](:[0-9a-fA-
 
 
 class NetworkTarget(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What ``vpc`` or ``nics[].subnetName`` stands for: a `bridge` or a `network`. The one with neither is the pod network
+    """Network for ``vpc`` or ``nics[].subnetName``: a `bridge` or a `network`. With neither it is the pod network
     itself, which the settings do not name.
 
     `bridge`: a bridge of this node. `network`: a named network of this libvirt. `subnet` (CIDR) and
     `routes` are given to guests with ``nics[].ipAddress``; without `subnet` a pod with an ipAddress there is refused.
-    Guests without one ask the network's own DHCP. `dns` is given to all. `mtu` None: the device's own.
+    Guests without one use the network's DHCP. `dns` is given to all. `mtu` None: the device's own.
     """
 
     bridge: str | None = None
@@ -35,9 +35,9 @@ class NetworkTarget(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 
 
 class PortEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What ``nics[].portId`` stands for. `network`: a key of ``networks``; None: the pod network.
+    """Port for ``nics[].portId``. `network`: a key of ``networks``; None: the pod network.
 
-    `mac` None: a stable one derived from the port's id. `ip_address` None: what the pod says, else DHCP.
+    `mac` None: a stable one derived from the port's id. `ip_address` None: the pod's, else DHCP.
     """
 
     network: str | None = None

@@ -17,7 +17,7 @@ from .netlink import IFF_ALLMULTI, IFF_UP, Device, Netlink
 
 
 class Wiring:
-    """What a pod's link is made of. All calls raise Unavailable naming the pod, or TimedOut."""
+    """Devices of a pod's link. All calls raise Unavailable with the pod's name, or TimedOut."""
 
     def __init__(self, threads: OwnThreads) -> None:
         self._threads = threads
@@ -49,7 +49,7 @@ class Wiring:
 
 
 def is_device(name: str) -> bool:
-    """Whether the node's namespace has it."""
+    """Return True if the node's namespace has the device."""
     return os.path.exists(f"/sys/class/net/{name}")
 
 
