@@ -25,11 +25,12 @@ from kubeletx.node.events import EventRecorder
 from kubeletx.node.memory_events import MemoryEvents
 from kubeletx.node.status import NodeReporter, runtime_labels
 from kubeletx.pods.admission import Door, NodeAdmission
-from kubeletx.pods.dependencies import Collaborators
+from kubeletx.pods.counters import Counters
+from kubeletx.pods.dependencies import PodDependencies
 from kubeletx.pods.eviction.disks import DiskBoard
 from kubeletx.pods.eviction.evictor import Node as EvictedNode
 from kubeletx.pods.eviction.volume_use import VolumeBoard
-from kubeletx.pods.executor import PodServices
+from kubeletx.pods.executor import PodExecutor
 from kubeletx.pods.logs.directories import PodDirectories
 from kubeletx.pods.logs.file_watch import FileWatcher
 from kubeletx.pods.logs.keeper import LogKeeper
@@ -44,7 +45,7 @@ from kubeletx.pods.records import metadata as POD_TABLES
 from kubeletx.pods.specs.user_namespaces import UserNamespaces
 from kubeletx.pods.status.board import StatusBoard
 from kubeletx.pods.status.build import NodeIdentity
-from kubeletx.pods.steps.ensure_image import UnitImages
+from kubeletx.pods.unit_images import UnitImages
 from kubeletx.runtimes.binding.bindings import METADATA as RUNTIME_TABLES
 from kubeletx.runtimes.binding.bindings import Bindings
 from kubeletx.runtimes.binding.tombstones import Tombstones
@@ -271,22 +272,24 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
         admission = NodeAdmission(
             admission_node(config, context, reporter), door, lambda: runtime_labels(runtime_reports(registry))
         )
-        services = PodServices(
-            Collaborators(
+        counters = Counters()
+        services = PodExecutor(
+            PodDependencies(
                 registry=registry,
                 node=context,
                 identity=NodeIdentity(name=reporter.name, host_ips=reporter.ips),
                 volumes=volumes,
                 admission=admission,
-                images=UnitImages(stores, objects),
+                images=UnitImages(stores, clock, counters, objects),
                 probes=probes,
-                hooks=UnitHooks(registry, reporter.ips[0] if reporter.ips else ""),
+                hooks=UnitHooks(registry, clock, reporter.ips[0] if reporter.ips else ""),
                 directories=PodFiles(context, directories, volumes, files),
                 cgroups=cgroups,
                 user_mappings=partial(files, UserNamespaces(config.root_dir).mappings_for),
                 on_unit_started=logs.wake,
                 records=PodRecords(store),
                 board=StatusBoard(),
+                counters=counters,
                 events=events,
                 clock=clock,
                 classes=classes,
@@ -360,7 +363,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             EvictedNode(
                 root_dir=config.root_dir,
                 ref=node_ref,
-                manager=manager,
+                pods=services.active,
                 registry=registry,
                 stores=stores,
                 collector=collector,
@@ -395,7 +398,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             )
         shutdown = make_shutdown(
             config,
-            manager=manager,
+            pods=services.active,
             door=door,
             node=node,
             node_ref=node_ref,

@@ -1,4 +1,4 @@
-"""`PodServices`: everything the workers use, in one place: implements the workers' `Surroundings`.
+"""`PodExecutor`: what all workers share: it observes, acts and publishes for them.
 
     worker ──act──► steps/*.py ──► RuntimeHandle, volumes, images, hooks, cgroups
            ──observe──► registry (state, snapshot)      ──publish──► StatusBoard, PodRecords
@@ -8,7 +8,6 @@ Composition only; decisions are in the plan, I/O is in the steps and the rooms b
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable
 from datetime import timedelta
@@ -22,23 +21,21 @@ from kubeletx.api import (
     SupportsMachine,
     SupportsNics,
     SupportsResize,
-    UnitId,
 )
 from kubeletx.api.names import Event
-from kubeletx.kube.types.core import Container, LifecycleHandler, Pod, PodStatus
-from kubeletx.runtimes.binding.selection import Choice
+from kubeletx.kube.types.core import Pod, PodStatus
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
-from .counters import Counters
-from .dependencies import Collaborators
+from .active_pods import ActivePods
+from .dependencies import PodDependencies
 from .model.actions import Action
 from .model.changes import Change
 from .model.facts import DesiredPod, Now, Outage, PodFacts
 from .model.phase import FINAL
 from .model.roles import field_of
+from .overrides import OverrideFiles
 from .plan.draft import Goal, Notice, Plan
-from .plan.resize_container import granted_pod
 from .preemption import Preemption
 from .recovery import Found
 from .specs.labels import grace_seconds
@@ -46,38 +43,37 @@ from .status.build import build_status, status_changes_at, stored_rejection
 from .status.crash_notices import begin_to_wait
 from .steps import carry_out
 from .steps.context import StepContext
+from .steps.resize import count_granted
 from .steps.spec_builder import SpecBuilder
 from .worker import PodWorker
 
 
-class PodServices:
-    """See the module's docstring."""
+class PodExecutor:
+    """The workers' `WorkerContext`, and for the manager: facts of new and recovered pods."""
 
-    def __init__(self, parts: Collaborators) -> None:
-        self._parts = parts
-        self.specs = SpecBuilder(parts)
-        self.registry = parts.registry
-        self.volumes = parts.volumes
-        self.admission = parts.admission
-        self.images = parts.images
-        self.directories = parts.directories
-        self.records = parts.records
-        self.board = parts.board
-        self.events = parts.events
-        self.clock = parts.clock
-        self.counters = Counters()
-        self.preemption = Preemption(parts.admission, parts.events, self.counters)
-        self._identity = parts.identity
-        self._order_locks: dict[PodUid, asyncio.Lock] = {}
+    def __init__(self, deps: PodDependencies) -> None:
+        self._deps = deps
+        self.specs = SpecBuilder(deps)
+        self.overrides = OverrideFiles(deps)
+        self.active = ActivePods(deps.registry, deps.clock)
+        self.preemption = Preemption(self.active, deps.admission, deps.events, deps.counters)
+        self.registry = deps.registry
+        self.admission = deps.admission
+        self.records = deps.records
+        self.board = deps.board
+        self.events = deps.events
+        self.clock = deps.clock
+        self.counters = deps.counters
+        self._identity = deps.identity
         self._turned: dict[PodUid, DesiredPod] = {}
         """What each worker's last round was about."""
 
     @property
     def node_name(self) -> str:
         """The node's name."""
-        return self._parts.node.node_name
+        return self._deps.node.node_name
 
-    # --- Surroundings -------------------------------------------------------------------------------
+    # --- for workers --------------------------------------------------------------------------------
 
     def now(self) -> Now:
         """The present moment."""
@@ -117,7 +113,15 @@ class PodServices:
 
     async def act(self, action: Action, worker: PodWorker) -> Change:
         """Carry out one action."""
-        return await carry_out(StepContext(services=self, worker=worker), action)
+        step = StepContext(
+            deps=self._deps,
+            specs=self.specs,
+            preemption=self.preemption,
+            overrides=self.overrides,
+            worker=worker,
+            now=self.now,
+        )
+        return await carry_out(step, action)
 
     def publish(self, desired: DesiredPod, facts: PodFacts, plan: Plan) -> PodStatus:
         """Build the status; tell the board and the records if it is news."""
@@ -140,45 +144,18 @@ class PodServices:
 
     def sync_probes(self, worker: PodWorker, goal: Goal) -> None:
         """Start and stop probes."""
-        self._parts.probes.sync(worker, goal)
+        self._deps.probes.sync(worker.desired, worker.facts, goal, worker.probed)
 
     def turned(self, worker: PodWorker, seconds: float) -> None:
         """Count the round."""
         self.counters.worker_turned(worker.uid, seconds, self.clock.monotonic(), self._operation(worker))
-
-    # --- for steps ----------------------------------------------------------------------------------
-
-    def choose(self, pod: Pod) -> Choice:
-        """The pod's runtime, chosen late."""
-        return self.registry.choose(pod)
-
-    def order_lock(self, uid: PodUid) -> asyncio.Lock:
-        """Who changes what was asked of the pod's machine."""
-        return self._order_locks.setdefault(uid, asyncio.Lock())
-
-    def unit_started(self) -> None:
-        """A unit was started: its log may be ours to keep."""
-        self._parts.on_unit_started()
-
-    async def run_hook(
-        self,
-        worker: PodWorker,
-        handler: LifecycleHandler,
-        container: Container,
-        unit_id: UnitId,
-        *,
-        seconds: float | None,
-    ) -> str:
-        """Run a lifecycle hook; the text of its failure or an empty string."""
-        step = StepContext(services=self, worker=worker)
-        return await self._parts.hooks.run(step, handler, container, unit_id, seconds)
 
     # --- for the manager ----------------------------------------------------------------------------
 
     def fresh_facts(self, desired: DesiredPod) -> PodFacts:
         """Facts of a pod that was never here."""
         return PodFacts(
-            grace_seconds=grace_seconds(desired.pod), crash_cap_seconds=self._parts.crash_cap_seconds
+            grace_seconds=grace_seconds(desired.pod), crash_cap_seconds=self._deps.crash_cap_seconds
         )
 
     def recovered_facts(self, found: Found) -> PodFacts:
@@ -202,13 +179,8 @@ class PodServices:
         return facts
 
     def claimed(self, facts: PodFacts, desired: DesiredPod) -> None:
-        """A pod that was found again, or whose spec changed, takes what it has now; more has to be granted first."""
-        runtime = facts.runtime
-        status = self.board.statuses.get(desired.uid)
-        if runtime is not None and (status is None or status.phase not in FINAL):
-            self.admission.release(desired.uid)
-            pod = granted_pod(desired.pod, facts)
-            self.admission.restore(pod, self.registry.find(runtime), desired.source)
+        """Count a pod that was found again, or whose spec changed, with what it has now."""
+        count_granted(self._deps, facts, desired)
 
     def runtime_changed(self, name: str) -> None:
         """Learn the name that the runtime's container ids begin with."""
@@ -228,10 +200,10 @@ class PodServices:
     def forget(self, worker: PodWorker) -> None:
         """The pod is gone."""
         self.specs.forget(worker.uid)
-        self._order_locks.pop(worker.uid, None)
+        self.overrides.forget(worker.uid)
         self._turned.pop(worker.uid, None)
         self.counters.gone(worker.uid)
-        self._parts.probes.drop(worker)
+        self._deps.probes.drop(worker.uid)
         self.records.forget(worker.uid)
         self.board.drop(worker.desired, worker.facts)
         handle = self.registry.find(worker.facts.runtime) if worker.facts.runtime is not None else None

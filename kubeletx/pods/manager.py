@@ -27,7 +27,7 @@ from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
 from .counters import static
-from .executor import PodServices
+from .executor import PodExecutor
 from .model.facts import Deletion, DesiredPod, PodFacts
 from .model.roles import all_units
 from .plan.draft import Notice
@@ -47,12 +47,12 @@ is silent for longer, such as an API server in an outage, must not keep crashed 
 class PodManager:
     """Implements `PodSink` and the runtimes' listener. All methods but `run` are synchronous and quick."""
 
-    def __init__(self, services: PodServices, *, keeps_orphans: bool) -> None:
+    def __init__(self, services: PodExecutor, *, keeps_orphans: bool) -> None:
         """`keeps_orphans`: the database was lost, so unclaimed pods are not stopped by themselves."""
         self._services = services
-        services.preemption.tenants = self
         self._keeps_orphans = keeps_orphans
-        self._workers: dict[PodUid, PodWorker] = {}
+        self.active = services.active
+        self._workers = services.active.workers
         self._tasks: dict[PodUid, asyncio.Task[None]] = {}
         self._names: dict[tuple[str, str], PodUid] = {}
         self._queued: dict[tuple[str, str], dict[PodUid, DesiredPod]] = {}
@@ -116,7 +116,7 @@ class PodManager:
                     yield volume.image.reference
 
     def _expected_runtime(self, pod: Pod) -> RuntimeName | None:
-        choice = self._services.choose(pod)
+        choice = self._services.registry.choose(pod)
         name = choice.runtime if isinstance(choice, Chosen | Waits) else None
         return name if name is not None and self._services.registry.find(name) is not None else None
 
@@ -437,64 +437,6 @@ class PodManager:
                 self._again[uid] = worker.desired
             self._delete(worker, 0 if force else None, force=force)
         return ended
-
-    def end(
-        self, uid: PodUid, *, grace_seconds: int, reason: str, message: str, over_own_limit: bool = False
-    ) -> bool:
-        """End the pod as Failed for a reason of the node's; False: it is gone, ending or ended already.
-
-        `over_own_limit`: see `Deletion`.
-        """
-        worker = self._workers.get(uid)
-        if worker is None or worker.desired.deletion is not None or has_ended(worker.desired, worker.facts):
-            return False
-        now = self._services.now().mono
-        log.info("Ending pod", pod=worker.desired.ref, pod_uid=uid, reason=reason, err=message)
-        worker.delete(
-            Deletion(
-                requested_at=now,
-                grace_seconds=grace_seconds,
-                reason=reason,
-                message=message,
-                over_own_limit=over_own_limit,
-            )
-        )
-        return True
-
-    def hasten(self, uid: PodUid, *, grace_seconds: int) -> None:
-        """Leave a pod that is ending already no more than this; others are ignored."""
-        worker = self._workers.get(uid)
-        if worker is None or worker.desired.deletion is None or has_ended(worker.desired, worker.facts):
-            return
-        now = self._services.now().mono
-        worker.delete(replace(worker.desired.deletion, requested_at=now, grace_seconds=grace_seconds))
-
-    def pod_of(self, uid: PodUid) -> Pod | None:
-        """See `Tenants.pod_of`."""
-        worker = self._workers.get(uid)
-        return worker.desired.pod if worker is not None else None
-
-    def can_end(self, uid: PodUid) -> bool:
-        """See `Tenants.can_end`."""
-        worker = self._workers.get(uid)
-        if worker is None:
-            return False
-        if worker.facts.runtime is None:
-            return True
-        handle = self._services.registry.find(worker.facts.runtime)
-        return handle is not None and handle.state.reachable
-
-    def is_ending(self, uid: PodUid) -> bool:
-        """See `Tenants.is_ending`."""
-        worker = self._workers.get(uid)
-        if worker is None or not self.can_end(uid):
-            return False
-        return worker.desired.deletion is not None or has_ended(worker.desired, worker.facts)
-
-    def has_stopped(self, uid: PodUid) -> bool:
-        """Whether nothing of the pod runs any more."""
-        worker = self._workers.get(uid)
-        return worker is None or has_ended(worker.desired, worker.facts)
 
     async def wait_change(self) -> None:
         """Return after the next pod has gone."""

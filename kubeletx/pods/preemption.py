@@ -10,87 +10,73 @@ Nothing of this outlives the agent: after a restart the pod asks for room again.
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from collections.abc import Callable
 
 import structlog
 
 from kubeletx.api import EventSink, ObjectRef, PodUid
 from kubeletx.api.names import PREEMPTING, Event
-from kubeletx.kube.types.core import Pod
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 
+from .active_pods import ActivePods
+from .admission import NodeAdmission
 from .admission.counter import Room
 from .admission.preemption import MESSAGE
 from .counters import Counters
-from .dependencies import Admission
-from .model.facts import Rejection, Waiting
+from .model.facts import DesiredPod, Rejection, Waiting
 from .specs.labels import grace_seconds
-from .worker import PodWorker
 
 log = structlog.get_logger(__name__)
 
 
-class Tenants(Protocol):
-    """Who runs here (`PodManager`)."""
-
-    def pod_of(self, uid: PodUid) -> Pod | None:
-        """The newest spec of a pod that is here."""
-        ...
-
-    def can_end(self, uid: PodUid) -> bool:
-        """Whether the pod has no runtime yet, or one that would hear of its end now."""
-        ...
-
-    def is_ending(self, uid: PodUid) -> bool:
-        """Whether the pod is ending, and its runtime, if it has one, hears of it."""
-        ...
-
-    def end(self, uid: PodUid, *, grace_seconds: int, reason: str, message: str) -> bool:
-        """End the pod as Failed; False: it is gone, ending or ended already."""
-        ...
-
-
 class Preemption:
-    """One for all pods of the node. `tenants` is set by their manager."""
+    """Makes room for the critical pods of the node."""
 
-    def __init__(self, admission: Admission, events: EventSink, counters: Counters) -> None:
-        self.tenants: Tenants | None = None
+    def __init__(
+        self, pods: ActivePods, admission: NodeAdmission, events: EventSink, counters: Counters
+    ) -> None:
+        self._pods = pods
         self._admission = admission
         self._events = events
         self._counters = counters
-        self._waiting: dict[PodUid, PodWorker] = {}
+        self._waiting: dict[PodUid, Callable[[], None]] = {}
 
     def make_room(
-        self, worker: PodWorker, handle: RuntimeHandle, handler: str, refusal: Rejection
+        self,
+        desired: DesiredPod,
+        handle: RuntimeHandle,
+        handler: str,
+        refusal: Rejection,
+        on_room: Callable[[], None],
     ) -> Waiting | Rejection:
-        """What becomes of a pod that was not admitted, in the words for its status. `refusal`: why it was not."""
-        tenants = self.tenants
-        if tenants is None:
-            return refusal
+        """End other pods for a critical one that was not admitted, or reject it. `refusal`: why it was not admitted.
+
+        `on_room`: called once some pod has left its room.
+        """
         room = self._admission.make_room(
-            worker.desired, handle, handler, leaves=tenants.is_ending, may_leave=tenants.can_end
+            desired, handle, handler, leaves=self._pods.is_ending, may_leave=self._pods.can_end
         )
         if not isinstance(room, Room):
             return room or refusal
-        self._waiting[worker.uid] = worker
-        self._end_victims(tenants, room)
+        self._waiting[desired.uid] = on_room
+        self._end_victims(room)
         names = ", ".join(sorted(room.awaited))
         return Waiting(
             reason=PREEMPTING, message=f"waits for {room.resource} until these have ended: {names}"
         )
 
     def left(self, uid: PodUid) -> None:
-        """The pod takes nothing of the node any more: those who wait for room ask again."""
+        """Release what the pod takes of the node; pods that wait for room ask again."""
         self._admission.release(uid)
         self._waiting.pop(uid, None)
         waiting, self._waiting = self._waiting, {}
-        for worker in waiting.values():  # after what its own step, perhaps just done, says of it
-            asyncio.get_running_loop().call_soon(worker.runtime_changed)
+        for on_room in waiting.values():  # later, so that the result of the pod's own step is applied first
+            asyncio.get_running_loop().call_soon(on_room)
 
-    def _end_victims(self, tenants: Tenants, room: Room) -> None:
+    def _end_victims(self, room: Room) -> None:
         for uid in room.victims:
-            pod = tenants.pod_of(uid)
-            if pod is None or not tenants.end(
+            pod = self._pods.pod_of(uid)
+            if pod is None or not self._pods.end(
                 uid, grace_seconds=grace_seconds(pod), reason=PREEMPTING, message=MESSAGE
             ):
                 continue

@@ -44,8 +44,11 @@ FAREWELL_SECONDS = 3.0
 """How long a stopping agent waits for the calls in flight."""
 
 
-class Surroundings(Protocol):
-    """What a worker needs of the world: the steps, the runtime's view, the status, time."""
+class WorkerContext(Protocol):
+    """What a worker uses: steps, the runtime's view, the status, time.
+
+    A protocol because steps, which `PodExecutor` carries out, use the worker: imports go one way only.
+    """
 
     def now(self) -> Now:
         """The present moment."""
@@ -87,14 +90,14 @@ class Surroundings(Protocol):
 class PodWorker:
     """One pod. `run` returns when the pod is gone; everything else is an input."""
 
-    def __init__(self, desired: DesiredPod, surroundings: Surroundings, facts: PodFacts) -> None:
+    def __init__(self, desired: DesiredPod, context: WorkerContext, facts: PodFacts) -> None:
         self.desired = desired
         self.facts = facts
         self.plan: Plan | None = None
         self.is_done = False
         self.ending = asyncio.Event()
         """Set once the pod is to end: what somebody waits for on its behalf is in vain."""
-        self._around = surroundings
+        self._context = context
         self._woken = asyncio.Event()
         self._woken.set()
         self._debts = Debts()
@@ -126,12 +129,12 @@ class PodWorker:
         if desired.spec_hash != self.desired.spec_hash and self.facts.runtime is None:
             self.facts = replace(self.facts, bind_wanted=True)
         if desired.pod.metadata != self.desired.pod.metadata and self.facts.volumes.ready:
-            now = self._around.now().mono  # downward API files follow labels
+            now = self._context.now().mono  # downward API files follow labels
             volumes = replace(self.facts.volumes, stale_at=now)
             self.facts = replace(self.facts, volumes=volumes)
         if _is_edited(self.desired.pod, desired.pod):
             edited = changes.pod_edited(self.desired.pod, desired.pod)
-            self.facts = edited(self.facts, self._around.now())
+            self.facts = edited(self.facts, self._context.now())
         self.desired = replace(desired, deletion=after)
         self._woken.set()
 
@@ -141,7 +144,7 @@ class PodWorker:
 
     def look_again(self, event: RuntimeEvent | None = None) -> None:
         """Something may have changed on the runtime."""
-        now = self._around.now().mono
+        now = self._context.now().mono
         if event is not None:
             self._debts = self._debts.add(event, now)
         if event is None or not self._is_changing():
@@ -156,17 +159,17 @@ class PodWorker:
 
     def objects_changed(self) -> None:
         """Something that the pod refers to changed in the cluster."""
-        self.facts = changes.objects_changed(self.facts, self._around.now())
+        self.facts = changes.objects_changed(self.facts, self._context.now())
         self._woken.set()
 
     def probed(self, name: str, probes: ProbeFacts) -> None:
         """A probe's value changed."""
-        self.facts = changes.probed(name, probes)(self.facts, self._around.now())
+        self.facts = changes.probed(name, probes)(self.facts, self._context.now())
         self._woken.set()
 
     def change(self, change: Change) -> None:
         """A command changed what is known of the pod."""
-        self.facts = change(self.facts, self._around.now())
+        self.facts = change(self.facts, self._context.now())
         self._woken.set()
 
     def set_orders(self, orders: Orders) -> None:
@@ -187,7 +190,7 @@ class PodWorker:
             yield
         finally:
             del self._held[key]
-            now = self._around.now().mono
+            now = self._context.now().mono
             self.facts = replace(self.facts, changed_at=now, look_wanted_at=now)
             self._woken.set()
 
@@ -210,10 +213,10 @@ class PodWorker:
                     cancel_timer = None
                 began = time.perf_counter()
                 plan = self._turn()
-                self._around.turned(self, time.perf_counter() - began)
-                wake_at = _earlier(plan.wake_at, self._around.status_changes_at(self.desired, self.facts))
+                self._context.turned(self, time.perf_counter() - began)
+                wake_at = _earlier(plan.wake_at, self._context.status_changes_at(self.desired, self.facts))
                 if wake_at is not None:
-                    cancel_timer = self._around.call_at(wake_at, self._woken.set)
+                    cancel_timer = self._context.call_at(wake_at, self._woken.set)
         finally:
             if cancel_timer is not None:
                 cancel_timer()
@@ -221,31 +224,31 @@ class PodWorker:
 
     def _turn(self) -> Plan:
         """One round: facts, plan, start actions, publish."""
-        now = self._around.now()
-        self.facts = self._around.observe(self.facts, self.desired)
+        now = self._context.now()
+        self.facts = self._context.observe(self.facts, self.desired)
         self.facts = without_old_boots(_note_exits(self.facts, now))
         self._settle_debts(now)
         end = deadline_end(self.desired, self.facts, now)
         if end is not None:
-            self._around.notify(self.desired, Notice(reason=end.reason, message=end.message, type="Normal"))
+            self._context.notify(self.desired, Notice(reason=end.reason, message=end.message, type="Normal"))
             self.delete(end)
         plan = plan_pod(self.desired, self._with_in_flight(), now)
         if self.plan is None or plan.goal is not self.plan.goal:
             log.debug("Planned pod", pod=self.desired.ref, goal=plan.goal.value, why=plan.why)
         if plan.notice is not None and plan.notice != (self.plan.notice if self.plan else None):
-            self._around.notify(self.desired, plan.notice)
+            self._context.notify(self.desired, plan.notice)
         for refusal in plan.refusals:
             if refusal not in self._refusals:
-                self._around.notify(self.desired, refusal)
+                self._context.notify(self.desired, refusal)
         if not plan.is_partial:
             self._refusals = plan.refusals
         self.plan = plan
         for action in plan.actions:
             self._start(action)
-        self._around.sync_probes(self, plan.goal)
+        self._context.sync_probes(self, plan.goal)
         self.facts = replace(
             self.facts,
-            previous_status=self._around.publish(self.desired, self._with_in_flight(), plan),
+            previous_status=self._context.publish(self.desired, self._with_in_flight(), plan),
         )
         self.is_done = plan.finished
         return plan
@@ -262,7 +265,7 @@ class PodWorker:
         return self.facts
 
     def _start(self, action: Action) -> None:
-        now = self._around.now()
+        now = self._context.now()
         if isinstance(action, StopUnit) or (isinstance(action, SetPower) and action.grace_seconds):
             self._stop_ends_at[action.key] = now.mono + action.grace_seconds
         if action.key == "look":
@@ -278,7 +281,7 @@ class PodWorker:
 
     async def _carry_out(self, action: Action) -> Change:
         try:
-            return await self._around.act(action, self)
+            return await self._context.act(action, self)
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -291,7 +294,7 @@ class PodWorker:
         self._actions.pop(action.key, None)
         self._stop_ends_at.pop(action.key, None)
         if not task.cancelled():
-            now = self._around.now()
+            now = self._context.now()
             self.facts, done = count_done(task.result()(self.facts, now), action, now)
             if done == NOTICED:
                 self._tell_no_effect(action)
@@ -305,7 +308,7 @@ class PodWorker:
             f"runtime {runtime} reported no error {NOTICED} times for {doing(action)}, and nothing changed; it is "
             "asked again at most every 10s; see the runtime's log, or restart the runtime"
         )
-        self._around.notify(self.desired, Notice(reason=Event.RUNTIME_WITHOUT_EFFECT, message=message))
+        self._context.notify(self.desired, Notice(reason=Event.RUNTIME_WITHOUT_EFFECT, message=message))
 
     def _settle_debts(self, now: Now) -> None:
         """Drop the debts that are paid; see that a look comes for the others."""

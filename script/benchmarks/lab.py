@@ -20,7 +20,7 @@ import msgspec
 from kubeletx.api import Mount, RuntimeName
 from kubeletx.kube.manifests.hashes import pod_hash
 from kubeletx.pods.model.node_context import NodeContext
-from kubeletx.pods.specs import build_sandbox_spec, build_unit_spec
+from kubeletx.pods.specs import SandboxInputs, UnitInputs, build_sandbox_spec, build_unit_spec
 from kubeletx.static.manifest import ManifestReader
 from kubeletx_testing.lab import CriCalls, Lab, PrivateAgent, PrivateContainerd, pod_manifest
 from kubeletx_testing.lab.cni import network_name
@@ -88,24 +88,27 @@ class BenchLab(msgspec.Struct, kw_only=True):
         (files / "hosts").write_text("127.0.0.1 localhost\n")
         (files / "message").write_text("")
         sandbox = build_sandbox_spec(
-            pod,
-            context,
-            attempt=0,
-            handler="",
-            runtime_name=RuntimeName(FIRST),
-            runtime_kind="containerd",
-            workload_type="container",
-            source="file",
-            spec_hash=pod_hash(pod),
-            cgroup_parent=f"/{context.cgroup_root}/floor/pod{pod.uid}",
+            SandboxInputs(
+                pod=pod,
+                node=context,
+                attempt=0,
+                handler="",
+                runtime_name=RuntimeName(FIRST),
+                runtime_kind="containerd",
+                workload_type="container",
+                source="file",
+                spec_hash=pod_hash(pod),
+                cgroup_parent=f"/{context.cgroup_root}/floor/pod{pod.uid}",
+            )
         )
         unit = build_unit_spec(
-            pod,
-            container,
-            context,
-            attempt=0,
-            image=None,
-            runtime_name=RuntimeName(FIRST),
+            UnitInputs(
+                pod=pod,
+                container=container,
+                node=context,
+                attempt=0,
+                runtime_name=RuntimeName(FIRST),
+            ),
             mounts=(
                 Mount(source=str(files / "hosts"), target="/etc/hosts", selinux_relabel=True),
                 Mount(source=str(files / "message"), target="/dev/termination-log", selinux_relabel=True),

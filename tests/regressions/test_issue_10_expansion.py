@@ -16,7 +16,7 @@ from kubeletx.kube.text.expansion import MAX_STRING_BYTES, MAX_TOTAL_BYTES, TooL
 from kubeletx.kube.validation import validate_pod
 from kubeletx.node.events import MAX_MESSAGE, EventRecorder
 from kubeletx.pods.model.backoff import RetryPolicy, next_failure
-from kubeletx.pods.specs import build_unit_spec, unit_environment
+from kubeletx.pods.specs import UnitInputs, build_unit_spec, unit_environment
 from kubeletx.testing.clock import FakeClock
 from kubeletx.volumes import ObjectSet
 from kubeletx.volumes.env_file import MAX_FILES
@@ -55,12 +55,14 @@ def test_commands_and_arguments_count_with_the_variables():
     def words(field: str, word: str, count: int) -> None:
         pod, container = with_container({"env": doubling(13), field: [word] * count})
         build_unit_spec(
-            pod,
-            container,
-            make_node(),
-            attempt=0,
-            image=ImageStatus(id="i", ref="i"),
-            runtime_name=RuntimeName("a"),
+            UnitInputs(
+                pod=pod,
+                container=container,
+                node=make_node(),
+                attempt=0,
+                image=ImageStatus(id="i", ref="i"),
+                runtime_name=RuntimeName("a"),
+            )
         )
 
     words("command", "$(A12)", 10)

@@ -25,7 +25,6 @@ from kubeletx.kube.types.core import (
 )
 from kubeletx.pods.model.facts import Deletion, Failure, UnitFacts
 from kubeletx.pods.status.build import NodeIdentity, build_status
-from kubeletx.pods.steps.ensure_image import UnitImages
 
 PULL = Failure(reason="ErrImagePull", message="not found", retry_at=110.0, delay_seconds=10.0)
 
@@ -159,11 +158,8 @@ def test_the_condition_of_an_ended_pod_says_how_it_ended() -> None:
 
 
 async def test_a_missing_pull_secret_makes_its_event_although_the_image_is_present(node: Node) -> None:
+    node.cluster = {"api": FakeCluster()}
     async with node.running():
-        cluster = FakeCluster()
-        images = node.services.images
-        assert isinstance(images, UnitImages)
-        images._cluster = {"api": cluster}
         pod = a_pod(image_pull_secrets=(LocalObjectReference(name="ghost"),))
         await node.start(pod, "api")
         (said,) = [

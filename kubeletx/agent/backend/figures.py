@@ -30,7 +30,7 @@ from kubeletx.node.machine import MachineInfo, read_machine
 from kubeletx.node.totals import UsageReport
 from kubeletx.pods.eviction.disks import DiskBoard
 from kubeletx.pods.eviction.volume_use import VolumeBoard
-from kubeletx.pods.executor import PodServices
+from kubeletx.pods.executor import PodExecutor
 from kubeletx.pods.manager import PodManager
 from kubeletx.pods.model.node_context import NodeContext
 from kubeletx.pods.model.roles import all_units
@@ -65,7 +65,7 @@ class FigureBackend:
         usage: UsageBoard,
         stores: ImageStores,
         manager: PodManager,
-        services: PodServices,
+        services: PodExecutor,
         context: NodeContext,
         cgroups: PodCgroupManager | None,
         trees: CgroupTrees,

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 
 from kubeletx.api import NotFound, UnitSummary
-from kubeletx.pods.executor import PodServices
+from kubeletx.pods.executor import PodExecutor
 from kubeletx.pods.logs.output import LogOptions as ReaderOptions
 from kubeletx.pods.logs.paths import log_path
 from kubeletx.pods.logs.reader import LogReader
@@ -21,7 +21,7 @@ from .seen import require_seen
 class PodLogs:
     """Finds the log of a container's attempt."""
 
-    def __init__(self, context: NodeContext, services: PodServices, reader: LogReader) -> None:
+    def __init__(self, context: NodeContext, services: PodExecutor, reader: LogReader) -> None:
         self._context = context
         self._services = services
         self._reader = reader

@@ -8,12 +8,11 @@ from typing import TypeVar
 
 from kubeletx.api import Conflict, ObjectRef, UnitState, UnitSummary, Unsupported
 from kubeletx.kube.manifests.machine_form import machine_of
-from kubeletx.pods.executor import PodServices
+from kubeletx.pods.executor import PodExecutor
 from kubeletx.pods.model.phase import FINAL
 from kubeletx.pods.model.roles import regular_units
 from kubeletx.pods.plan.machine_power import MACHINE_WORDS
 from kubeletx.pods.plan.progress import newest
-from kubeletx.pods.steps.orders import ensure_read
 from kubeletx.pods.worker import PodWorker
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.server.views import PodTarget
@@ -29,7 +28,7 @@ LOOK_SECONDS = 0.1
 class MachineAccess:
     """Finds machines and says in words why a verb cannot have one."""
 
-    def __init__(self, services: PodServices, worker_of: Callable[[PodTarget], PodWorker]) -> None:
+    def __init__(self, services: PodExecutor, worker_of: Callable[[PodTarget], PodWorker]) -> None:
         """`worker_of`: the living pod that a target means; raises NotFound or Conflict."""
         self.services = services
         self._worker_of = worker_of
@@ -46,7 +45,7 @@ class MachineAccess:
         status = self.services.board.statuses.get(worker.uid)
         if worker.desired.is_going or (status is not None and status.phase in FINAL):
             raise Conflict(f"machine {target.ref} is at its end")
-        await ensure_read(self.services, worker)
+        await self.services.overrides.ensure_read(worker)
         return worker
 
     def name(self, worker: PodWorker) -> str:

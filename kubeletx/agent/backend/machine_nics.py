@@ -14,7 +14,6 @@ from kubeletx.pods.model.facts import Failure
 from kubeletx.pods.model.machine_requests import Orders
 from kubeletx.pods.plan.machine_hardware import FIRST_NIC, nics_key, wanted_nics
 from kubeletx.pods.plan.machine_power import MACHINE_WORDS
-from kubeletx.pods.steps.orders import amend
 from kubeletx.pods.worker import PodWorker
 from kubeletx.server.views import NicRequest, NicView, PodTarget
 
@@ -122,7 +121,7 @@ class MachineNics:
         name = self._access.name(worker)
         if added is not None:
             worker.change(changes.nic_retried(name, added.name or ""))
-        await amend(self._services, worker, change)
+        await self._services.overrides.amend(worker, change)
         if removed:  # not before: the plan would try the old order again
             worker.change(changes.nic_retried(name, removed))
 

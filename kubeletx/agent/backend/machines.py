@@ -33,7 +33,7 @@ from kubeletx.api import (
 from kubeletx.api.names import Event
 from kubeletx.kube.manifests.machine_form import machine_of, power_of
 from kubeletx.kube.text.quantity import to_bytes, to_millicores
-from kubeletx.pods.executor import PodServices
+from kubeletx.pods.executor import PodExecutor
 from kubeletx.pods.model import changes
 from kubeletx.pods.model.facts import Failure
 from kubeletx.pods.model.machine_requests import Orders, Outcome, begun, ended, with_power
@@ -49,7 +49,6 @@ from kubeletx.pods.plan.machine_power import (
 )
 from kubeletx.pods.plan.progress import newest
 from kubeletx.pods.plan.resize_container import INFEASIBLE
-from kubeletx.pods.steps.orders import amend
 from kubeletx.pods.worker import PodWorker
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.server.views import (
@@ -92,7 +91,7 @@ _REACHED = {
 class MachineBackend:
     """The machine part of `AdminBackend`."""
 
-    def __init__(self, services: PodServices, worker_of: Callable[[PodTarget], PodWorker]) -> None:
+    def __init__(self, services: PodExecutor, worker_of: Callable[[PodTarget], PodWorker]) -> None:
         """`worker_of`: the living pod that a target means; raises NotFound or Conflict."""
         self._services = services
         self._access = MachineAccess(services, worker_of)
@@ -117,8 +116,7 @@ class MachineBackend:
         if wanted is Power.OFF:
             self._reboots.cancel(worker.uid, "the machine was stopped")
         desired = worker.desired
-        await amend(
-            self._services,
+        await self._services.overrides.amend(
             worker,
             lambda orders: with_power(orders, wanted.value, spec_power(desired).value, power_of(desired.pod)),
         )
@@ -140,8 +138,7 @@ class MachineBackend:
         kept = sizes_of(wanted_limits(worker.desired, worker.facts))
         before = worker.facts.orders or Orders()
         worker.change(changes.resized(self._access.name(worker)))
-        await amend(
-            self._services,
+        await self._services.overrides.amend(
             worker,
             lambda orders: replace(orders, resources={**kept, **asked}, resources_spec=spec),
         )
@@ -151,8 +148,7 @@ class MachineBackend:
         text = f"cannot resize machine {target.ref}: {failure.message}"
         if failure.reason != INFEASIBLE:
             raise Conflict(f"{text}; it is still wanted and tried again", reason=failure.reason)
-        await amend(
-            self._services,
+        await self._services.overrides.amend(
             worker,
             lambda orders: replace(orders, resources=before.resources, resources_spec=before.resources_spec),
         )
@@ -385,7 +381,7 @@ class MachineBackend:
             numbers.append(made.id)
             return after
 
-        await amend(self._services, worker, begin)
+        await self._services.overrides.amend(worker, begin)
         try:
             result = await call()
         except RebootCancelled as error:
@@ -408,7 +404,9 @@ class MachineBackend:
     async def _end(self, worker: PodWorker, number: int, outcome: Outcome, message: str = "") -> None:
         now = self._services.clock.now()
         if not worker.is_done:
-            await amend(self._services, worker, lambda orders: ended(orders, number, outcome, now, message))
+            await self._services.overrides.amend(
+                worker, lambda orders: ended(orders, number, outcome, now, message)
+            )
 
     def _view(self, worker: PodWorker) -> MachineView:
         desired, facts, pod = worker.desired, worker.facts, worker.desired.pod

@@ -22,7 +22,7 @@ from kubeletx.api import (
     Unsupported,
 )
 from kubeletx.kube.types.core import ObjectMeta, Pod, PodStatus
-from kubeletx.pods.executor import PodServices
+from kubeletx.pods.executor import PodExecutor
 from kubeletx.pods.manager import PodManager
 from kubeletx.pods.model.facts import DesiredPod, PodFacts
 from kubeletx.pods.model.roles import ephemeral_units, init_units, regular_units
@@ -49,7 +49,7 @@ class PodBackend:
     """The pod part of `AdminBackend`."""
 
     def __init__(
-        self, manager: PodManager, services: PodServices, applied: AppliedSource, logs: PodLogs
+        self, manager: PodManager, services: PodExecutor, applied: AppliedSource, logs: PodLogs
     ) -> None:
         self._manager = manager
         self._services = services

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from kubeletx.api import Unavailable
 from kubeletx.api.names import RUNTIME_NOT_READY
-from kubeletx.pods.executor import PodServices
+from kubeletx.pods.executor import PodExecutor
 from kubeletx.pods.worker import PodWorker
 
 
-def require_seen(services: PodServices, worker: PodWorker) -> None:
+def require_seen(services: PodExecutor, worker: PodWorker) -> None:
     """Raise Unavailable if the pod's runtime does not answer, or did not show the pod yet.
 
     A pod without a runtime passes. Raises NotFound if its runtime was removed from the node.

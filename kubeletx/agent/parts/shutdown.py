@@ -6,9 +6,9 @@ from kubeletx.api import Blocking, Clock, EventSink, ObjectRef
 from kubeletx.apiserver.status.reporter import StatusReporter
 from kubeletx.node.logind import Logind
 from kubeletx.node.shutdown import groups_of
+from kubeletx.pods.active_pods import ActivePods
 from kubeletx.pods.admission import Door
 from kubeletx.pods.eviction.host_shutdown import HostShutdown
-from kubeletx.pods.manager import PodManager
 
 from ..backend.node import NodeBackend
 from ..config.tree import AgentConfig
@@ -19,7 +19,7 @@ SHUTTING_DOWN = "node is shutting down"
 def make_shutdown(
     config: AgentConfig,
     *,
-    manager: PodManager,
+    pods: ActivePods,
     door: Door,
     node: NodeBackend,
     node_ref: ObjectRef,
@@ -41,7 +41,7 @@ def make_shutdown(
     return HostShutdown(
         Logind(blocking),
         groups_of(settings.grace_seconds, settings.critical_grace_seconds, settings.by_priority),
-        manager=manager,
+        pods=pods,
         clock=clock,
         events=events,
         node=node_ref,

@@ -41,8 +41,8 @@ from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.runtimes.usage import UsageBoard
 from kubeletx.volumes.disk_usage import DiskUse
 
+from ..active_pods import ActivePods
 from ..admission.door import conditions
-from ..manager import PodManager
 from ..plan.progress import has_ended
 from ..specs.labels import grace_seconds
 from ..worker import PodWorker
@@ -76,7 +76,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
     root_dir: Path
     ref: ObjectRef
-    manager: PodManager
+    pods: ActivePods
     registry: RuntimeRegistry
     stores: ImageStores
     collector: ImageCollector
@@ -197,7 +197,7 @@ class Evictor:
     def _active(self) -> Iterator[PodWorker]:
         """Pods that run on this machine and whose end their runtime could bring about."""
         local = self._local_runtimes()
-        for worker in self._node.manager.workers.values():
+        for worker in self._node.pods.workers.values():
             handle = self._node.registry.find(worker.facts.runtime) if worker.facts.runtime else None
             if handle is None or handle.name not in local or not handle.state.reachable:
                 continue
@@ -252,7 +252,7 @@ class Evictor:
 
     async def _remove_dead(self, runtimes: set[RuntimeName]) -> None:
         """Containers of pods that have ended; what their status tells of them is written down."""
-        for worker in list(self._node.manager.workers.values()):
+        for worker in list(self._node.pods.workers.values()):
             runtime = worker.facts.runtime
             if runtime not in runtimes or not has_ended(worker.desired, worker.facts):
                 continue
@@ -305,7 +305,7 @@ class Evictor:
         self, use: PodUse, grace: int, signal: str, message: str, *, over_own_limit: bool = False
     ) -> bool:
         pod = use.pod
-        if not self._node.manager.end(
+        if not self._node.pods.end(
             use.uid, grace_seconds=grace, reason=EVICTED, message=message, over_own_limit=over_own_limit
         ):
             return False
@@ -327,7 +327,7 @@ class Evictor:
         end = self._clock.monotonic() + STOP_SECONDS
         while self._clock.monotonic() < end:
             await self._clock.sleep(1.0)
-            if all(self._node.manager.has_stopped(uid) for uid in uids):
+            if all(self._node.pods.has_stopped(uid) for uid in uids):
                 return
 
 

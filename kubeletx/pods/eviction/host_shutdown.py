@@ -19,7 +19,7 @@ from kubeletx.api import Clock, EventSink, KubeletxError, ObjectRef, PodUid
 from kubeletx.api.names import TERMINATED, Event
 from kubeletx.node.shutdown import ShutdownGroup, in_order, total_seconds
 
-from ..manager import PodManager
+from ..active_pods import ActivePods
 from ..model.priority import priority_of
 from ..specs.labels import grace_seconds
 
@@ -64,7 +64,7 @@ class HostShutdown:
         lock: ShutdownLock,
         groups: Sequence[ShutdownGroup],
         *,
-        manager: PodManager,
+        pods: ActivePods,
         clock: Clock,
         events: EventSink,
         node: ObjectRef,
@@ -74,7 +74,7 @@ class HostShutdown:
         """`on_change`: hears whether the host is going down. `has_told`: whether statuses are where they belong."""
         self._lock = lock
         self._groups = tuple(groups)
-        self._manager = manager
+        self._pods = pods
         self._clock = clock
         self._events = events
         self._node = node
@@ -132,7 +132,7 @@ class HostShutdown:
             reason=Event.SHUTDOWN,
             message="Shutdown manager detected shutdown event",
         )
-        workers = self._manager.workers
+        workers = self._pods.workers
         priorities = {uid: priority_of(worker.desired.pod) for uid, worker in workers.items()}
         for group, uids in in_order(self._groups, priorities):
             await self._end(uids, group.shutdown_grace_period_seconds)
@@ -143,13 +143,13 @@ class HostShutdown:
     async def _end(self, uids: Sequence[PodUid], seconds: int) -> None:
         """End them together, and wait until they have stopped or their time is over."""
         for uid in uids:
-            worker = self._manager.workers.get(uid)
+            worker = self._pods.workers.get(uid)
             if worker is not None:
                 grace = max(1, min(seconds, grace_seconds(worker.desired.pod)))
-                if not self._manager.end(uid, grace_seconds=grace, reason=TERMINATED, message=MESSAGE):
-                    self._manager.hasten(uid, grace_seconds=grace)
-        await self._wait(lambda: all(self._manager.has_stopped(uid) for uid in uids), seconds)
-        late = [self._manager.workers[uid].desired.ref for uid in uids if not self._manager.has_stopped(uid)]
+                if not self._pods.end(uid, grace_seconds=grace, reason=TERMINATED, message=MESSAGE):
+                    self._pods.hasten(uid, grace_seconds=grace)
+        await self._wait(lambda: all(self._pods.has_stopped(uid) for uid in uids), seconds)
+        late = [self._pods.workers[uid].desired.ref for uid in uids if not self._pods.has_stopped(uid)]
         if late:
             log.warning("Pods have not ended in time", pods=", ".join(late), seconds=seconds)
 

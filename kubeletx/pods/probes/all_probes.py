@@ -4,37 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
-from kubeletx.api import Clock, EventSink, KubeletxError, ObjectRef, PodUid, SupportsExec
+from kubeletx.api import Clock, EventSink, KubeletxError, ObjectRef, PodUid, RuntimeName, SupportsExec
 from kubeletx.api.counting import LabelledDurations
 from kubeletx.runtimes.registry import RuntimeRegistry
 
-from ..model.facts import PodFacts, ProbeFacts
+from ..model.facts import DesiredPod, PodFacts, ProbeFacts
 from ..model.roles import init_units, regular_units
 from ..plan.draft import Goal
 from . import ProbeSet, targets_of
 from .outcome import ProbeKind, Result
 from .targets import has_probes
 
-if TYPE_CHECKING:
-    from ..worker import PodWorker
-
 ANSWER_SECONDS = 3.0
 
 
 class RuntimeExecDoor:
-    """How commands reach the units of one pod: through its runtime, whichever connection it has now."""
+    """Runs commands in the units of one pod, through the connection that its runtime has now.
 
-    def __init__(self, registry: RuntimeRegistry, worker: PodWorker) -> None:
+    `runtime`: None until the pod is bound.
+    """
+
+    def __init__(self, registry: RuntimeRegistry, runtime: RuntimeName | None) -> None:
         self._registry = registry
-        self._worker = worker
+        self.runtime = runtime
 
     def find(self) -> SupportsExec | None:
         """The bound runtime's exec, if it has one and answers."""
-        name = self._worker.facts.runtime
-        handle = self._registry.find(name) if name is not None else None
+        handle = self._registry.find(self.runtime) if self.runtime is not None else None
         if handle is None or not handle.state.reachable:
             return None
         found: SupportsExec | None = handle.capability(SupportsExec)
@@ -42,8 +40,7 @@ class RuntimeExecDoor:
 
     async def answers(self) -> bool:
         """Whether the runtime answers right now."""
-        name = self._worker.facts.runtime
-        handle = self._registry.find(name) if name is not None else None
+        handle = self._registry.find(self.runtime) if self.runtime is not None else None
         if handle is None:
             return False
         try:
@@ -55,22 +52,36 @@ class RuntimeExecDoor:
 
 
 class UnitProbes:
-    """Implements `services.Probes`."""
+    """Probes of all pods of the node."""
 
     def __init__(self, registry: RuntimeRegistry, clock: Clock, events: EventSink) -> None:
         self._registry, self._clock, self._events = registry, clock, events
         self._sets: dict[PodUid, ProbeSet] = {}
+        self._doors: dict[PodUid, RuntimeExecDoor] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    def sync(self, worker: PodWorker, goal: Goal) -> None:
-        """Start and stop probes to match; pods without probes cost nothing."""
-        pod = worker.desired.pod
-        probes = self._sets.get(worker.uid)
+    def sync(
+        self, desired: DesiredPod, facts: PodFacts, goal: Goal, on_result: Callable[[str, ProbeFacts], None]
+    ) -> None:
+        """Start and stop probes to match; pods without probes cost nothing.
+
+        `on_result`: called with the container's name when a value changes; taken from the pod's first call.
+        """
+        uid, pod = desired.uid, desired.pod
+        probes = self._sets.get(uid)
         if probes is None:
             if not any(has_probes(c) for c in (*init_units(pod), *regular_units(pod))):
                 return
-            probes = self._sets[worker.uid] = self._make(worker)
-        probes.sync(targets_of(worker.desired, worker.facts, is_stopping=goal is not Goal.RUN))
+            door = self._doors[uid] = RuntimeExecDoor(self._registry, facts.runtime)
+            probes = self._sets[uid] = ProbeSet(
+                ref=ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(uid)),
+                door=door,
+                clock=self._clock,
+                events=self._events,
+                on_result=on_result,
+            )
+        self._doors[uid].runtime = facts.runtime
+        probes.sync(targets_of(desired, facts, is_stopping=goal is not Goal.RUN))
 
     def counts(self) -> Mapping[PodUid, Counter[tuple[str, ProbeKind, Result]]]:
         """Of each pod that has probes: how often they had which result."""
@@ -80,11 +91,12 @@ class UnitProbes:
         """Of each pod that has probes: how long answers took, by container and kind of probe."""
         return {uid: probes.durations for uid, probes in self._sets.items()}
 
-    def drop(self, worker: PodWorker) -> None:
+    def drop(self, uid: PodUid) -> None:
         """End the pod's probes."""
-        probes = self._sets.pop(worker.uid, None)
+        probes = self._sets.pop(uid, None)
         if probes is not None:
-            task = asyncio.create_task(probes.close(), name=f"probes end {worker.desired.ref}")
+            del self._doors[uid]
+            task = asyncio.create_task(probes.close(), name=f"probes end {uid}")
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
@@ -93,20 +105,6 @@ class UnitProbes:
         for uid in list(self._sets):
             await self._sets.pop(uid).close()
         await asyncio.gather(*self._closing, return_exceptions=True)
-
-    def _make(self, worker: PodWorker) -> ProbeSet:
-        pod = worker.desired.pod
-
-        def on_result(name: str, probes: ProbeFacts) -> None:
-            worker.probed(name, probes)
-
-        return ProbeSet(
-            ref=ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(pod.uid)),
-            door=RuntimeExecDoor(self._registry, worker),
-            clock=self._clock,
-            events=self._events,
-            on_result=on_result,
-        )
 
 
 def pod_ip(facts: PodFacts) -> str:

@@ -6,6 +6,7 @@ from .compose import compose_unit
 from .dns import PodWarning
 from .environment import skipped_names
 from .hosts import hosts_text
+from .inputs import SandboxInputs, UnitInputs
 from .sandbox import build_sandbox_spec, sandbox_warnings
 from .service_variables import service_variables
 from .unit import build_unit_spec, unit_environment
@@ -15,6 +16,8 @@ __all__ = [
     "NodeContext",
     "PodWarning",
     "SandboxConfigError",
+    "SandboxInputs",
+    "UnitInputs",
     "build_sandbox_spec",
     "build_unit_spec",
     "compose_unit",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeletx.api import HostEntry, IdMapping, PortMapping, RuntimeName, SandboxSpec
+from kubeletx.api import HostEntry, PortMapping, SandboxSpec
 from kubeletx.kube.requests import is_sidecar
 from kubeletx.kube.types.core import Container, Pod
 
@@ -10,46 +10,35 @@ from ..model.node_context import NodeContext
 from ..model.sysctls import dotted
 from .dns import PodWarning, build_dns
 from .hostname import sandbox_hostname
+from .inputs import SandboxInputs
 from .labels import sandbox_annotations, sandbox_labels
 from .resources import overhead_resources, sandbox_resources
 from .security import pod_namespaces, sandbox_security
 
 
-def build_sandbox_spec(
-    pod: Pod,
-    context: NodeContext,
-    *,
-    attempt: int,
-    handler: str,
-    runtime_name: RuntimeName,
-    runtime_kind: str,
-    workload_type: str,
-    source: str,
-    spec_hash: str,
-    cgroup_parent: str = "",
-    user_mappings: tuple[IdMapping, ...] | None = None,
-) -> SandboxSpec:
+def build_sandbox_spec(inputs: SandboxInputs) -> SandboxSpec:
     """The sandbox of this pod. Raises InvalidPod or Unavailable with reason ConfigPodSandboxError."""
+    pod, context = inputs.pod, inputs.node
     return SandboxSpec(
         uid=pod.uid,
         name=pod.name,
         namespace=pod.namespace,
-        attempt=attempt,
-        handler=handler,
-        labels=sandbox_labels(pod, context, runtime_name),
+        attempt=inputs.attempt,
+        handler=inputs.handler,
+        labels=sandbox_labels(pod, context, inputs.runtime_name),
         annotations=sandbox_annotations(
             pod,
-            source=source,
-            spec_hash=spec_hash,
-            runtime_kind=runtime_kind,
-            workload_type=workload_type,
+            source=inputs.source,
+            spec_hash=inputs.spec_hash,
+            runtime_kind=inputs.runtime_kind,
+            workload_type=inputs.workload_type,
         ),
         hostname=sandbox_hostname(pod, context),
         dns=build_dns(pod, context).dns,
         hosts=tuple(HostEntry(ip=one.ip, names=one.hostnames) for one in pod.spec.host_aliases),
         ports=_ports(pod),
-        namespaces=pod_namespaces(pod, user_mappings=user_mappings),
-        cgroup_parent=cgroup_parent,
+        namespaces=pod_namespaces(pod, user_mappings=inputs.user_mappings),
+        cgroup_parent=inputs.cgroup_parent,
         log_directory=str(context.log_directory(pod)),
         sysctls=_sysctls(pod),
         security=sandbox_security(pod),

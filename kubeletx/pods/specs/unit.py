@@ -15,11 +15,8 @@ from kubeletx.api import (
     IdMapping,
     ImageSpec,
     ImageStatus,
-    LogMode,
     Mount,
     Process,
-    RuntimeName,
-    UnitId,
     UnitSpec,
 )
 from kubeletx.kube.types.core import Container, Pod, VirtualMachine
@@ -30,6 +27,7 @@ from ..logs.paths import log_path
 from ..model.node_context import NodeContext
 from ..model.spec_errors import path_of
 from .environment import as_variables, build_environment
+from .inputs import UnitInputs
 from .labels import unit_annotations, unit_labels
 from .machine import build_machine
 from .process_size import ProcessSize
@@ -38,27 +36,18 @@ from .security import process_security
 
 
 def build_unit_spec(
-    pod: Pod,
-    container: Container | VirtualMachine,
-    context: NodeContext,
+    inputs: UnitInputs,
     *,
-    attempt: int,
-    image: ImageStatus | None,
-    runtime_name: RuntimeName,
     mounts: Sequence[Mount] = (),
     devices: Sequence[Device] = (),
-    pod_ips: Sequence[str] = (),
-    target_unit: UnitId | None = None,
     environment: Mapping[str, str] | None = None,
-    objects: ObjectSet | None = None,
-    user_mappings: tuple[IdMapping, ...] | None = None,
-    log_mode: LogMode = LogMode.FILE,
 ) -> UnitSpec:
     """The unit to create. Raises InvalidPod with reason CreateContainerConfigError.
 
-    `attempt` is its restart count. `image`: None when the runtime keeps no images. `environment`: the
-    result of `unit_environment`, if the caller has it already.
+    `environment`: the result of `unit_environment`, if the caller has it already.
     """
+    pod, container, context = inputs.pod, inputs.container, inputs.node
+    attempt, image, log_mode = inputs.attempt, inputs.image, inputs.log_mode
     if isinstance(container, VirtualMachine):
         return UnitSpec(
             name=container.name,
@@ -68,14 +57,21 @@ def build_unit_spec(
             resources=unit_resources(pod, container, context),
             mounts=tuple(mounts),
             log_path=log_path(container.name, attempt, log_mode),
-            labels=unit_labels(pod, container, context, runtime_name),
+            labels=unit_labels(pod, container, context, inputs.runtime_name),
             annotations=unit_annotations(pod, container, attempt),
         )
     values = environment
     if values is None:
-        values = unit_environment(pod, container, context, pod_ips=pod_ips, objects=objects)
+        values = unit_environment(
+            pod, container, context, pod_ips=inputs.pod_ips, objects=inputs.objects, services=inputs.services
+        )
     security = process_security(
-        pod, container, context, image=image, target_unit=target_unit, user_mappings=user_mappings
+        pod,
+        container,
+        context,
+        image=image,
+        target_unit=inputs.target_unit,
+        user_mappings=inputs.user_mappings,
     )
     lifecycle = container.lifecycle
     path, process = path_of(pod, container), ProcessSize(values)
@@ -96,9 +92,9 @@ def build_unit_spec(
         ),
         environment=as_variables(values),
         resources=unit_resources(pod, container, context),
-        mounts=_mapped(mounts, user_mappings),
+        mounts=_mapped(mounts, inputs.user_mappings),
         log_path=log_path(container.name, attempt, log_mode),
-        labels=unit_labels(pod, container, context, runtime_name),
+        labels=unit_labels(pod, container, context, inputs.runtime_name),
         annotations=unit_annotations(pod, container, attempt),
     )
 

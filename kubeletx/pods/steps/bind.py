@@ -30,7 +30,7 @@ async def bind(step: StepContext) -> Change:
     pod = step.pod
     if (held := held_back(pod)) is not None:
         return _wait(step, held.reason, held.message)
-    choice = step.services.choose(pod)
+    choice = step.deps.registry.choose(pod)
     match choice:
         case Waits(reason=reason, message=message):
             return _wait(step, reason, message)
@@ -38,8 +38,8 @@ async def bind(step: StepContext) -> Change:
             return reject(step, reason, message)
         case Chosen(runtime=name, handler=handler):
             pass
-    handle = step.services.registry.get(name)
-    admission = step.services.admission
+    handle = step.deps.registry.get(name)
+    admission = step.deps.admission
     rejection = admission.admit(step.desired, handle, handler)
     if rejection is not None and rejection.reason in _OF_THE_NODE and step.desired.source == API:
         await admission.refresh()
@@ -51,13 +51,15 @@ async def bind(step: StepContext) -> Change:
         if awaited is not None:
             return _wait(step, awaited.reason, awaited.message)
     if rejection is not None:
-        answer = step.services.preemption.make_room(step.worker, handle, handler, rejection)
+        answer = step.preemption.make_room(
+            step.desired, handle, handler, rejection, step.worker.runtime_changed
+        )
         if isinstance(answer, Waiting):
             return _wait_for_room(step, answer)
         return reject(step, answer.reason, answer.message)
     now = step.now()
     try:
-        await step.services.registry.bind(
+        await step.deps.registry.bind(
             Binding(
                 uid=step.uid,
                 runtime=name,
@@ -70,7 +72,7 @@ async def bind(step: StepContext) -> Change:
             )
         )
     except KubeletxError as error:
-        step.services.preemption.left(step.uid)
+        step.preemption.left(step.uid)
         waiting = step.facts.waiting
         if waiting is None or waiting.reason != BINDING_NOT_WRITTEN:
             log.warning("Failed to write the binding", pod=step.desired.ref, runtime=name, err=str(error))
@@ -100,7 +102,7 @@ async def unbind(step: StepContext) -> Change:
     A pod that ends by force while its runtime is away leaves a tombstone: what comes back is stopped first
     (DECISIONS 11).
     """
-    registry = step.services.registry
+    registry = step.deps.registry
     if step.facts.outage is not None and registry.bindings().get(step.uid) is not None:
         try:
             await registry.bury(step.uid)
@@ -109,5 +111,5 @@ async def unbind(step: StepContext) -> Change:
         log.warning("Ended pod by force", pod=step.desired.ref, runtime=step.facts.runtime)
     else:
         await registry.unbind(step.uid)
-    step.services.preemption.left(step.uid)
+    step.preemption.left(step.uid)
     return changes.unbound

@@ -1,32 +1,37 @@
-"""`StepContext`: what a step may use, and how it speaks to users."""
+"""`StepContext`: what a step may use, and how it records events."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
-from kubeletx.api import KubeletxError, ObjectRef, PodUid, TimedOut, Unavailable
-from kubeletx.kube.text.image_names import without_credentials
-from kubeletx.kube.types.core import Pod
+from kubeletx.api import KubeletxError, PodUid, TimedOut, Unavailable
+from kubeletx.kube.types.core import Container, LifecycleHandler, Pod
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 
+from ..dependencies import PodDependencies
+from ..model.actions import RunPostStart, StopUnit
 from ..model.changes import Change, together, unsettled
 from ..model.facts import DesiredPod, Now, PodFacts
-from ..model.roles import all_units, field_of
-
-if TYPE_CHECKING:
-    from ..executor import PodServices
-    from ..worker import PodWorker
+from ..overrides import OverrideFiles
+from ..pod_events import PodEvents
+from ..preemption import Preemption
+from ..worker import PodWorker
+from .spec_builder import SpecBuilder
 
 
 class StepContext(msgspec.Struct, frozen=True, kw_only=True):
-    """One action of one worker. `desired` and `facts` are read anew at each access."""
+    """One action of one worker. `desired` and `facts` are the newest ones at each access."""
 
-    services: PodServices
+    deps: PodDependencies
+    specs: SpecBuilder
+    preemption: Preemption
+    overrides: OverrideFiles
     worker: PodWorker
+    now: Callable[[], Now]
+    """The present moment."""
 
     @property
     def desired(self) -> DesiredPod:
@@ -50,56 +55,58 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def handle(self) -> RuntimeHandle:
-        """The bound runtime. Raises Unavailable when the agent does not know it any more."""
+        """The bound runtime. Raises Unavailable when it is no longer configured."""
         name = self.worker.facts.runtime
-        handle = self.services.registry.find(name) if name is not None else None
+        handle = self.deps.registry.find(name) if name is not None else None
         if handle is None:
             raise Unavailable(f"runtime {name} is not configured", reason="RuntimeNotFound")
         return handle
 
-    def now(self) -> Now:
-        """The present moment."""
-        return self.services.now()
-
-    def event(self, type_: str, reason: str, message: str, *, container: str = "") -> None:
-        """Tell the pod's users. `container`: the event is about that one."""
-        field = field_of(self.pod, container) if container else ""
-        ref = ObjectRef(
-            kind="Pod", name=self.pod.name, namespace=self.pod.namespace, uid=str(self.uid), field=field
-        )
-        self.services.events.record(ref, type=type_, reason=reason, message=_public(message, self.pod))
+    @property
+    def events(self) -> PodEvents:
+        """Events of the newest pod."""
+        return PodEvents(self.deps.events, self.pod)
 
     def normal(self, reason: str, message: str, *, container: str = "") -> None:
-        """A Normal event."""
-        self.event("Normal", reason, message, container=container)
+        """Record a Normal event."""
+        self.events.normal(reason, message, container=container)
 
     def warning(self, reason: str, message: str, *, container: str = "") -> None:
-        """A Warning event."""
-        self.event("Warning", reason, message, container=container)
+        """Record a Warning event."""
+        self.events.warning(reason, message, container=container)
 
-
-def _public(message: str, pod: Pod) -> str:
-    """The message without what image URLs of the pod may hold of credentials."""
-    for unit in all_units(pod):
-        image = unit.image or ""
-        shown = without_credentials(image)
-        if shown != image:
-            message = message.replace(image, shown)
-    return message
+    async def run_hook(
+        self,
+        handler: LifecycleHandler,
+        container: Container,
+        action: RunPostStart | StopUnit,
+        *,
+        seconds: float | None,
+    ) -> str:
+        """Run a lifecycle hook; the text of its failure or an empty string."""
+        return await self.deps.hooks.run(
+            handler,
+            container,
+            action.unit_id,
+            facts=self.facts,
+            host_network=bool(self.pod.spec.host_network),
+            seconds=seconds,
+            events=self.events,
+        )
 
 
 def after_error(error: KubeletxError, now: Now, change: Change) -> Change:
-    """`change`, and after a timeout the debt of a look that begins once the call can no longer happen."""
+    """`change`, and after a time-out a look that begins once the call can no longer happen."""
     if isinstance(error, TimedOut):
         return together(change, unsettled(now.mono))
     return change
 
 
 def is_silence(error: KubeletxError) -> bool:
-    """No answer rather than a refusal: nobody needs an event for each of these."""
+    """Whether there was no answer rather than a refusal: an outage makes no event for each failed call."""
     return isinstance(error, Unavailable)
 
 
 def level_of(error: KubeletxError, log: FilteringBoundLogger) -> Callable[..., object]:
-    """How to log a failed call: an outage of the runtime has a line of its own already."""
+    """The log level of a failed call: an outage of the runtime has its own log line."""
     return log.debug if is_silence(error) else log.warning

@@ -15,7 +15,6 @@ from ..plan.machine_hardware import sized_pod
 from ..plan.resize_container import INFEASIBLE
 from ..specs.machine import build_nic
 from .context import StepContext, after_error, level_of
-from .orders import amend
 from .resize import count, failed
 
 log = structlog.get_logger(__name__)
@@ -64,10 +63,9 @@ async def resize_unit(step: StepContext, action: ResizeUnit) -> Change:
         if able is None:
             raise Unsupported(f"runtime {handle.name} cannot resize its units")
         count(step, sized_pod(step.desired, step.facts))
-        resources = step.services.specs.resources(step.pod, step.facts, action.name)
+        resources = step.specs.resources(step.pod, step.facts, action.name)
         await handle.change("update_resources", lambda: able.update_resources(action.unit_id, resources))
-        await amend(
-            step.services,
+        await step.overrides.amend(
             step.worker,
             lambda orders: replace(orders, size_asked=action.size, size_unit=action.unit_id),
         )

@@ -16,7 +16,7 @@ log = structlog.get_logger(__name__)
 async def remove_directories(step: StepContext) -> Change:
     """Refuses to remove a directory in which something is still mounted; tried again with back-off."""
     try:
-        await step.services.specs.remove(step.pod)
+        await step.specs.remove(step.pod)
     except KubeletxError as error:
         log.warning("Failed to remove directories", pod=step.desired.ref, err=str(error))
         return changes.stop_failed("FailedCleanup", str(error))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ..model import actions as act
-from ..model import changes
 from ..model.changes import Change
 from .bind import bind, unbind
 from .context import StepContext
 from .devices import attach_nic, detach_nic, list_nics, resize_unit
 from .directories import remove_directories
+from .ensure_image import ensure_image
 from .look import look
-from .orders import amend, read_orders, without_override
+from .orders import drop_override, read_orders
 from .post_start import run_post_start
 from .read_message import read_message
 from .resize import resize_container, resize_pod
@@ -30,8 +30,8 @@ async def carry_out(step: StepContext, action: act.Action) -> Change:
             return await look(step)
         case act.PrepareVolumes():
             return await prepare_volumes(step)
-        case act.EnsureImage(name=name):
-            return await step.services.images.ensure(step, name)
+        case act.EnsureImage():
+            return await ensure_image(step, action)
         case act.CreateSandbox(attempt=attempt):
             return await create_sandbox(step, attempt)
         case act.StartUnit():
@@ -45,8 +45,7 @@ async def carry_out(step: StepContext, action: act.Action) -> Change:
         case act.ReadOrders():
             return await read_orders(step)
         case act.DropOverride():
-            await amend(step.services, step.worker, without_override)
-            return changes.nothing
+            return await drop_override(step)
         case act.SetPower():
             return await set_power(step, action)
         case act.ListNics():

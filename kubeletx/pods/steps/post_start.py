@@ -21,7 +21,7 @@ async def run_post_start(step: StepContext, action: RunPostStart) -> Change:
     handler = container.lifecycle.post_start
     if handler is None:
         return changes.hook_state(action.name, action.unit_id, HookState.DONE)
-    error = await step.services.run_hook(step.worker, handler, container, action.unit_id, seconds=None)
+    error = await step.run_hook(handler, container, action, seconds=None)
     if error:
         # Not the error: the output of a hook may hold secrets, and more people read events than pods.
         step.warning(Event.FAILED_POST_START_HOOK, "PostStartHook failed", container=action.name)

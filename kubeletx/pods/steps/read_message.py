@@ -21,7 +21,7 @@ async def read_message(step: StepContext, action: ReadMessage) -> Change:
     if isinstance(container, Container):
         failed = status is None or status.exit_code != 0
         try:
-            message = await step.services.directories.read_message(
+            message = await step.deps.directories.read_message(
                 step.pod, container, action.attempt, failed=failed
             )
         except KubeletxError as error:

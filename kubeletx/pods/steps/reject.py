@@ -22,7 +22,7 @@ def reject(step: StepContext, reason: str, message: str) -> Change:
     message = shortened(message)
     log.info("Rejected pod", pod=step.desired.ref, pod_uid=step.uid, reason=reason, err=message)
     step.warning(reason, message)
-    step.services.counters.admission_rejections[reason] += 1
+    step.deps.counters.admission_rejections[reason] += 1
     return changes.rejected(reason, message)
 
 

@@ -19,17 +19,18 @@ from kubeletx.api.names import POD_UID, Event
 from kubeletx.kube.text.quantity import to_bytes
 from kubeletx.kube.types.core import Pod, ResourceRequirements
 
+from ..dependencies import PodDependencies
 from ..model import changes
 from ..model.actions import ResizeContainer, ResizePod
 from ..model.changes import Change
-from ..model.facts import Failure
+from ..model.facts import DesiredPod, Failure, PodFacts
 from ..model.machine_requests import Granted, Orders
+from ..model.phase import FINAL
 from ..model.sizes import lowers_memory
 from ..plan.progress import newest
-from ..plan.resize_container import DEFERRED, INFEASIBLE, granted, largest_pod
+from ..plan.resize_container import DEFERRED, INFEASIBLE, granted, granted_pod, largest_pod
 from ..plan.resize_pod import heirs, pod_granted, with_pod_granted
 from .context import StepContext, after_error, is_silence, level_of
-from .orders import amend
 
 log = structlog.get_logger(__name__)
 
@@ -38,7 +39,7 @@ async def resize_container(step: StepContext, action: ResizeContainer) -> Change
     """What does not fit now is asked again later; what was granted is written down after it was given."""
     try:
         count(step, step.pod)
-        await step.services.specs.limit_pod(largest_pod(step.pod, step.facts))
+        await step.specs.limit_pod(largest_pod(step.pod, step.facts))
         if not action.restart:
             unit = newest(step.facts, action.name)
             has = granted(unit, step.facts) if unit is not None else None
@@ -46,9 +47,9 @@ async def resize_container(step: StepContext, action: ResizeContainer) -> Change
                 _check_use((await _used(step)).get(action.unit_id, 0), action.resources)
             # Limits of the pod that it lives by change with the pod alone, which checks what is in use.
             await _update(step, with_pod_granted(step.pod, step.facts), action.name, action.unit_id)
-        await amend(step.services, step.worker, lambda orders: _with(orders, action))
+        await step.overrides.amend(step.worker, lambda orders: _with(orders, action))
         if not action.restart:  # others that are still to shrink keep their room
-            await step.services.specs.limit_pod(largest_pod(step.pod, step.facts))
+            await step.specs.limit_pod(largest_pod(step.pod, step.facts))
     except KubeletxError as error:
         return failed(step, action.name, "container", error, Event.RESIZE_ERROR)
     if not action.restart:
@@ -59,7 +60,7 @@ async def resize_container(step: StepContext, action: ResizeContainer) -> Change
 
 async def resize_pod(step: StepContext, action: ResizePod) -> Change:
     """The same for the pod, with the containers that live by its limits."""
-    specs = step.services.specs
+    specs = step.specs
     try:
         count(step, step.pod)
         if lowers_memory(pod_granted(step.pod, step.facts), action.resources):
@@ -69,7 +70,7 @@ async def resize_pod(step: StepContext, action: ResizePod) -> Change:
             await _update(step, step.pod, unit.name, unit.id)
         after = _given(step.facts.orders or Orders(), action)
         await specs.limit_pod(largest_pod(step.pod, replace(step.facts, orders=after)))
-        await amend(step.services, step.worker, lambda orders: _given(orders, action))
+        await step.overrides.amend(step.worker, lambda orders: _given(orders, action))
     except KubeletxError as error:
         uncount(step, error)
         reason = _tell(step, "the pod", error, step.facts.resize_failure)
@@ -81,7 +82,7 @@ async def resize_pod(step: StepContext, action: ResizePod) -> Change:
 def count(step: StepContext, pod: Pod) -> None:
     """The pod takes so much of the node now. Raises Conflict, with the reason of the pod's condition, when there is no
     room for it."""
-    admission, source = step.services.admission, step.desired.source
+    admission, source = step.deps.admission, step.desired.source
     refusal = admission.change(pod, step.handle, source)
     if refusal is not None:
         fits = admission.would_ever_fit(pod, step.handle, source)
@@ -91,7 +92,17 @@ def count(step: StepContext, pod: Pod) -> None:
 def uncount(step: StepContext, error: KubeletxError) -> None:
     """What its runtime will never give, the pod does not take: it counts with what it has again."""
     if isinstance(error, Unsupported | InvalidPod):
-        step.services.claimed(step.facts, step.desired)
+        count_granted(step.deps, step.facts, step.desired)
+
+
+def count_granted(deps: PodDependencies, facts: PodFacts, desired: DesiredPod) -> None:
+    """Count the pod with the resources that it has now, unless it has ended; more has to be granted first."""
+    runtime = facts.runtime
+    status = deps.board.statuses.get(desired.uid)
+    if runtime is not None and (status is None or status.phase not in FINAL):
+        deps.admission.release(desired.uid)
+        pod = granted_pod(desired.pod, facts)
+        deps.admission.restore(pod, deps.registry.find(runtime), desired.source)
 
 
 async def _update(step: StepContext, pod: Pod, name: str, unit_id: UnitId) -> None:
@@ -99,7 +110,7 @@ async def _update(step: StepContext, pod: Pod, name: str, unit_id: UnitId) -> No
     able: SupportsResize | None = handle.capability(SupportsResize)
     if able is None:
         raise Unsupported(f"runtime {handle.name} cannot resize its units", reason=INFEASIBLE)
-    resources = step.services.specs.resources(pod, step.facts, name)
+    resources = step.specs.resources(pod, step.facts, name)
     await handle.change("update_resources", lambda: able.update_resources(unit_id, resources))
 
 

@@ -22,16 +22,16 @@ async def create_sandbox(step: StepContext, attempt: int) -> Change:
     """Create the sandbox and learn its address."""
     handle = step.handle
     began = step.now()
-    step.services.counters.started_pods += 1
+    step.deps.counters.started_pods += 1
     try:
-        spec = await step.services.specs.sandbox(step.desired, handle, attempt)
+        spec = await step.specs.sandbox(step.desired, handle, attempt)
         sandbox_id = await _run_sandbox(step, handle, spec)
         status = await handle.sandbox_status(sandbox_id)
         handle.note_sandbox(status)
         if step.facts.expects_address and not status.host_network and not status.ips:
             raise Internal(f"the runtime gave sandbox {sandbox_id} no address")  # made anew, after a while
     except KubeletxError as error:
-        step.services.counters.started_pods_errors += 1
+        step.deps.counters.started_pods_errors += 1
         if not is_silence(error):
             step.warning(Event.FAILED_CREATE_SANDBOX, f"Failed to create pod sandbox: {error}")
         level_of(error, log)(
@@ -39,7 +39,7 @@ async def create_sandbox(step: StepContext, attempt: int) -> Change:
         )
         failed = changes.sandbox_failed(error.reason or "CreatePodSandboxError", str(error))
         return after_error(error, step.now(), failed)
-    for warning in step.services.specs.warnings(step.pod):
+    for warning in step.specs.warnings(step.pod):
         step.warning(warning.reason, warning.message)
     if attempt > 0:
         step.normal(Event.SANDBOX_CHANGED, "Pod sandbox changed, it will be killed and re-created.")
@@ -56,7 +56,7 @@ async def create_sandbox(step: StepContext, attempt: int) -> Change:
 
 async def _run_sandbox(step: StepContext, handle: RuntimeHandle, spec: SandboxSpec) -> SandboxId:
     """Create it, and count how long that took."""
-    counters, began = step.services.counters, step.now().mono
+    counters, began = step.deps.counters, step.now().mono
     try:
         return await handle.create_sandbox(spec)
     except KubeletxError:

@@ -13,7 +13,6 @@ from ..model.actions import SetPower
 from ..model.changes import Change
 from ..plan.machine_power import PowerStep
 from .context import StepContext, after_error, is_silence, level_of
-from .orders import amend
 
 log = structlog.get_logger(__name__)
 
@@ -32,11 +31,11 @@ async def set_power(step: StepContext, action: SetPower) -> Change:
     began = step.now().mono
     try:
         if wanted is PowerStep.POWER_OFF:
-            await amend(step.services, step.worker, lambda orders: replace(orders, off_unit=action.unit_id))
+            await step.overrides.amend(step.worker, lambda orders: replace(orders, off_unit=action.unit_id))
         await _call(step, action, wanted)
         handle.note_unit(await handle.unit_status(action.unit_id))
         if wanted is PowerStep.START:
-            await amend(step.services, step.worker, lambda orders: replace(orders, off_unit=""))
+            await step.overrides.amend(step.worker, lambda orders: replace(orders, off_unit=""))
     except NotFound:
         return changes.look_wanted
     except KubeletxError as error:

@@ -8,8 +8,6 @@ again, which changes nothing that a container could notice.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec.structs import replace
 
 from kubeletx.api import (
@@ -41,6 +39,7 @@ from kubeletx.volumes.fetch import fetch_environment
 from kubeletx.volumes.prepared import PreparedVolumes
 from kubeletx.volumes.references import object_user
 
+from ..dependencies import PodDependencies
 from ..model.actions import StartUnit
 from ..model.facts import DesiredPod, PodFacts
 from ..model.roles import field_of, spec_of
@@ -52,6 +51,8 @@ from ..plan.resize_container import DEFERRED, INFEASIBLE, largest_pod, with_gran
 from ..plan.resize_pod import with_pod_granted
 from ..specs import (
     PodWarning,
+    SandboxInputs,
+    UnitInputs,
     build_sandbox_spec,
     compose_unit,
     sandbox_warnings,
@@ -62,15 +63,12 @@ from ..specs.machine import build_nic
 from ..specs.resources import unit_resources
 from ..specs.service_variables import MASTER_NAMESPACE
 
-if TYPE_CHECKING:
-    from ..dependencies import Collaborators
-
 
 class SpecBuilder:
-    """Specs of all pods. Raises what `VolumePreparer` and the builders in `environment` raise."""
+    """Specs of all pods. Raises what `VolumePreparer` and the builders in `specs` raise."""
 
-    def __init__(self, parts: Collaborators) -> None:
-        self._parts = parts
+    def __init__(self, deps: PodDependencies) -> None:
+        self._deps = deps
         self._prepared: dict[PodUid, tuple[Pod, PreparedVolumes]] = {}
         self._cgroup_parents: dict[PodUid, str] = {}
         self._sandboxes: dict[PodUid, tuple[tuple[object, ...], SandboxSpec]] = {}
@@ -80,7 +78,7 @@ class SpecBuilder:
         cluster = self._cluster(desired)
         if cluster is not None:
             cluster.follow(object_user(desired.pod))
-        before = await self._parts.directories.create(desired.pod)
+        before = await self._deps.directories.create(desired.pod)
         await self._volumes_of(desired, anew=True)
         return before
 
@@ -90,9 +88,9 @@ class SpecBuilder:
         known = self._sandboxes.get(desired.uid)
         if known is not None and known[0] == key:
             return known[1]
-        spec = build_sandbox_spec(
-            desired.pod,
-            self._parts.node,
+        inputs = SandboxInputs(
+            pod=desired.pod,
+            node=self._deps.node,
             user_mappings=await self._user_mappings(desired.pod),
             attempt=attempt,
             handler=self._handler(desired.pod),
@@ -103,6 +101,7 @@ class SpecBuilder:
             spec_hash=desired.spec_hash,
             cgroup_parent=await self._cgroup_parent(desired.pod),
         )
+        spec = build_sandbox_spec(inputs)
         self._sandboxes[desired.uid] = (key, spec)
         return spec
 
@@ -121,12 +120,11 @@ class SpecBuilder:
             await self.limit_pod(largest_pod(pod, facts))
         shaped = _as_container(container)
         objects, services = await self._environment_of(desired, shaped)
-        spec = await compose_unit(
-            with_pod_granted(pod, facts),
-            shaped,
-            self._parts.node,
-            volumes=self._parts.volumes,
-            prepared=await self._volumes_of(desired),
+        prepared = await self._volumes_of(desired)
+        inputs = UnitInputs(
+            pod=with_pod_granted(pod, facts),
+            container=shaped,
+            node=self._deps.node,
             attempt=action.attempt,
             image=image if image is not None and image.ref else None,
             runtime_name=handle.name,
@@ -137,6 +135,7 @@ class SpecBuilder:
             objects=objects,
             services=services,
         )
+        spec = await compose_unit(inputs, self._deps.volumes, prepared)
         if not isinstance(spec.detail, Machine):
             made_with = {MADE_WITH_RESOURCES: resources_text(container.resources)}
             spec = replace(spec, annotations={**spec.annotations, **made_with})
@@ -149,28 +148,28 @@ class SpecBuilder:
         unit = spec_of(pod, name, on_vm_runtime=facts.is_machine)
         if isinstance(unit, VirtualMachine):
             unit = _sized(unit, pod, facts)
-        return unit_resources(pod, _as_container(unit), self._parts.node)
+        return unit_resources(pod, _as_container(unit), self._deps.node)
 
     async def limit_pod(self, pod: Pod) -> None:
         """Bring the limits of the pod's own cgroup to what this form of it needs."""
-        if self._parts.cgroups is not None:
-            self._cgroup_parents[pod.uid] = await self._parts.cgroups.create(pod)
+        if self._deps.cgroups is not None:
+            self._cgroup_parents[pod.uid] = await self._deps.cgroups.create(pod)
 
     def warnings(self, pod: Pod) -> tuple[PodWarning, ...]:
         """What the pod's author should know about its name servers."""
-        return sandbox_warnings(pod, self._parts.node)
+        return sandbox_warnings(pod, self._deps.node)
 
     async def remove(self, pod: Pod) -> None:
         """Remove cgroup, data directory and logs; the volumes are released already."""
         self.forget(pod.uid)
-        if self._parts.cgroups is not None:
-            await self._parts.cgroups.remove(pod)
-        await self._parts.directories.remove(pod)
+        if self._deps.cgroups is not None:
+            await self._deps.cgroups.remove(pod)
+        await self._deps.directories.remove(pod)
 
     async def release(self, desired: DesiredPod) -> None:
         """Unmount and remove the pod's volumes; what they needed of the cluster is not followed any more."""
         self._leave(desired.uid)
-        await self._parts.volumes.release(desired.uid)
+        await self._deps.volumes.release(desired.uid)
 
     def forget(self, uid: PodUid) -> None:
         """The pod is gone."""
@@ -182,10 +181,10 @@ class SpecBuilder:
     # --- private ------------------------------------------------------------------------------------
 
     def _cluster(self, desired: DesiredPod) -> ClusterObjects | None:
-        return self._parts.cluster.get(desired.source)
+        return self._deps.cluster.get(desired.source)
 
     def _leave(self, uid: PodUid) -> None:
-        for cluster in self._parts.cluster.values():
+        for cluster in self._deps.cluster.values():
             cluster.leave(uid)
 
     async def _environment_of(
@@ -210,7 +209,7 @@ class SpecBuilder:
             field=field_of(pod, container.name),
         )
         for text in skipped_names(container, pod, objects):
-            self._parts.events.record(ref, type="Warning", reason=Event.INVALID_VARIABLE_NAMES, message=text)
+            self._deps.events.record(ref, type="Warning", reason=Event.INVALID_VARIABLE_NAMES, message=text)
         links = bool(pod.spec.enable_service_links)
         return objects, service_variables(services, pod.namespace, links=links)
 
@@ -219,7 +218,7 @@ class SpecBuilder:
         pod = desired.pod
         prepared_for, prepared = self._prepared.get(pod.uid, (None, None))
         if anew or prepared is None or prepared_for is not pod:
-            prepared = await self._parts.volumes.prepare(pod, self._cluster(desired))
+            prepared = await self._deps.volumes.prepare(pod, self._cluster(desired))
             self._prepared[pod.uid] = (pod, prepared)
         return prepared
 
@@ -228,19 +227,19 @@ class SpecBuilder:
         class_name = pod.spec.runtime_class_name
         if not class_name:
             return ""
-        return self._parts.classes.get(class_name, "").partition(HANDLER_MARK)[2]
+        return self._deps.classes.get(class_name, "").partition(HANDLER_MARK)[2]
 
     async def _user_mappings(self, pod: Pod) -> tuple[IdMapping, ...] | None:
         if pod.spec.host_users is not False:
             return None
-        return await self._parts.user_mappings(pod)
+        return await self._deps.user_mappings(pod)
 
     async def _cgroup_parent(self, pod: Pod) -> str:
-        if self._parts.cgroups is None:
+        if self._deps.cgroups is None:
             return ""
         parent = self._cgroup_parents.get(pod.uid)
         if parent is None:
-            parent = self._cgroup_parents[pod.uid] = await self._parts.cgroups.create(pod)
+            parent = self._cgroup_parents[pod.uid] = await self._deps.cgroups.create(pod)
         return parent
 
 

@@ -23,18 +23,18 @@ async def start_unit(step: StepContext, action: StartUnit) -> Change:
     handle, name = step.handle, action.name
     container = find_unit(step.pod, name)
     unit_id: UnitId | None = None
-    step.services.counters.started_containers[container_type(step.pod, name)] += 1
+    step.deps.counters.started_containers[container_type(step.pod, name)] += 1
     try:
-        spec = await step.services.specs.unit(step.desired, step.facts, handle, action)
-        sandbox = await step.services.specs.sandbox(step.desired, handle, _sandbox_attempt(step))
+        spec = await step.specs.unit(step.desired, step.facts, handle, action)
+        sandbox = await step.specs.sandbox(step.desired, handle, _sandbox_attempt(step))
         unit_id = await handle.create_unit(action.sandbox_id, spec, sandbox)
         step.normal(Event.CREATED, "Container created", container=name)
         await handle.start_unit(unit_id)
         handle.note_unit(await handle.unit_status(unit_id))
     except KubeletxError as error:
         return await _failed(step, name, unit_id, error)
-    step.services.unit_started()
-    await step.services.directories.link_log(step.pod, name, action.attempt, unit_id)
+    step.deps.on_unit_started()
+    await step.deps.directories.link_log(step.pod, name, action.attempt, unit_id)
     step.normal(Event.STARTED, "Container started", container=name)
     log.info("Started container", pod=step.desired.ref, container=name, runtime=handle.name)
     lifecycle = container.lifecycle if container is not None else None
@@ -59,7 +59,7 @@ async def _failed(step: StepContext, name: str, unit_id: UnitId | None, error: K
             if is_config
             else ("RunContainerError" if created else "CreateContainerError")
         )
-    step.services.counters.started_containers_errors[container_type(step.pod, name), reason] += 1
+    step.deps.counters.started_containers_errors[container_type(step.pod, name), reason] += 1
     if not is_silence(error):
         step.warning(Event.FAILED, f"Error: {error}", container=name)
     level_of(error, log)("Failed to start container", pod=step.desired.ref, container=name, err=str(error))

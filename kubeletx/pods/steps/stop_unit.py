@@ -50,7 +50,7 @@ async def remove_unit(step: StepContext, action: RemoveUnit) -> Change:
     """Remove a dead unit, what it wrote, and its log."""
     try:
         await step.handle.remove_unit(action.unit_id)
-        await step.services.directories.remove_log(step.pod, action.name, action.attempt)
+        await step.deps.directories.remove_log(step.pod, action.name, action.attempt)
     except KubeletxError as error:
         if not is_silence(error):
             text = f"error removing container {action.name}: {error}"
@@ -71,9 +71,7 @@ async def _run_pre_stop(step: StepContext, action: StopUnit) -> None:
         return
     if not await _begins_now(step, action):
         return
-    error = await step.services.run_hook(
-        step.worker, handler, container, action.unit_id, seconds=float(action.grace_seconds)
-    )
+    error = await step.run_hook(handler, container, action, seconds=float(action.grace_seconds))
     if error:
         # Not the error: the output of a hook may hold secrets, and more people read events than pods.
         step.warning(Event.FAILED_PRE_STOP_HOOK, "PreStopHook failed", container=action.name)
@@ -85,6 +83,6 @@ async def _begins_now(step: StepContext, action: StopUnit) -> bool:
     found = [u.attempt for u in snapshot.units if u.id == action.unit_id] if snapshot is not None else []
     what = f"pre-stop-{action.name}-{found[0] if found else 0}"
     try:
-        return await step.services.directories.begin_once(step.pod, what)
+        return await step.deps.directories.begin_once(step.pod, what)
     except KubeletxError:
         return True

@@ -18,7 +18,7 @@ async def prepare_volumes(step: StepContext) -> Change:
     """Directories, files and mounts on the node; what the runtime brings into its guest comes later."""
     pod, began = step.pod, step.now().mono
     try:
-        before = await step.services.specs.prepare(step.desired)
+        before = await step.specs.prepare(step.desired)
     except KubeletxError as error:
         step.warning(Event.FAILED_MOUNT, str(error))
         return changes.volumes_failed(error.reason or Event.FAILED_MOUNT, str(error))
@@ -31,7 +31,7 @@ async def prepare_volumes(step: StepContext) -> Change:
 async def release_volumes(step: StepContext) -> Change:
     """Nothing of the pod's volumes stays, but what hostPath pointed to is left alone."""
     try:
-        await step.services.specs.release(step.desired)
+        await step.specs.release(step.desired)
     except KubeletxError as error:
         log.warning("Failed to release volumes", pod=step.desired.ref, err=str(error))
         return changes.volumes_failed("FailedUnmount", str(error))

@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kubeletx.api import Endpoint, Host, IdMapping, PodUid, RuntimeName
+from kubeletx.api import ClusterObjects, Endpoint, Host, IdMapping, PodUid, RuntimeName
 from kubeletx.kube.manifests.defaults import set_defaults
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.pods.admission import AdmissionNode, NodeAdmission
-from kubeletx.pods.dependencies import Collaborators
-from kubeletx.pods.executor import PodServices
+from kubeletx.pods.counters import Counters
+from kubeletx.pods.dependencies import PodDependencies
+from kubeletx.pods.executor import PodExecutor
 from kubeletx.pods.logs.directories import PodDirectories
 from kubeletx.pods.logs.pod_files import PodFiles
 from kubeletx.pods.manager import PodManager
@@ -24,7 +25,7 @@ from kubeletx.pods.records import PodRecords
 from kubeletx.pods.records import metadata as POD_TABLES
 from kubeletx.pods.status.board import StatusBoard
 from kubeletx.pods.status.build import NodeIdentity
-from kubeletx.pods.steps.ensure_image import UnitImages
+from kubeletx.pods.unit_images import UnitImages
 from kubeletx.pods.worker import PodWorker
 from kubeletx.runtimes.binding.bindings import METADATA as RUNTIME_TABLES
 from kubeletx.runtimes.binding.bindings import Bindings
@@ -119,8 +120,12 @@ class Node:
         )
         self.manager: PodManager
         self.registry: RuntimeRegistry
-        self.services: PodServices
+        self.services: PodExecutor
         self.tombstones: Tombstones
+        self.cluster: dict[str, ClusterObjects] = {}
+        """Where pull secrets are, by source."""
+        self.cgroups: Any = None
+        """Makes cgroups of pods in the next life of the agent; None: nothing does."""
         self._store: CountingStore | None = None
         self._file_work = 0
 
@@ -177,7 +182,7 @@ class Node:
             await self._probes.close()
             await store.close()
 
-    def _services(self, store: Store, node: AdmissionNode) -> PodServices:
+    def _services(self, store: Store, node: AdmissionNode) -> PodExecutor:
         context = NodeContext(
             agent_id="agent",
             node_name="n",
@@ -198,22 +203,24 @@ class Node:
             settings=PullSettings(),
         )
         self._probes = UnitProbes(self.registry, self.clock, self.sink)
-        return PodServices(
-            Collaborators(
+        counters = Counters()
+        return PodExecutor(
+            PodDependencies(
                 registry=self.registry,
                 node=context,
                 identity=NodeIdentity(name="n"),
                 volumes=volumes,
                 admission=NodeAdmission(node),
-                images=UnitImages(stores),
+                images=UnitImages(stores, self.clock, counters, self.cluster),
                 probes=self._probes,
-                hooks=UnitHooks(self.registry),
+                hooks=UnitHooks(self.registry, self.clock),
                 directories=PodFiles(context, directories, volumes, self.blocking),
-                cgroups=None,
+                cgroups=self.cgroups,
                 user_mappings=_no_mappings,
                 on_unit_started=lambda: None,
                 records=PodRecords(store),
                 board=StatusBoard(),
+                counters=counters,
                 events=self.sink,
                 clock=self.clock,
             )

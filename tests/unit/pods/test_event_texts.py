@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from kubeletx.api import ImageStatus
 from kubeletx.kube.types.core import ExecAction, Lifecycle, LifecycleHandler, Pod
 from kubeletx.pods.probes.all_probes import RuntimeExecDoor
-from kubeletx.pods.steps.ensure_image import _pulled_text
+from kubeletx.pods.unit_images import _pulled_text
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -32,12 +30,13 @@ from kubeletx.kube.types.core import (
     VolumeMount,
 )
 from kubeletx.pods.counters import Counters
-from kubeletx.pods.model.facts import DesiredPod, Now
-from kubeletx.pods.steps.context import StepContext
-from kubeletx.pods.steps.ensure_image import UnitImages
+from kubeletx.pods.pod_events import PodEvents
+from kubeletx.pods.unit_images import ImageUser, UnitImages
+from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.runtimes.images.errors import PullFailed
 from kubeletx.runtimes.images.puller import Puller
 from kubeletx.runtimes.images.stores import ImageStores
+from kubeletx.testing import FakeClock, FakeEventSink
 
 IMAGE = "registry.example/disks/debian:12"
 
@@ -120,21 +119,19 @@ async def pull(
             **parts,
         ),
     )
-    warnings: list[tuple[str, str]] = []
-    step = SimpleNamespace(
+    user = ImageUser(
+        container=pod.spec.virtual_machine or pod.spec.containers[0],
         pod=pod,
-        uid=pod.uid,
-        desired=DesiredPod(uid=pod.uid, pod=pod, source=source, spec_hash="h"),
-        handle=None,
-        facts=SimpleNamespace(is_machine=machine),
-        services=SimpleNamespace(counters=Counters()),
-        now=lambda: Now(wall=datetime(2030, 1, 1, tzinfo=UTC), mono=0.0),
-        normal=lambda *_, **__: None,
-        warning=lambda reason, text, **_: warnings.append((reason, text)),
+        source=source,
+        is_machine=machine,
+        handle=cast(RuntimeHandle, None),
+        events=PodEvents(sink := FakeEventSink(), pod),
     )
     pulls = pulls or Pulls()
     objects = {} if cluster is None else {source: cast(ClusterObjects, cluster)}
-    await UnitImages(cast(ImageStores, pulls), objects).ensure(cast(StepContext, step), "main")
+    images = UnitImages(cast(ImageStores, pulls), FakeClock(), Counters(), objects)
+    await images.ensure(user)
+    warnings = [(one.reason, one.message) for one in sink.recorded if one.type == "Warning"]
     return pulls, warnings
 
 

@@ -13,7 +13,6 @@ from msgspec.structs import replace as changed
 from kubeletx.api import Conflict, SupportsMachine, UnitState, names
 from kubeletx.kube.types.core import Pod, VirtualMachine
 from kubeletx.pods.model.machine_requests import with_power
-from kubeletx.pods.steps.orders import amend
 from kubeletx.pods.worker import PodWorker
 
 
@@ -45,8 +44,8 @@ def count(node: Node, method: str) -> int:
 async def wish(node: Node, worker: PodWorker, power: str) -> None:
     spec = worker.desired.pod.spec.virtual_machine
     assert spec is not None
-    await amend(
-        node.services, worker, lambda o: with_power(o, power, "running", spec.power_spec or "Running")
+    await node.services.overrides.amend(
+        worker, lambda o: with_power(o, power, "running", spec.power_spec or "Running")
     )
 
 

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from kubeletx.api import Endpoint, Host, UnitId, UnitState, names
 from kubeletx.kube.types.core import Container, ExecAction, Pod, Probe
 from kubeletx.pods.model.machine_requests import with_power
-from kubeletx.pods.steps.orders import amend
 from kubeletx.pods.worker import PodWorker
 from kubeletx.testing import FakeRuntime
 from kubeletx.testing.fake_runtime import ExecHandler
@@ -138,15 +137,19 @@ async def test_a_machine_that_was_switched_off_and_on_is_not_ready_before_its_pr
 ) -> None:
     async with guest.node.running():
         worker = await guest.boot()
-        await amend(guest.node.services, worker, lambda o: with_power(o, "off", "running", "Running"))
+        await guest.node.services.overrides.amend(
+            worker, lambda o: with_power(o, "off", "running", "Running")
+        )
         await guest.node.until(lambda: guest.state is UnitState.EXITED)
         guest.is_up = False
         seen: list[bool] = []
         guest.node.services.board.subscribe(lambda *_: seen.append(guest.is_ready or guest.is_started))
-        await amend(guest.node.services, worker, lambda o: with_power(o, "running", "running", "Running"))
+        await guest.node.services.overrides.amend(
+            worker, lambda o: with_power(o, "running", "running", "Running")
+        )
         await guest.node.until(lambda: guest.state is UnitState.RUNNING)
+        await guest.node.until(lambda: seen)
         await guest.node.clock.run_for(30)
-        assert seen
         assert not any(seen)
         guest.is_up = True
         await guest.node.until(lambda: guest.is_ready)

@@ -207,7 +207,9 @@ async def test_a_pod_that_ends_while_the_nodes_labels_are_asked_for_takes_nothin
         pod = asking("placed", "900m")
         manager.update(API, replace(pod, spec=replace(pod.spec, node_selector={"disk": "ssd"})))
         await node.until(asked.is_set)
-        assert manager.end(pod.uid, grace_seconds=1, reason="Terminated", message="the node shuts down")
+        assert manager.active.end(
+            pod.uid, grace_seconds=1, reason="Terminated", message="the node shuts down"
+        )
         await node.until(lambda: node.phase("uid-placed") == "Failed")
         answered.set()
         ended = manager.workers[pod.uid]

@@ -119,13 +119,9 @@ class Cgroups:
 
 
 @pytest.mark.parametrize("restart", ["", "memory"])
-async def test_a_pods_own_cgroup_shrinks_after_its_container_did(
-    node: Node, monkeypatch: pytest.MonkeyPatch, restart: str
-) -> None:
-    cgroups = Cgroups()
+async def test_a_pods_own_cgroup_shrinks_after_its_container_did(node: Node, restart: str) -> None:
+    cgroups = node.cgroups = Cgroups()
     async with node.running() as manager:
-        parts = replace(node.services.specs._parts, cgroups=cgroups)
-        monkeypatch.setattr(node.services.specs, "_parts", parts)
         await node.start(sized("100m", "128Mi", restart=restart), "api")
         manager.update("api", sized("100m", "64Mi", restart=restart))
         await node.until(lambda: memory_of(node) == [64 << 20])

@@ -74,16 +74,11 @@ def cgroups() -> Cgroups:
     return Cgroups()
 
 
-def use(node: Node, cgroups: Cgroups, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = replace(node.services.specs._parts, cgroups=cgroups)
-    monkeypatch.setattr(node.services.specs, "_parts", parts)
-
-
 async def test_a_pod_grows_and_shrinks_with_the_containers_that_live_by_its_limit(
-    node: Node, cgroups: Cgroups, monkeypatch: pytest.MonkeyPatch
+    node: Node, cgroups: Cgroups
 ) -> None:
+    node.cgroups = cgroups
     async with node.running() as manager:
-        use(node, cgroups, monkeypatch)
         await node.start(sized("64Mi", own="32Mi"), "api")
         assert memory_of(node) == [64 * MI, 32 * MI]
         assert status(node).resources.limits == {"memory": "64Mi"}
@@ -99,11 +94,9 @@ async def test_a_pod_grows_and_shrinks_with_the_containers_that_live_by_its_limi
     assert node.sink.reasons().count("ResizeCompleted") == 2
 
 
-async def test_pod_and_container_shrink_together_the_container_first(
-    node: Node, cgroups: Cgroups, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_pod_and_container_shrink_together_the_container_first(node: Node, cgroups: Cgroups) -> None:
+    node.cgroups = cgroups
     async with node.running() as manager:
-        use(node, cgroups, monkeypatch)
         await node.start(sized("128Mi", own="96Mi"), "api")
         manager.update("api", sized("64Mi", own="32Mi"))
         await node.until(lambda: memory_of(node) == [64 * MI, 32 * MI] and cgroups.memory[-1] == 64)

@@ -205,15 +205,15 @@ async def test_an_end_that_the_node_hastens_keeps_its_reason_and_only_shrinks(no
     async with node.running() as manager:
         runtime = node.runtimes["one"]
         worker = await node.start(a_pod(termination_grace_period_seconds=600))
-        manager.hasten(UID, grace_seconds=1)
+        manager.active.hasten(UID, grace_seconds=1)
         assert worker.desired.deletion is None, "it is not ending"
         slow = runtime.script("stop_unit", hang=True, times=1)
-        assert manager.end(UID, grace_seconds=300, reason="DeadlineExceeded", message="too long")
+        assert manager.active.end(UID, grace_seconds=300, reason="DeadlineExceeded", message="too long")
         await node.until(lambda: runtime.counts["stop_unit"] == 1)
-        manager.hasten(UID, grace_seconds=400)
+        manager.active.hasten(UID, grace_seconds=400)
         await node.clock.run_for(5)
         assert runtime.counts["stop_unit"] == 1
-        manager.hasten(UID, grace_seconds=10)
+        manager.active.hasten(UID, grace_seconds=10)
         await node.until(lambda: runtime.counts["stop_unit"] == 2)
         slow.release()
         await node.until(lambda: node.phase(UID) == "Failed")

@@ -18,12 +18,19 @@ from kubeletx.api import (
     Process,
     RuntimeName,
     SandboxSpec,
+    Traits,
     UnitSpec,
     names,
 )
 from kubeletx.kube.manifests.hashes import container_hash
 from kubeletx.kube.manifests.machine_form import machine_of
-from kubeletx.pods.specs import build_sandbox_spec, build_unit_spec, sandbox_warnings
+from kubeletx.pods.specs import (
+    SandboxInputs,
+    UnitInputs,
+    build_sandbox_spec,
+    build_unit_spec,
+    sandbox_warnings,
+)
 
 RUNTIME = RuntimeName("ctr-a")
 IMAGE = ImageStatus(id="sha256:1", ref="sha256:1", user=5)
@@ -31,24 +38,26 @@ IMAGE = ImageStatus(id="sha256:1", ref="sha256:1", user=5)
 
 def sandbox(spec: dict[str, Any] | None = None, **metadata: Any) -> SandboxSpec:
     return build_sandbox_spec(
-        make_pod(spec, **metadata),
-        make_node(),
-        attempt=2,
-        handler="runc",
-        runtime_name=RUNTIME,
-        runtime_kind="containerd",
-        workload_type="container",
-        source="file",
-        spec_hash="h1",
-        cgroup_parent="/kubepods/podu1",
+        SandboxInputs(
+            pod=make_pod(spec, **metadata),
+            node=make_node(),
+            attempt=2,
+            handler="runc",
+            runtime_name=RUNTIME,
+            runtime_kind="containerd",
+            workload_type="container",
+            source="file",
+            spec_hash="h1",
+            cgroup_parent="/kubepods/podu1",
+        )
     )
 
 
 def unit(container: dict[str, Any], **options: Any) -> UnitSpec:
     pod, made = with_container(container)
-    return build_unit_spec(
-        pod, made, make_node(), **{"attempt": 3, "image": IMAGE, "runtime_name": RUNTIME, **options}
-    )
+    mounts = options.pop("mounts", ())
+    given = {"attempt": 3, "image": IMAGE, "runtime_name": RUNTIME, **options}
+    return build_unit_spec(UnitInputs(pod=pod, container=made, node=make_node(), **given), mounts=mounts)
 
 
 def test_a_sandbox_carries_identity_that_no_manifest_can_change():
@@ -178,7 +187,7 @@ def test_mounts_are_those_that_were_prepared():
 
 
 def test_a_raw_log_stands_beside_the_log():
-    assert unit({}, log_mode=LogMode.RAW_FILE).log_path == "c/3.raw"
+    assert unit({}, traits=Traits(log_mode=LogMode.RAW_FILE)).log_path == "c/3.raw"
 
 
 def test_specs_survive_a_round_trip():
@@ -205,7 +214,9 @@ def machine(changes: dict[str, Any] | None = None, **metadata: Any) -> Machine:
     pod = make_pod({**VM, "virtualMachine": {**VM["virtualMachine"], **(changes or {})}}, **metadata)
     assert pod.spec.virtual_machine is not None
     spec = build_unit_spec(
-        pod, pod.spec.virtual_machine, make_node(), attempt=0, image=None, runtime_name=RUNTIME
+        UnitInputs(
+            pod=pod, container=pod.spec.virtual_machine, node=make_node(), attempt=0, runtime_name=RUNTIME
+        )
     )
     assert (spec.name, spec.image.requested) == ("testVM", "images.example/disk.img")
     assert (spec.resources.cpu_limit_millicores, spec.resources.memory_limit_bytes) == (1000, 1 << 30)
@@ -250,7 +261,9 @@ def test_a_machine_written_as_one_container_is_the_same_machine():
     pod = make_pod({"containers": [{"name": "guest", "image": "disk.img"}]}, annotations=notes)
     written = machine_of(pod)
     assert written is not None
-    spec = build_unit_spec(pod, written, make_node(), attempt=0, image=None, runtime_name=RUNTIME)
+    spec = build_unit_spec(
+        UnitInputs(pod=pod, container=written, node=make_node(), attempt=0, runtime_name=RUNTIME)
+    )
     found = spec.detail
     assert isinstance(found, Machine)
     assert (spec.name, spec.image.requested, found.power) == ("guest", "disk.img", "paused")

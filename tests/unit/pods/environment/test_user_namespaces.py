@@ -6,7 +6,7 @@ import pytest
 from environment_model import make_node, make_pod, with_container
 
 from kubeletx.api import IdMapping, Mount, RuntimeName, Unavailable
-from kubeletx.pods.specs import build_unit_spec
+from kubeletx.pods.specs import UnitInputs, build_unit_spec
 from kubeletx.pods.specs.user_namespaces import IdRange, UserNamespaces
 
 
@@ -49,13 +49,14 @@ def test_mounts_are_mapped_like_the_processes():
     ids = (IdMapping(host_id=65_536, container_id=0, length=65_536),)
     made, container = with_container({})
     spec = build_unit_spec(
-        made,
-        container,
-        make_node(),
-        attempt=0,
-        image=None,
-        runtime_name=RuntimeName("a"),
+        UnitInputs(
+            pod=made,
+            container=container,
+            node=make_node(),
+            attempt=0,
+            runtime_name=RuntimeName("a"),
+            user_mappings=ids,
+        ),
         mounts=(Mount(source="/s", target="/t"), Mount(source="", target="/i", image="x")),
-        user_mappings=ids,
     )
     assert [(one.user_mappings, one.group_mappings) for one in spec.mounts] == [(ids, ids), ((), ())]

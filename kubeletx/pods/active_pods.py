@@ -1,0 +1,82 @@
+"""`ActivePods`: the workers of this node's pods by UID, and what ends them for reasons of the node."""
+
+from __future__ import annotations
+
+import structlog
+from msgspec.structs import replace
+
+from kubeletx.api import Clock, PodUid
+from kubeletx.kube.types.core import Pod
+from kubeletx.runtimes.registry import RuntimeRegistry
+
+from .model.facts import Deletion
+from .plan.progress import has_ended
+from .worker import PodWorker
+
+log = structlog.get_logger(__name__)
+
+
+class ActivePods:
+    """`workers` is filled by the manager; preemption, eviction and the host's shutdown read it and end pods."""
+
+    def __init__(self, registry: RuntimeRegistry, clock: Clock) -> None:
+        self.workers: dict[PodUid, PodWorker] = {}
+        self._registry = registry
+        self._clock = clock
+
+    def pod_of(self, uid: PodUid) -> Pod | None:
+        """The newest spec of a pod that is here."""
+        worker = self.workers.get(uid)
+        return worker.desired.pod if worker is not None else None
+
+    def can_end(self, uid: PodUid) -> bool:
+        """Whether the pod has no runtime yet, or one that answers, so that it can be ended now."""
+        worker = self.workers.get(uid)
+        if worker is None:
+            return False
+        if worker.facts.runtime is None:
+            return True
+        handle = self._registry.find(worker.facts.runtime)
+        return handle is not None and handle.state.reachable
+
+    def is_ending(self, uid: PodUid) -> bool:
+        """Whether the pod ends or has ended, and its runtime, if it has one, answers."""
+        worker = self.workers.get(uid)
+        if worker is None or not self.can_end(uid):
+            return False
+        return worker.desired.deletion is not None or has_ended(worker.desired, worker.facts)
+
+    def has_stopped(self, uid: PodUid) -> bool:
+        """Whether nothing of the pod runs any more."""
+        worker = self.workers.get(uid)
+        return worker is None or has_ended(worker.desired, worker.facts)
+
+    def end(
+        self, uid: PodUid, *, grace_seconds: int, reason: str, message: str, over_own_limit: bool = False
+    ) -> bool:
+        """End the pod as Failed for a reason of the node's; False: it is gone, ending or ended already.
+
+        `over_own_limit`: see `Deletion`.
+        """
+        worker = self.workers.get(uid)
+        if worker is None or worker.desired.deletion is not None or has_ended(worker.desired, worker.facts):
+            return False
+        log.info("Ending pod", pod=worker.desired.ref, pod_uid=uid, reason=reason, err=message)
+        worker.delete(
+            Deletion(
+                requested_at=self._clock.monotonic(),
+                grace_seconds=grace_seconds,
+                reason=reason,
+                message=message,
+                over_own_limit=over_own_limit,
+            )
+        )
+        return True
+
+    def hasten(self, uid: PodUid, *, grace_seconds: int) -> None:
+        """Shorten the grace period of a pod that is ending already; others are ignored."""
+        worker = self.workers.get(uid)
+        if worker is None or worker.desired.deletion is None or has_ended(worker.desired, worker.facts):
+            return
+        now = self._clock.monotonic()
+        worker.delete(replace(worker.desired.deletion, requested_at=now, grace_seconds=grace_seconds))

@@ -1,0 +1,42 @@
+"""`PodEvents`: records events of one pod, without credentials that image URLs may hold."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kubeletx.api import EventSink, ObjectRef
+from kubeletx.kube.text.image_names import without_credentials
+from kubeletx.kube.types.core import Pod
+
+from .model.roles import all_units, field_of
+
+
+class PodEvents(msgspec.Struct, frozen=True):
+    """Events of this form of the pod. `container`, below: the event is about that container."""
+
+    sink: EventSink
+    pod: Pod
+
+    def normal(self, reason: str, message: str, *, container: str = "") -> None:
+        """Record a Normal event."""
+        self._record("Normal", reason, message, container)
+
+    def warning(self, reason: str, message: str, *, container: str = "") -> None:
+        """Record a Warning event."""
+        self._record("Warning", reason, message, container)
+
+    def _record(self, type_: str, reason: str, message: str, container: str) -> None:
+        pod = self.pod
+        field = field_of(pod, container) if container else ""
+        ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(pod.uid), field=field)
+        self.sink.record(ref, type=type_, reason=reason, message=_public(message, pod))
+
+
+def _public(message: str, pod: Pod) -> str:
+    """Remove credentials of the pod's image URLs from the message."""
+    for unit in all_units(pod):
+        image = unit.image or ""
+        shown = without_credentials(image)
+        if shown != image:
+            message = message.replace(image, shown)
+    return message

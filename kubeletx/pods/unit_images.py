@@ -1,0 +1,296 @@
+"""Images of units: pull policy and events here, stores and pulls in `runtimes.images` (I1, B3).
+
+| policy        | image there, open to the pod | image there, not open to it | image missing     |
+|---------------|------------------------------|-----------------------------|-------------------|
+| IfNotPresent  | used                         | pulled                      | pulled            |
+| Always        | asked for again              | asked for again             | pulled            |
+| Never         | used                         | ErrImageNeverPull           | ErrImageNeverPull |
+
+Whether an image is open to a pod: `runtimes.images.verification`.
+
+A pull brings the pod's own pull secrets before the node's credentials, and says whose pod asks: credential providers
+may want its service account, and a machine's image may be a file of the node, which not every source may read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import structlog
+
+from kubeletx.api import (
+    Clock,
+    ClusterObjects,
+    ImageSpec,
+    ImageStatus,
+    KubeletxError,
+    ObjectData,
+    SandboxSpec,
+    Unsupported,
+)
+from kubeletx.api.names import POD_SOURCE, Event
+from kubeletx.kube.text.duration import format_duration
+from kubeletx.kube.text.image_names import without_credentials
+from kubeletx.kube.types.core import Container, ImageVolumeSource, Pod, VirtualMachine
+from kubeletx.runtimes.handles.handle import RuntimeHandle
+from kubeletx.runtimes.images.credentials import pull_secret_auths
+from kubeletx.runtimes.images.errors import IMAGE_PULL_BACK_OFF, PullBackOff, PullFailed
+from kubeletx.runtimes.images.puller import Puller
+from kubeletx.runtimes.images.references import parse
+from kubeletx.runtimes.images.store import ImageStore
+from kubeletx.runtimes.images.stores import ImageStores
+from kubeletx.runtimes.images.verification import Credential, SecretUse, digest_of
+
+from .counters import Counters
+from .pod_events import PodEvents
+
+log = structlog.get_logger(__name__)
+
+_NO_IMAGE = ImageStatus(id="", ref="")
+_DOCKER_CONFIGS = ((".dockerconfigjson", False), (".dockercfg", True))
+
+
+class ImageUser(msgspec.Struct, frozen=True, kw_only=True):
+    """A container that needs its image, and the pod that it belongs to. `handle`: the bound runtime."""
+
+    container: Container | VirtualMachine
+    pod: Pod
+    source: str
+    is_machine: bool
+    handle: RuntimeHandle
+    events: PodEvents
+
+    @property
+    def name(self) -> str:
+        """The container's name."""
+        return self.container.name
+
+    @property
+    def ref(self) -> str:
+        """The pod's namespace/name."""
+        return self.pod.ref
+
+    @property
+    def puller(self) -> Puller:
+        """The identity that credentials may depend on."""
+        pod = self.pod
+        return Puller(
+            uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            service_account=pod.spec.service_account_name or pod.spec.service_account or "",
+            source=self.source,
+        )
+
+    @property
+    def sandbox(self) -> SandboxSpec:
+        """The pod in the runtime's terms; its real sandbox may not exist yet."""
+        pod = self.pod
+        return SandboxSpec(
+            uid=pod.uid, name=pod.name, namespace=pod.namespace, annotations={POD_SOURCE: self.source}
+        )
+
+    def fails(self, reason: str, text: str, retry_at: float | None = None) -> ImageResult:
+        """Record that the container cannot start without its image; `reason` is its waiting reason."""
+        self.events.warning(Event.FAILED, f"Error: {reason}", container=self.name)
+        return ImageResult(reason=reason, message=text, retry_at=retry_at)
+
+    def backs_off(self, text: str, error: PullFailed) -> ImageResult:
+        """Record that the next pull waits, when the wait begins: nothing else happens before it ends."""
+        self.events.normal(Event.BACK_OFF, text, container=self.name)
+        return self.fails(IMAGE_PULL_BACK_OFF, str(error), error.retry_at)
+
+
+class ImageResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The image, or (`status` None) why there is none. `retry_at`: the store's own back-off, if it keeps one."""
+
+    status: ImageStatus | None = None
+    reason: str = ""
+    message: str = ""
+    retry_at: float | None = None
+
+
+class UnitImages:
+    """Images of all pods, in the stores of all runtimes."""
+
+    def __init__(
+        self,
+        stores: ImageStores,
+        clock: Clock,
+        counters: Counters,
+        cluster: Mapping[str, ClusterObjects] | None = None,
+    ) -> None:
+        """`cluster`: where pull secrets are, by the source of the pods; pods of others have none."""
+        self._stores = stores
+        self._clock = clock
+        self._counters = counters
+        self._cluster = cluster or {}
+
+    async def ensure(self, user: ImageUser) -> ImageResult:
+        """Have the container's image in the bound store, and see that the pod may use those of its image volumes."""
+        container = user.container
+        own = await self._ensure_one(user, container.image or "", container.image_pull_policy)
+        if own.status is None:
+            return own
+        for volume in _image_volumes(user.pod, container):
+            found = await self._ensure_one(user, volume.reference or "", volume.pull_policy, is_volume=True)
+            if found.status is None:
+                return found
+        return own
+
+    async def _ensure_one(
+        self,
+        user: ImageUser,
+        image: str,
+        policy: str | None,
+        *,
+        is_volume: bool = False,
+    ) -> ImageResult:
+        """The image, or why there is none. A missing image of a volume is left to the runtime."""
+        handle, name, policy = user.handle, user.name, policy or "IfNotPresent"
+        spec = ImageSpec(requested=image)
+        try:
+            store = await self._stores.of(handle)
+            if not isinstance(user.container, VirtualMachine):  # a machine's image may be a URL or a path
+                parse(spec.requested, f"image of container {name}")
+            present = await store.find_shared(spec, via=handle)
+        except Unsupported:
+            return ImageResult(status=_NO_IMAGE)
+        except KubeletxError as error:
+            text = f'Failed to inspect image "{spec.requested}": {error}'
+            user.events.warning(Event.INSPECT_FAILED, text, container=name)
+            return user.fails(error.reason or "ImageInspectError", str(error))
+        if is_volume and present is None:
+            return ImageResult(status=_NO_IMAGE)
+        credentials = await self._pull_secrets(user, spec.requested)
+        is_verified = present is not None and policy != "Always"
+        if (
+            is_verified
+            and present is not None
+            and await store.may_use(spec, present, credentials=credentials, puller=user.puller)
+        ):
+            text = f'Container image "{spec.requested}" already present on machine and can be accessed by the pod'
+            user.events.normal(Event.PULLED, text, container=name)
+            return ImageResult(status=present)
+        if policy == "Never":
+            text = _never_text(spec.requested, is_present=present is not None)
+            user.events.warning(Event.ERR_IMAGE_NEVER_PULL, text, container=name)
+            return user.fails("ErrImageNeverPull", text)
+        return await self._pull(user, spec, store, credentials, is_verified=is_verified)
+
+    async def _pull(
+        self,
+        user: ImageUser,
+        spec: ImageSpec,
+        store: ImageStore,
+        credentials: tuple[Credential, ...],
+        *,
+        is_verified: bool,
+    ) -> ImageResult:
+        """`is_verified`: the image is present, and the pull shows whether the pod may use it."""
+        image, name, clock = spec.requested, user.name, self._clock
+        began, began_at = clock.monotonic(), clock.now()
+        sandbox = user.sandbox if user.is_machine else None
+        user.events.normal(Event.PULLING, f'Pulling image "{image}"', container=name)
+        waited: list[float] = []
+        try:
+            present = await store.pull(
+                spec,
+                via=user.handle,
+                credentials=credentials,
+                sandbox=sandbox,
+                puller=user.puller,
+                on_begin=lambda: waited.append(clock.monotonic() - began),
+            )
+        except PullBackOff as error:
+            return user.backs_off(str(error), error)
+        except PullFailed as error:
+            message = _verification_text(str(error)) if is_verified else str(error)
+            user.events.warning(Event.FAILED, f'Failed to pull image "{image}": {message}', container=name)
+            change = user.fails(error.reason or "ErrImagePull", message, error.retry_at)
+            user.backs_off(f'Back-off pulling image "{image}"', error)
+            return change
+        except KubeletxError as error:
+            user.events.warning(Event.FAILED, f'Failed to pull image "{image}": {error}', container=name)
+            return user.fails(error.reason or "ErrImagePull", str(error))
+        elapsed = clock.monotonic() - began
+        self._counters.image_pull.add(elapsed)
+        self._counters.starts.pulled(user.pod.uid, began_at, clock.now())
+        text = _pulled_text(image, present, elapsed - sum(waited), elapsed)
+        user.events.normal(Event.PULLED, text, container=name)
+        log.info(
+            "Pulled image",
+            pod=user.ref,
+            image=without_credentials(image),
+            elapsed_seconds=round(elapsed, 3),
+        )
+        return ImageResult(status=present)
+
+    async def _pull_secrets(self, user: ImageUser, image: str) -> tuple[Credential, ...]:
+        """Credentials of the pod's secrets that fit the image, in the order of the secrets."""
+        cluster = self._cluster.get(user.source)
+        if cluster is None:
+            return ()
+        credentials: list[Credential] = []
+        missing: list[str] = []
+        for secret in dict.fromkeys(one.name for one in user.pod.spec.image_pull_secrets if one.name):
+            try:
+                found = await cluster.find_secret(user.pod.namespace, secret)
+                if found is None:
+                    missing.append(secret)
+                else:
+                    use = SecretUse(uid=found.uid, namespace=user.pod.namespace, name=secret, digest="")
+                    credentials += _secret_credentials(found, use, image)
+            except (KubeletxError, ValueError, msgspec.ValidationError) as error:
+                log.warning(
+                    "Failed to read pull secret",
+                    pod=user.ref,
+                    secret=secret,
+                    err=type(error).__name__,
+                )
+                missing.append(secret)
+        if missing:
+            text = (
+                f"Unable to retrieve some image pull secrets ({', '.join(missing)}); "
+                "attempting to pull the image may not succeed."
+            )
+            user.events.warning(Event.FAILED_PULL_SECRET, text, container=user.name)
+        return tuple(credentials)
+
+
+def _image_volumes(pod: Pod, container: Container | VirtualMachine) -> list[ImageVolumeSource]:
+    """Of the volumes that the container mounts."""
+    mounted = {mount.name for mount in container.volume_mounts}
+    return [one.image for one in pod.spec.volumes if one.image is not None and one.name in mounted]
+
+
+def _pulled_text(image: str, present: ImageStatus, pull_seconds: float, total_seconds: float) -> str:
+    """The kubelet's message; without the size where the store does not know it."""
+    pull, total = (format_duration(round(seconds, 3)) for seconds in (pull_seconds, total_seconds))
+    text = f'Successfully pulled image "{image}" in {pull} ({total} including waiting).'
+    return f"{text} Image size: {present.size_bytes} bytes." if present.size_bytes else text
+
+
+def _never_text(image: str, *, is_present: bool) -> str:
+    if not is_present:
+        return f'Container image "{image}" is not present with pull policy of Never'
+    return (
+        f'Container image "{image}" is present with pull policy of Never, but image pull credentials verification '
+        "failed: it was pulled with credentials that this pod does not have; add the pull secret to the pod or "
+        "let it pull the image"
+    )
+
+
+def _verification_text(problem: str) -> str:
+    return f"image pull credentials verification of the present image failed: {problem}"
+
+
+def _secret_credentials(secret: ObjectData, use: SecretUse, image: str) -> tuple[Credential, ...]:
+    content = secret.as_bytes()
+    return tuple(
+        Credential(auth=auth, origin=msgspec.structs.replace(use, digest=digest_of(auth)))
+        for key, is_old in _DOCKER_CONFIGS
+        if key in content
+        for auth in pull_secret_auths(content[key], image, is_old=is_old)
+    )
