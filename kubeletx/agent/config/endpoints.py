@@ -11,6 +11,7 @@ from kubeletx.runtimes.binding.selection import HANDLER_MARK
 from kubeletx.runtimes.endpoints.discover import describe, discover
 from kubeletx.runtimes.endpoints.grammar import is_name, parse_endpoints
 from kubeletx.runtimes.endpoints.kinds import KindTable
+from kubeletx.runtimes.endpoints.problems import raise_all
 
 from .tree import AgentConfig
 
@@ -32,22 +33,26 @@ def read_endpoints(config: AgentConfig, kinds: KindTable) -> tuple[Endpoint, ...
 
 
 def check_classes(config: AgentConfig, endpoints: Sequence[Endpoint]) -> None:
-    """Raises InvalidConfig for a runtime class of the configuration that names no runtime.
+    """Raises InvalidConfig naming each runtime class of the configuration that names no runtime.
 
     With files in ``runtimes.d`` runtimes come and go while the agent runs: then only the name's form counts.
     """
     known = {str(endpoint.name) for endpoint in endpoints}
     may_come = any(config.runtimes_directory.glob("*.*"))
+    problems = []
     for name, target in config.runtimes.classes.items():
         runtime = target.partition(HANDLER_MARK)[0]
         if is_name(runtime) and (may_come or runtime in known):
             continue
-        raise InvalidConfig(
-            obj=config.origins.get("runtimes.classes", ""),
-            field=f"kubeletx.runtimeClasses[{name}]",
-            problem=f"{target!r} names no runtime of this node",
-            fix=f"write NAME or NAME--HANDLER with one of: {', '.join(sorted(known)) or 'none'}",
+        problems.append(
+            InvalidConfig(
+                obj=config.origins.get("runtimes.classes", ""),
+                field=f"kubeletx.runtimeClasses[{name}]",
+                problem=f"{target!r} names no runtime of this node",
+                fix=f"write NAME or NAME--HANDLER with one of: {', '.join(sorted(known)) or 'none'}",
+            )
         )
+    raise_all(problems)
 
 
 def check_plugins_part(config: AgentConfig, kinds: KindTable) -> None:

@@ -58,6 +58,12 @@ def _refuse_pods_of_another(root_dir: Path) -> None:
         pods = sorted(one.name for one in directory.iterdir())
     except FileNotFoundError:
         return
+    except OSError as error:
+        raise InvalidConfig(
+            field="--root-dir",
+            problem=f"cannot look for pods of another agent in {directory}: {error.strerror}",
+            fix="make it a directory that this user may read, or move it away if it holds no pods",
+        ) from error
     if pods:
         raise InvalidConfig(
             field="--root-dir",

@@ -27,6 +27,17 @@ def test_a_root_directory_with_pods_of_a_kubelet_is_refused_until_they_are_gone(
     assert ensure_agent_id(tmp_path) == (agent_id, True)
 
 
+def test_a_directory_of_pods_that_cannot_be_looked_into_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "pods").write_text("")
+    with pytest.raises(InvalidConfig) as raised:
+        ensure_agent_id(tmp_path)
+    assert str(raised.value) == (
+        f"--root-dir: cannot look for pods of another agent in {tmp_path / 'pods'}: Not a directory; make it a "
+        "directory that this user may read, or move it away if it holds no pods"
+    )
+    assert not (tmp_path / "agent-id").exists()
+
+
 def test_the_id_is_made_once(tmp_path: Path) -> None:
     first, was_there = ensure_agent_id(tmp_path)
     assert not was_there

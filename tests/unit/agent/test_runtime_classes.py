@@ -9,6 +9,7 @@ import pytest
 from kubeletx.agent.config.endpoints import check_classes
 from kubeletx.agent.config.tree import AgentConfig, RuntimeSettings
 from kubeletx.api import Endpoint, InvalidConfig, RuntimeName
+from kubeletx.runtimes.endpoints.problems import InvalidConfigs
 
 ENDPOINTS = (Endpoint(name=RuntimeName("second"), workload_type="container", url="unix:///x", kind="k"),)
 
@@ -28,6 +29,17 @@ def test_a_class_that_names_no_runtime_is_refused(tmp_path: Path, target: str) -
         InvalidConfig, match=r"runtimeClasses\[isolated\]: .* names no runtime .*one of: second"
     ):
         check_classes(config(tmp_path, target), ENDPOINTS)
+
+
+def test_every_class_that_names_no_runtime_is_named(tmp_path: Path) -> None:
+    classes = {"good": "second", "one": "third", "two": "a b"}
+    tree = AgentConfig(root_dir=tmp_path, runtimes=RuntimeSettings(classes=classes))
+    with pytest.raises(InvalidConfigs) as raised:
+        check_classes(tree, ENDPOINTS)
+    assert [error.field for error in raised.value.errors] == [
+        "kubeletx.runtimeClasses[one]",
+        "kubeletx.runtimeClasses[two]",
+    ]
 
 
 def test_a_runtime_that_is_added_while_the_agent_runs_may_be_named(tmp_path: Path) -> None:
