@@ -16,7 +16,9 @@ from kubeletx.kube.types.core import Container, Nic, Pod, PodSpec, VirtualMachin
 
 _SIZES = ("cpu", "memory")
 _NOTHING: tuple[Any, ...] = (None, {}, [], ())
-"""A field that is left out and one that is empty say the same."""
+"""A field that is left out and one that is empty say the same, selectors excepted."""
+_SELECTORS = frozenset({"labelSelector", "namespaceSelector", "selector"})
+"""Fields where an empty value selects everything and an unset one nothing, or the pod's own namespace."""
 FIRST_NIC = "eth0"
 """The pod network's own interface."""
 
@@ -108,7 +110,7 @@ def _without_time(toleration: msgspec.Struct) -> bytes:
 
 
 def _differences(path: str, old: Any, new: Any) -> list[str]:
-    if old == new or (old in _NOTHING and new in _NOTHING):
+    if old == new or _say_the_same(path, old, new):
         return []
     if isinstance(old, dict) and isinstance(new, dict):
         keys = old.keys() | new.keys()
@@ -117,3 +119,8 @@ def _differences(path: str, old: Any, new: Any) -> list[str]:
         pairs = enumerate(zip(old, new, strict=True))
         return [found for i, (a, b) in pairs for found in _differences(f"{path}[{i}]", a, b)]
     return [path]
+
+
+def _say_the_same(path: str, old: Any, new: Any) -> bool:
+    is_selector = path.rpartition(".")[2] in _SELECTORS
+    return old in _NOTHING and new in _NOTHING and not is_selector
