@@ -124,7 +124,10 @@ async def _resume_cgroups(parts: Assembly) -> None:
 
 async def _wait_listed(parts: Assembly) -> None:
     """Give every runtime a moment, so that pods come back with their state at once."""
-    waiting = [asyncio.create_task(h.wait_listed()) for h in parts.registry.handles()]
+    waiting = [
+        asyncio.create_task(handle.wait_listed(), name=f"wait-listed-{handle.name}")
+        for handle in parts.registry.handles()
+    ]
     if not waiting:
         return
     try:
@@ -132,6 +135,7 @@ async def _wait_listed(parts: Assembly) -> None:
     finally:
         for task in waiting:
             task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
 
 
 def _first(group: BaseExceptionGroup[KubeletxError]) -> KubeletxError:

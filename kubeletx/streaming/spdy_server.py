@@ -148,12 +148,9 @@ async def _streams_of(
     try:
         async with asyncio.timeout(CREATION_SECONDS):
             while wanted - streams.keys():
-                getting = asyncio.ensure_future(arrived.get())
-                await asyncio.wait([getting, running], return_when=asyncio.FIRST_COMPLETED)
-                if not getting.done():
-                    getting.cancel()
+                stream = await _next(arrived, running)
+                if stream is None:
                     return None
-                stream = getting.result()
                 kind = stream.header("streamtype")
                 if kind in wanted and kind not in streams:
                     connection.accept(stream)
@@ -164,6 +161,17 @@ async def _streams_of(
         log.warning("Gave up waiting for a client's streams", missing=sorted(wanted - streams.keys()))
         return None
     return streams
+
+
+async def _next(arrived: asyncio.Queue[SpdyStream], running: asyncio.Task[None]) -> SpdyStream | None:
+    """The next stream of the client; None: its connection has ended."""
+    getting = asyncio.create_task(arrived.get(), name="spdy-next-stream")
+    try:
+        await asyncio.wait([getting, running], return_when=asyncio.FIRST_COMPLETED)
+        return getting.result() if getting.done() else None
+    finally:
+        getting.cancel()
+        await asyncio.gather(getting, return_exceptions=True)
 
 
 async def _serve(

@@ -112,6 +112,30 @@ async def test_what_reports_runs_only_while_it_may() -> None:
     assert runs[-1] == "ended"
 
 
+async def test_a_report_that_fails_while_it_is_ended_is_not_lost() -> None:
+    reporting = Reporting()
+
+    async def run() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise RuntimeError("went wrong at the end")
+
+    reporting.allow()
+    before = asyncio.all_tasks()
+    task = asyncio.create_task(reporting.while_allowed(run), name="test")
+    await settle()
+    assert {one.get_name() for one in asyncio.all_tasks() - before} == {
+        "test",
+        "reporting",
+        "reporting-refusal",
+    }
+    reporting.refuse("another")
+    with pytest.raises(RuntimeError, match="went wrong at the end"):
+        await task
+    assert asyncio.all_tasks() == before
+
+
 async def settle() -> None:
     for _ in range(20):
         await asyncio.sleep(0)

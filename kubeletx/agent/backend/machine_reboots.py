@@ -32,9 +32,9 @@ class DelayedReboots:
         """Return after the time. Raises RebootCancelled, and Conflict as soon as the pod is deleted."""
         cancelled: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting[worker.uid] = cancelled
-        others: list[asyncio.Future[Any]] = [
-            asyncio.ensure_future(self._clock.sleep(seconds)),
-            asyncio.ensure_future(worker.ending.wait()),
+        others: list[asyncio.Task[Any]] = [
+            asyncio.create_task(self._clock.sleep(seconds), name=f"reboot-{worker.uid}-delay"),
+            asyncio.create_task(worker.ending.wait(), name=f"reboot-{worker.uid}-pod"),
         ]
         try:
             await asyncio.wait([cancelled, *others], return_when=asyncio.FIRST_COMPLETED)
@@ -42,6 +42,7 @@ class DelayedReboots:
             self._waiting.pop(worker.uid, None)
             for one in others:
                 one.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
         if worker.ending.is_set():
             raise Conflict(f"pod {worker.desired.ref} was deleted before its machine was to reboot")
         if cancelled.done():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
+from typing import Any
 
 import msgspec
 
@@ -74,7 +75,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
             "client-certificate": self.link.client_rotation,
             "server-certificate": self.server_rotation,
         }
-        reports: dict[str, Callable[[], Awaitable[None]]] = {
+        reports: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "node": self.node.run,
             "pod-status": self.statuses.run,
             "mirrors": self._mirror_pods,

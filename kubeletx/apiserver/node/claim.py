@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -128,12 +129,12 @@ class Reporting:
         self._allowed.clear()
         self._refused.set()
 
-    async def while_allowed(self, run: Callable[[], Awaitable[None]]) -> None:
+    async def while_allowed(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run it, cancel it when it is no longer allowed, and run it again when it is."""
         while True:
             await self._allowed.wait()
-            work = asyncio.ensure_future(run())
-            refusal = asyncio.ensure_future(self._refused.wait())
+            work = asyncio.create_task(run(), name="reporting")
+            refusal = asyncio.create_task(self._refused.wait(), name="reporting-refusal")
             try:
                 await asyncio.wait((work, refusal), return_when=asyncio.FIRST_COMPLETED)
                 if work.done():
@@ -142,3 +143,5 @@ class Reporting:
                 for one in (work, refusal):
                     one.cancel()
                 await asyncio.gather(work, refusal, return_exceptions=True)
+            if not work.cancelled():
+                await work  # an error while it ended

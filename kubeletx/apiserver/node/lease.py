@@ -119,14 +119,15 @@ class NodeLease:
 
     async def _pause(self, seconds: float) -> None:
         waits = [
-            asyncio.ensure_future(self._client.pause(seconds)),
-            asyncio.ensure_future(self._hurry.wait()),
+            asyncio.create_task(self._client.pause(seconds), name="node-lease-pause"),
+            asyncio.create_task(self._hurry.wait(), name="node-lease-hurry"),
         ]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for one in waits:
                 one.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
         self._hurry.clear()
 
     async def _renew_within(self, seconds: float) -> None:

@@ -29,7 +29,7 @@ import os
 import random
 import socket
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
@@ -335,10 +335,10 @@ class LeaseLock:
     def _pause(self) -> float:
         return self._times.retry_seconds * self._random.uniform(1.0, _JITTER)
 
-    async def _in_time(self, work: Awaitable[T], seconds: float) -> T:
+    async def _in_time(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
         """The result of `work`. Raises TimedOut after `seconds` of the injected clock; the request may still arrive."""
-        task = asyncio.ensure_future(work)
-        alarm = asyncio.ensure_future(self._clock.sleep(seconds))
+        task = asyncio.create_task(work, name=f"ask for {self._what}")
+        alarm = asyncio.create_task(self._clock.sleep(seconds), name=f"deadline of {self._what}")
         try:
             await asyncio.wait({task, alarm}, return_when=asyncio.FIRST_COMPLETED)
             if task.done():

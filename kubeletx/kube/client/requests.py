@@ -109,12 +109,16 @@ class KubeClient:
     async def pause(self, seconds: float) -> None:
         """Wait before the next try; no longer once a server that was lost has answered somebody else."""
         back = self._connections.back
-        waits = [asyncio.create_task(self._clock.sleep(seconds)), asyncio.create_task(back.wait())]
+        waits = [
+            asyncio.create_task(self._clock.sleep(seconds), name="api-pause"),
+            asyncio.create_task(back.wait(), name="api-back"),
+        ]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for one in waits:
                 one.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
 
     async def get(self, path: str, type_: type[T], *, params: Mapping[str, str] | None = None) -> T:
         """One object or list. Raises NotFound, PermissionDenied, Unavailable, TimedOut, Internal."""

@@ -138,7 +138,7 @@ async def saying(session: Session, data: bytes) -> AsyncIterator[None]:
             await session.write(data)
             await asyncio.sleep(1)
 
-    task = asyncio.create_task(say())
+    task = asyncio.create_task(say(), name="contract-say")
     try:
         yield
     finally:
@@ -148,7 +148,7 @@ async def saying(session: Session, data: bytes) -> AsyncIterator[None]:
 
 async def echoed(session: Session, data: bytes) -> bytes:
     """What came back of `data`, once as much did."""
-    sending = asyncio.create_task(session.write(data))
+    sending = asyncio.create_task(session.write(data), name="contract-write")
     got = b""
     async for _, chunk in session.output():
         got += chunk

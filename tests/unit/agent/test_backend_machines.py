@@ -164,12 +164,15 @@ async def test_a_reboot_that_is_to_come_ends_with_its_pod(agent: AgentModel) -> 
         worker = worker_of(agent)
         call = asyncio.ensure_future(backend.machines.reboot_machine(VM, 86_400))
         await agent.until(lambda: worker.facts.orders is not None and worker.facts.orders.operations)
+        waiting = [one.get_name() for one in asyncio.all_tasks() if one.get_name().startswith("reboot-")]
+        assert sorted(waiting) == [f"reboot-{worker.uid}-delay", f"reboot-{worker.uid}-pod"]
         began = agent.clock.monotonic()
         await backend.delete_pod(VM, DeleteOptions(grace_seconds=1))
         with pytest.raises(Conflict, match="was deleted before its machine was to reboot"):
             await agent.done(call)
         assert agent.clock.monotonic() - began < 60
         assert agent.runtimes["kvm"].counts["reboot"] == 0
+        assert not [one for one in asyncio.all_tasks() if one.get_name().startswith("reboot-")]
 
 
 async def test_reboots_of_a_machine_still_count_when_it_is_made_anew(agent: AgentModel) -> None:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from kubeletx.api import Channel, Internal, KubeletxError, NotFound, Session, StreamRequest, Unavailable
-from kubeletx.streaming import open_port_forward, open_session
+from kubeletx.streaming import open_port_forward, open_session, spdy_server
 from kubeletx.streaming.spdy import Decoder, Encoder, SynReply, SynStream
 from kubeletx.streaming.spdy_server import (
     PORT_FORWARD_PROTOCOLS,
@@ -225,3 +225,17 @@ async def test_each_stream_is_answered_at_once_since_clients_wait_for_it() -> No
             replies = decoder.feed(await reader.read(1000))
             assert replies == [SynReply(stream_id=stream_id)]
         writer.close()
+
+
+async def test_a_client_that_opens_too_few_streams_leaves_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spdy_server, "CREATION_SECONDS", 0.1)
+    request = StreamRequest(command=("x",))
+
+    async def connect() -> Session:
+        raise AssertionError("never connected")
+
+    async with server(commands(request, connect)) as url:
+        reader, writer, _ = await connect_spdy(url, REMOTE_COMMAND_PROTOCOLS)
+        await reader.read()
+        writer.close()
+    assert not [one for one in asyncio.all_tasks() if "spdy" in one.get_name() or "Queue" in repr(one)]

@@ -56,7 +56,7 @@ class Workers:
         self, stop: threading.Event, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """Run like `finish`; a cancelled caller sets `stop`, which `function` checks."""
-        task = asyncio.ensure_future(self.run(function, *args, **kwargs))
+        task = asyncio.create_task(self.run(function, *args, **kwargs), name=f"{self._name}-call")
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
