@@ -1,7 +1,7 @@
-"""What a CRI server says about itself, read once per connect.
+"""Facts a CRI server reports about itself, read once per connect.
 
 Newer servers answer RuntimeConfig and list their runtime handlers in Status. Older ones (containerd 1.6)
-do neither, but the verbose Status holds containerd's configuration as JSON, which tells both.
+do neither, but the verbose Status holds containerd's configuration as JSON, which has both.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def health_from_cri(answer: pb.StatusResponse, handlers: tuple[str, ...], wanted
 
 
 def traits_of(backend: Backend, *, remote: bool) -> Traits:
-    """What any CRI server is, less what this one cannot do."""
+    """Traits of CRI servers, without what this one cannot do."""
     return Traits(
         details=("process",),
         log_mode=LogMode.FILE,
@@ -120,7 +120,7 @@ def _runtimes(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _handlers(status: pb.StatusResponse, settings: dict[str, Any]) -> tuple[str, ...]:
-    """The entry with an empty name stands for the default one and is left out."""
+    """Names of the handlers, without the empty name of the default one."""
     if status.runtime_handlers:
         return tuple(sorted(handler.name for handler in status.runtime_handlers if handler.name))
     return tuple(sorted(_runtimes(settings)))

@@ -1,4 +1,4 @@
-"""What a CRI server can do beyond sandboxes and units, one class for each protocol of the contract."""
+"""Capabilities of a CRI server beyond sandboxes and units, one class for each protocol of the contract."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class CriCheckpoint:
 
 
 async def knows_checkpoints(client: CriClient) -> bool:
-    """Whether the server has CheckpointContainer: asked for a container that does not exist, one that has
+    """Return True if the server has CheckpointContainer: asked for a container that does not exist, one that has
     it says so, one that has not refuses the call."""
     request = pb.CheckpointContainerRequest(container_id=NO_SUCH_ID)
     try:

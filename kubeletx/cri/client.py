@@ -34,7 +34,7 @@ T = TypeVar("T")
 Metadata = tuple[tuple[str, str], ...]
 
 MAX_RECEIVE_BYTES = 16 << 20
-"""As the kubelet; lists of large nodes pass the 4 MiB that gRPC allows by itself."""
+"""Same as the kubelet's: lists of large nodes exceed gRPC's default of 4 MiB."""
 
 DEADLINE_SECONDS = 86_400.0
 """The server-side deadline of calls whose caller has its own; longer than any request timeout in use."""

@@ -38,7 +38,7 @@ SUBSCRIBE = streaming(
 
 
 class Topic(NamedTuple):
-    """How the events of one topic are read."""
+    """Reader of the events of one topic."""
 
     message: type[Any]
     field: str
@@ -94,7 +94,7 @@ def filters(namespace: str) -> list[str]:
 
 
 def read_event(envelope: Envelope, known: KnownIds) -> RuntimeEvent | None:
-    """None for what changes nothing in a pod. An id that was not seen is taken for a unit's."""
+    """Decode an event; None if it changes nothing in a pod. An unknown id is treated as a unit's."""
     topic = TOPICS.get(envelope.topic)
     if topic is None:
         return None

@@ -30,7 +30,7 @@ class Fetched:
         self._seen: dict[str, tuple[int, int]] = {}
 
     def see(self, statuses: Iterable[pb.Status]) -> PullProgress | None:
-        """None until something is fetched. The total is None while one part's size is not known."""
+        """Compute the progress; None until a part is fetched. The total is None while a part's size is unknown."""
         now = {status.ref: (status.offset, status.total) for status in statuses}
         arrived = {ref: (total or done, total or done) for ref, (done, total) in self._seen.items()}
         self._seen = {**arrived, **now}

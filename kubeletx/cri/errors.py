@@ -80,7 +80,7 @@ def translate(error: grpc.aio.AioRpcError, *, method: str, endpoint: str) -> Kub
 
 
 def class_of(code: grpc.StatusCode, details: str) -> type[KubeletxError]:
-    """Which of our classes a gRPC status is."""
+    """Error class for a gRPC status."""
     for row_code, part, kind in BY_DETAILS:
         if code is row_code and part in details:
             return kind
@@ -95,9 +95,9 @@ def raw(error: grpc.aio.AioRpcError) -> CriStatusError:
 
 
 def is_name_taken(error: KubeletxError) -> bool:
-    """Whether a create failed because its name is taken, by an earlier or a concurrent create.
+    """Return True if a create failed because its name is taken, by an earlier or a concurrent create.
 
-    containerd says so in words only (``name "x" is reserved for "ID"``), CRI-O likewise.
+    containerd and CRI-O report it only in the message (``name "x" is reserved for "ID"``).
     """
     status = status_of(error)
     if status is None:
@@ -131,7 +131,7 @@ def left_task(error: KubeletxError) -> str | None:
 
 
 def what_to_do(task_id: str, namespace: str) -> str:
-    """For the operator of a runtime whose task could not be ended here."""
+    """Advice for the operator when a task could not be ended."""
     return (
         f"the runtime has a task of container {task_id} that it does not know to be its own, left by a start that "
         f"was cut off; end it with 'ctr -n {namespace} tasks delete --force {task_id}', or restart the runtime"

@@ -88,10 +88,10 @@ async def with_gap(items: AsyncIterator[T], sleep: Sleep) -> AsyncIterator[T | N
 
 
 async def knows_events(client: CriClient) -> bool:
-    """Whether the server has GetContainerEvents.
+    """Return True if the server has GetContainerEvents.
 
-    One that has it says nothing until something happens, one that has not refuses at once: before it
-    answers another call on the same connection, but for a moment's grace.
+    A server that has it sends nothing until an event, one without it refuses immediately: before it
+    answers another call on the same connection, plus a short grace time.
     """
     stream = client.stream(methods.GET_CONTAINER_EVENTS, pb.GetEventsRequest())
     probe = asyncio.create_task(_next(stream), name="events-probe")

@@ -1,6 +1,6 @@
-"""What an earlier create has made: found by its key after the server refused to take the name again.
+"""Find the object of an earlier create by its key, after the server refused its name.
 
-A name is taken before its object is listed, so one that is not found is still being made.
+A name is reserved before its object is listed, so an object that is not found is still being created.
 """
 
 from __future__ import annotations

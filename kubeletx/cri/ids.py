@@ -1,8 +1,8 @@
-"""Which ids were seen: whose they are, and what is a sandbox and what a unit.
+"""Known ids: their owners, and whether they are sandboxes or units.
 
 A container's status does not name its sandbox, and containerd's events name only an id. Lists and
-creates fill this in passing. It may forget: callers can always list. So it holds at most `LIMIT` ids and
-starts again beyond that: not everything that is listed is ever removed by us.
+creates fill the table. It may drop entries, since callers can always list: it holds at most `LIMIT` ids and
+starts empty beyond that, because not every listed object is removed by us.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LIMIT = 50_000
 
 
 class Owner(NamedTuple):
-    """Whose an id is; `unit_id` is None for a sandbox."""
+    """Owner of an id; `unit_id` is None for a sandbox."""
 
     uid: PodUid
     sandbox_id: SandboxId
@@ -70,7 +70,7 @@ class KnownIds:
             self._owners.pop(unit_id, None)
 
     def forget(self, some_id: str) -> None:
-        """After its end was told, whoever removed it."""
+        """Drop the id after the event of its removal."""
         owner = self._owners.get(some_id)
         if owner is not None and owner.unit_id is not None:
             self.remove_unit(owner.unit_id)
@@ -78,7 +78,7 @@ class KnownIds:
             self.remove_sandbox(SandboxId(some_id))
 
     def clear(self) -> None:
-        """Before everything is listed anew."""
+        """Drop everything before a full list."""
         self._owners.clear()
         self._units.clear()
 

@@ -77,7 +77,7 @@ class CriImages:
         )
 
     async def list_images(self) -> Sequence[ImageStatus]:
-        """Everything in the store, whoever pulled it."""
+        """List all images of the store, including those other clients pulled."""
         answer = await self._client.call(
             methods.LIST_IMAGES, pb.ListImagesRequest(), timeout_seconds=DEADLINE_SECONDS
         )
@@ -104,7 +104,7 @@ class CriImages:
         sandbox: SandboxSpec | None,
         progress: Callable[[PullProgress], None] | None = None,
     ) -> str:
-        """`progress` hears what the server tells beside CRI, if anything. Cancelling the task ends the pull."""
+        """`progress` gets what the server reports outside CRI, if anything. Cancelling the task ends the pull."""
         request = pb.PullImageRequest(
             image=_by_name(image),
             auth=auth_to_cri(auth),
@@ -120,7 +120,7 @@ class CriImages:
             await asyncio.gather(following, return_exceptions=True)
 
     async def remove_image(self, image: ImageSpec) -> None:
-        """By the store's reference if it is known: then all names of the image go."""
+        """Remove by the store's reference if it is known, which removes all names of the image."""
         request = pb.RemoveImageRequest(image=_by_name(image))
         if image.ref:
             request.image.image = image.ref

@@ -117,12 +117,12 @@ class CriRuntime:
         return traits_of(self.backend, remote=self.client.target.is_remote)
 
     def capability(self, protocol: type[T]) -> T | None:
-        """What the server answered for at the last `open`."""
+        """Return the capability if the server had it at the last `open`."""
         return cast("T | None", self._capabilities.get(protocol))
 
     @property
     def backend(self) -> Backend:
-        """What the server said about itself. Raises Unavailable before the first `open`."""
+        """Facts about the server. Raises Unavailable before the first `open`."""
         if self._backend is None:
             raise Unavailable(f"{self.client.endpoint} was not reached yet")
         return self._backend
@@ -135,7 +135,7 @@ class CriRuntime:
         return self.backend.cgroup_driver
 
     async def version(self) -> RuntimeVersion:
-        """Asked anew each time."""
+        """Ask the server for its version, each time."""
         return version_from_cri(await self._call(methods.VERSION, pb.VersionRequest()))
 
     async def health(self) -> RuntimeHealth:
@@ -175,7 +175,7 @@ class CriRuntime:
         self.known.remove_sandbox(sandbox_id)
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
-        """Those of the endpoint's handler, if it has one."""
+        """List the sandboxes, only those of the endpoint's handler if it has one."""
         answer = await self._call(
             methods.LIST_POD_SANDBOX,
             pb.ListPodSandboxRequest(filter=pb.PodSandboxFilter(label_selector=match)),
@@ -242,7 +242,7 @@ class CriRuntime:
         self.known.remove_unit(unit_id)
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
-        """Those in sandboxes of the endpoint's handler, if it has one."""
+        """List the units, only those in sandboxes of the endpoint's handler if it has one."""
         answer = await self._call(
             methods.LIST_CONTAINERS,
             pb.ListContainersRequest(filter=pb.ContainerFilter(label_selector=match)),
@@ -268,7 +268,7 @@ class CriRuntime:
         )
 
     async def find_pull_progress(self) -> FollowPull | None:
-        """What tells the progress of pulls; CRI does not."""
+        """Follower of pull progress; None here, since CRI reports none."""
         return None
 
     async def end_task(self, task_id: str) -> bool:
@@ -327,7 +327,7 @@ class CriRuntime:
         raise NotFound(f"container {unit_id} is gone")
 
     def _must_sort_out(self, match: Mapping[str, str]) -> bool:
-        """Whether a list may hold units of other handlers. Our own name in `match` rules that out."""
+        """Return True if a list may hold units of other handlers. Our name in `match` rules that out."""
         return bool(self.handler) and match.get(names.RUNTIME_NAME) != self.endpoint.name
 
     async def _own_sandboxes(self) -> set[SandboxId]:

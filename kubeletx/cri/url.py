@@ -14,7 +14,7 @@ LONGEST_SOCKET_PATH = 107
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to connect. `address` is what gRPC takes; `location` the URL without parameters."""
+    """Target of a connection. `address`: in gRPC's form; `location`: the URL without parameters."""
 
     scheme: str
     address: str
@@ -23,7 +23,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_remote(self) -> bool:
-        """Whether the server may be on another machine."""
+        """True if the server may be on another machine."""
         if self.scheme == "unix":
             return False
         host = self.address.rsplit(":", 1)[0].strip("[]")

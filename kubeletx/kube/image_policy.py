@@ -1,4 +1,4 @@
-"""When an image is pulled, if its author did not say."""
+"""Default of imagePullPolicy."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a pod needs in all: for admission, for its cgroup, for usage tables.
+"""Resource requests of a whole pod, for admission, its cgroup and usage tables.
 
 Regular containers run together, so their amounts are added. Init containers run one after the other, so
 only the largest counts, plus the sidecars (init containers with restartPolicy Always) started before it;
-sidecars run on and are added to the regular ones as well. Pod-level resources replace the computed
+sidecars continue to run and are added to the regular ones as well. Pod-level resources replace the computed
 amount. Overhead is added last. Source: component-helpers resource (KEP-753, KEP-2837).
 """
 
@@ -19,17 +19,17 @@ _Side: TypeAlias = Callable[[ResourceRequirements], Mapping[str, str]]
 
 
 def workloads(spec: PodSpec) -> tuple[Container | VirtualMachine, ...]:
-    """What runs side by side: the regular containers, or the one machine."""
+    """Units that run together: the regular containers, or the one machine."""
     return spec.containers if spec.virtual_machine is None else (spec.virtual_machine,)
 
 
 def is_sidecar(container: Container) -> bool:
-    """Whether an init container goes on running beside the regular ones."""
+    """Return True if an init container keeps running with the regular ones."""
     return container.restart_policy == "Always"
 
 
 def effective_requests(spec: PodSpec) -> Amounts:
-    """Requests of the whole pod by resource name; what nobody requests is missing."""
+    """Requests of the whole pod by resource name, only of requested resources."""
     total = _total(spec, lambda resources: resources.requests)
     return _sum(total, _parsed(spec.overhead))
 

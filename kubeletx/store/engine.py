@@ -55,9 +55,9 @@ def connect(path: Path, tables: Sequence[MetaData]) -> Connection:
 
 
 def _make_private(path: Path) -> None:
-    """Have the files for this user alone, as they hold the environment of pods; new side files follow the first.
+    """Restrict the files to this user, since they hold the environment of pods; new side files inherit the mode.
 
-    What stands in the way is told by SQLite itself. Only before the file is opened: closing it drops locks.
+    SQLite reports any obstacle itself. Call only before the file is opened: closing it drops locks.
     """
     with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -143,7 +143,7 @@ def set_aside(path: Path) -> Path:
 
 
 def synchronise(connection: Connection, durable: bool) -> None:
-    """Whether the next commits wait for the disk. Not inside a transaction."""
+    """Set whether the next commits wait for the disk. Not inside a transaction."""
     _driver(connection).execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
 
 

@@ -1,4 +1,4 @@
-"""What waits for the store's thread: durable writes, reads, and the bounded backlog of history.
+"""Queue of the store's thread: durable writes, reads, and the bounded backlog of history.
 
 All methods are safe from any thread. The thread sleeps without a time-out when nothing waits.
 """
@@ -20,7 +20,7 @@ Work = Callable[[Connection], Any]
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A write or read that somebody awaits."""
+    """A write or read with a waiting caller."""
 
     work: Work
     future: asyncio.Future[Any]
@@ -32,7 +32,7 @@ class Job:
 
 @dataclass(slots=True)
 class Batch:
-    """What the thread does next."""
+    """Next work of the thread."""
 
     jobs: list[Job]
     later: list[Work]

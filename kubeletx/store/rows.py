@@ -1,4 +1,4 @@
-"""Reading rows that may make no sense: a database that somebody altered costs those rows and not the start."""
+"""Read rows that may be invalid: an altered database costs those rows and not the start."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def checked(value: S) -> S:
 
 
 def read_rows(connection: Connection, query: Select[Any], convert: Callable[[RowMapping], T]) -> list[T]:
-    """What `convert` makes of each row, in order; rows for which it raises are left out, with one warning."""
+    """Convert each row, in order; rows for which `convert` raises are left out, with one warning."""
     found: list[T] = []
     bad = 0
     for row in connection.execute(query).mappings():

@@ -1,14 +1,14 @@
-"""`Store`: the one door to the state database.
+"""`Store`: the only access to the state database.
 
     loop ── write, read, write_later ──▶ WorkQueue ──▶ thread "store" ── one transaction ──▶ SQLite (WAL)
          ◀──────────── results after the commit ────────────┘
 
 The thread takes everything that waits and commits it at once, so a hundred concurrent writes cost a few
-disk synchronisations. Each piece of work runs in a savepoint: one that fails is undone alone. History
-(`write_later`) rides along with the next durable write or goes out after about a second.
+disk synchronisations. Each piece of work runs in a savepoint: only a failed one is undone. History
+(`write_later`) is committed with the next durable write or after about a second.
 
 When the disk is full or the file cannot be used, durable writes and reads raise Unavailable, history waits in
-memory (bounded), and every new write tries the file again: recovery needs nobody.
+memory (bounded), and every new write tries the file again: recovery needs no operator.
 """
 
 from __future__ import annotations
@@ -82,17 +82,17 @@ class Store:
 
     @property
     def lost(self) -> str | None:
-        """What was lost at the opening, in one line; None if nothing was."""
+        """Data lost at the opening, in one line; None if nothing was."""
         return self._lost
 
     @property
     def dropped(self) -> int:
-        """How many entries of history were dropped because they could not be written."""
+        """Number of history entries dropped because they could not be written."""
         return self._queue.dropped
 
     @property
     def problem(self) -> Exception | None:
-        """Why the last batch could not be written; None while all is well."""
+        """Error of the last batch; None if it was written."""
         return self._problem
 
     async def write(self, work: Callable[[Connection], T]) -> T:
@@ -235,7 +235,7 @@ def _deliver(jobs: list[Job]) -> None:
     for job in jobs:
         by_loop.setdefault(job.loop, []).append(job)
     for loop, mine in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no waiter is left
             loop.call_soon_threadsafe(_set_results, mine)
 
 

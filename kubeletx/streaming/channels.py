@@ -29,22 +29,22 @@ class WsProtocol(enum.Enum):
 
     @property
     def is_base64(self) -> bool:
-        """Whether messages are text."""
+        """True if messages are text in base64."""
         return self in (WsProtocol.V4_BASE64, WsProtocol.V1_BASE64)
 
     @property
     def has_status(self) -> bool:
-        """Whether the error channel carries a Status."""
+        """True if the error channel carries a Status."""
         return self not in (WsProtocol.V1, WsProtocol.V1_BASE64)
 
     @property
     def can_half_close(self) -> bool:
-        """Whether the end of stdin can be told."""
+        """True if the client can signal the end of stdin."""
         return self is WsProtocol.V5
 
 
 PROTOCOLS: tuple[str, ...] = tuple(protocol.value for protocol in WsProtocol)
-"""What a server offers, best first."""
+"""Protocols a server offers, best first."""
 
 
 class TerminalSize(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,8 +1,8 @@
 """Streams that carry nothing for too long are closed.
 
-`Idle` is touched by whoever moves bytes, and ends the work that it guards. Where we speak the protocol ourselves
-only data counts (`watch`), not the pings that keep proxies awake; bytes that are handed through all count, since
-nobody looks into them. Source: KubeletConfiguration, streamingConnectionIdleTimeout.
+Code that moves bytes touches `Idle`, which ends the work it guards after a time without. Where we implement the protocol
+only data counts (`watch`), not the pings that keep proxies awake; in pass-through all bytes count, since they
+are not parsed. Source: KubeletConfiguration, streamingConnectionIdleTimeout.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kubeletx.api import Channel, Session
 
 
 class Idle:
-    """When bytes came last, in the loop's time, and for how long none may come. `seconds` None: as long as you like."""
+    """Time of the last bytes, on the loop's clock, and the limit without any. `seconds`: None for no limit."""
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds

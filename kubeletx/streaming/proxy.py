@@ -16,7 +16,7 @@ from .idle import Idle
 from .unsent import wait_sent
 
 LEAVE_SECONDS: Final = 10.0
-"""For an end to take what it was sent when nobody waits for it any more; then its connection is cut."""
+"""Time for one side to take pending bytes after the other side ended; then its connection is closed."""
 
 
 class Copied(NamedTuple):

@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 REMOTE_COMMAND_PROTOCOLS = ("v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io")
 PORT_FORWARD_PROTOCOLS = ("portforward.k8s.io",)
 CREATION_SECONDS = 30.0
-"""How long a client may take to open the streams it asked for."""
+"""Time for a client to open the streams it requested."""
 MAX_ARRIVED = 16
 """Streams of a remote command that wait to be looked at; further ones are refused."""
 MAX_FORWARDS = 1000

@@ -1,6 +1,6 @@
-"""Taking a connection over from aiohttp: for SPDY/3.1, which its parser cannot read, and for raw pass-through.
+"""Take a connection over from aiohttp: for SPDY/3.1, which its parser cannot read, and for raw pass-through.
 
-A handler calls `take_over`, speaks to the client through the streams it gets, and returns the `TakenOver`
+A handler calls `take_over`, serves the client through the returned streams, and returns the `TakenOver`
 response, which writes nothing::
 
     async def handle(request):
@@ -10,7 +10,7 @@ response, which writes nothing::
         return TakenOver()
 
 Clients of an upgrade send nothing before they have read the answer, so no byte can be lost between the two
-parsers. When the connection ends aiohttp is told, so that it forgets the connection.
+parsers. At its end the connection is handed back to aiohttp, which then drops it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .proxy import Copied, Relay
 
 BUFFER_BYTES = 1 << 16
 HOP_HEADERS = frozenset({"content-length", "transfer-encoding", "host", "expect", "authorization", "cookie"})
-"""Not handed on: what is of this connection alone, and what the client showed to us to be let in."""
+"""Headers not passed on: those of this connection only, and the client's credentials for us."""
 
 
 class Pipe(NamedTuple):
@@ -40,17 +40,17 @@ class Pipe(NamedTuple):
 
 
 class TakenOver(web.StreamResponse):
-    """What a handler returns after `take_over`: nothing is written, and the connection is not used again."""
+    """Response of a handler after `take_over`: nothing is written, and the connection is not used again."""
 
     def __init__(self) -> None:
         super().__init__(status=101)
         self.force_close()
 
     async def prepare(self, request: web.BaseRequest) -> None:
-        """Nothing to send."""
+        """Do nothing: the handler has sent everything."""
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Nothing to end."""
+        """Do nothing: the handler has ended the connection."""
 
 
 class _Protocol(asyncio.StreamReaderProtocol):

@@ -77,7 +77,7 @@ class Tunnel:
         await self._room.wait()
 
     def is_closing(self) -> bool:
-        """Whether nothing more is taken."""
+        """True if nothing more can be written."""
         return self._is_closing or self._ws.closed
 
     def close(self) -> None:

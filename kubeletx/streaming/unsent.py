@@ -1,7 +1,7 @@
-"""What was written to a connection and is not the kernel's yet.
+"""Bytes written to a connection that the kernel has not taken yet.
 
-A TLS connection of asyncio that is closed waits some seconds for the other side's good-bye and then drops what it still
-holds, up to a megabyte: the end of what a slow client was to read. So whoever is about to close first waits here.
+A closed TLS connection of asyncio waits some seconds for the peer's close message and then drops what it still
+holds, up to a megabyte: the end of a slow client's data. So code that closes a connection waits here first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _LOOK_SECONDS: Final = 0.05
 
 
 def unsent_bytes(transport: asyncio.WriteTransport) -> int:
-    """Of all buffers. Below that of TLS is one of the socket, which only private names of asyncio lead to."""
+    """Bytes in all buffers. The socket's buffer below that of TLS is reachable only by private names of asyncio."""
     below = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
     return transport.get_write_buffer_size() + (below.get_write_buffer_size() if below is not None else 0)
 

@@ -60,7 +60,7 @@ async def connect_spdy(
             raise await _refusal(status, reply, reader)
         return reader, writer, reply.get(PROTOCOL_HEADER.lower(), "")
     except BaseException:
-        writer.transport.abort()  # nobody will wait for a good-bye
+        writer.transport.abort()  # no peer waits for a close message
         raise
 
 

@@ -35,7 +35,7 @@ CHUNK_BYTES = 1 << 15
 MAX_MESSAGE_BYTES = 4 << 20
 PING_SECONDS = 30.0
 CLOSE_SECONDS = 60.0
-"""For a client to read what was sent before the good-bye, and to answer that."""
+"""Time for a client to read pending data and to answer the close message."""
 
 AnyWebSocket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
 
@@ -261,7 +261,7 @@ async def _send(ws: web.WebSocketResponse, session: Session, protocol: WsProtoco
 
 
 async def _feed(ws: web.WebSocketResponse, protocol: WsProtocol, sessions: Mapping[int, Session]) -> None:
-    """What the client sends, to the session of its channel."""
+    """Pass the client's messages to the session of their channel."""
     try:
         async for channel, data in _messages(ws, protocol):
             if channel in sessions:

@@ -11,7 +11,7 @@ from kubeletx.cri.stubs import runtime_v1_pb2 as pb
 
 
 def image_spec_to_cri(image: ImageSpec) -> pb.ImageSpec:
-    """For CreateContainer: the store's reference, with the manifest's name beside it."""
+    """ImageSpec for CreateContainer: the store's reference, and the manifest's name as user-specified image."""
     return pb.ImageSpec(
         image=image.ref or image.requested,
         user_specified_image=image.requested if image.ref else "",

@@ -124,7 +124,7 @@ def stats_from_cri(stats: pb.ContainerStats) -> UnitStats:
         memory_working_set_bytes=_figure(memory, "working_set_bytes"),
         memory_usage_bytes=_figure(memory, "usage_bytes"),
         memory_rss_bytes=_figure(memory, "rss_bytes"),
-        # 0 stands for a container without a limit.
+        # 0 means a container without a limit.
         memory_available_bytes=_figure(memory, "available_bytes") or None,
         fs_used_bytes=_figure(layer, "used_bytes"),
         fs_inodes_used=_figure(layer, "inodes_used"),

@@ -1,7 +1,7 @@
-"""How the API server is reached and who we are there: `ClusterAccess`, read from a kubeconfig.
+"""`ClusterAccess`: the API server's address and our identity there, read from a kubeconfig.
 
 Source: client-go, tools/clientcmd/api/v1. Paths in the file are relative to it. The current context decides;
-a file with one cluster and one user needs no context. Everything that we would not follow is refused by name.
+a file with one cluster and one user needs no context. Unsupported settings are refused by name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXTENSION = "client.authentication.k8s.io/exec"
 class ExecCredential(msgspec.Struct, frozen=True, kw_only=True):
     """A program that prints credentials. Source: client.authentication.k8s.io/v1 ExecConfig.
 
-    `is_told_cluster`: it hears of the cluster, and of `cluster_config`, which is for it alone; None: there is none.
+    `is_told_cluster` (provideClusterInfo): pass the cluster and `cluster_config` in KUBERNETES_EXEC_INFO; None without config.
     """
 
     command: str
@@ -86,7 +86,7 @@ class _Reader:
         self._document = document
 
     def access(self) -> ClusterAccess:
-        """What the current context says."""
+        """Access of the current context."""
         context = self._context()
         cluster = self._named("clusters", "cluster", context.get("cluster"))
         user = self._named("users", "user", context.get("user"))
@@ -242,7 +242,7 @@ def _extension(found: Any) -> Any:
 
 
 def is_token(text: str) -> bool:
-    """Whether a header may carry it: one line of ASCII."""
+    """Return True if a header may hold the text: one line of ASCII."""
     return text.isascii() and text.isprintable()
 
 

@@ -1,4 +1,4 @@
-"""How long to wait after failures: doubling, with jitter, forgotten after a quiet time, and never less than asked for."""
+"""Back-off after failures: doubles with jitter, resets after a quiet time, and is never less than the server demands."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ class Backoff:
         return seconds
 
     def reset(self) -> None:
-        """It worked."""
+        """Reset after a success."""
         self._delay = 0.0

@@ -1,11 +1,11 @@
 """Less memory for connections that are silent most of the time.
 
-asyncio gives each TLS connection a buffer of 256 KiB for what it reads (CPython 3.11 to 3.13, asyncio.sslproto), filled
-with zeros and so really taken. A node follows each object of its pods by a watch of its own, hundreds perhaps, each on
-a connection of its own; an event has a few kilobytes. One TLS record has at most 16 KiB.
+asyncio gives each TLS connection a read buffer of 256 KiB (CPython 3.11 to 3.13, asyncio.sslproto), filled
+with zeros and so resident. A node watches each object of its pods separately, hundreds perhaps, each on
+its own connection; an event has a few kilobytes. One TLS record has at most 16 KiB.
 
-The server of the kubelet's API is worse off: whoever opens a connection to it and says nothing takes as much. And large
-buffers are slow: OpenSSL hands out one record at a time, for each of which CPython sets aside a whole buffer anew.
+The kubelet API's server pays more: every silent connection to it takes as much. And large
+buffers are slow: OpenSSL returns one record at a time, and CPython allocates a whole buffer for each.
 """
 
 from __future__ import annotations

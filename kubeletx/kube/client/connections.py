@@ -27,7 +27,7 @@ _IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 20, 5, 3
 
 
 class Reach:
-    """Whether a server answers; shared by all clients of one server, so that an outage is one line in the log."""
+    """Reachability of a server, shared by all its clients, so that an outage is one line in the log."""
 
     def __init__(self) -> None:
         self.back = asyncio.Event()
@@ -88,7 +88,7 @@ class Connections:
         self.credentials = Credentials(access, clock)
         self.reach = reach or Reach()
         self.streams: set[asyncio.Timeout] = set()
-        """Of bodies that are read as they come."""
+        """Timeouts of bodies that are read as streams."""
         self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
 
@@ -102,7 +102,7 @@ class Connections:
         """Close them all, and end every stream."""
         log.info("Closed all connections to the API server", server=self.access.server)
         now = asyncio.get_running_loop().time()
-        for one in self.streams:  # aiohttp tells nobody who reads a body that its session was closed
+        for one in self.streams:  # aiohttp does not wake the reader of a body when its session is closed
             if not one.expired():  # else it was given up before and is still about to end
                 one.reschedule(now)
         await self.close()
@@ -118,7 +118,7 @@ class Connections:
         return self.reach.back
 
     def heard(self, problem: str, *, began: float | None = None, is_hang_up: bool = False) -> None:
-        """A request was answered, or failed for this reason. `began`: see `Reach.heard`."""
+        """Note that a request was answered, or failed for this reason. `began`: see `Reach.heard`."""
         self.reach.heard(problem, self.access.server, began=began, is_hang_up=is_hang_up)
 
     def session(self) -> aiohttp.ClientSession:

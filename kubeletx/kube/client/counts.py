@@ -1,4 +1,4 @@
-"""What requests to API servers cost: client-go's own metrics; one object for all clients of the agent.
+"""Counts and durations of requests to API servers, as client-go's metrics; one object for all clients of the agent.
 
 Source: component-base, metrics/prometheus/restclient.
 """
@@ -21,7 +21,7 @@ class RequestCounts:
 
     def __init__(self) -> None:
         self.answers: Counter[tuple[str, str, str]] = Counter()
-        """By status code, host and method; `NO_ANSWER` where there was none."""
+        """Answers by status code, host and method; code `NO_ANSWER` without one."""
         self.durations = LabelledDurations(LATENCY)
         """Until the head of the answer was there."""
         self.throttled = LabelledDurations(LATENCY)

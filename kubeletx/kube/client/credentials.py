@@ -1,9 +1,9 @@
-"""What a request carries to be let in: a TLS context and a bearer token, as files and programs say at present.
+"""Credentials of requests: a TLS context and a bearer token, from the current files and programs.
 
-Certificates and tokens are replaced while the agent runs (rotation, projected tokens), so files are looked at again
+Certificates and tokens are replaced while the agent runs (rotation, projected tokens), so files are checked again
 every few seconds and after a refusal. A new certificate makes a new TLS context, and with it new connections; those
-that are open go on. Files that are gone, empty or half written change nothing: what was read last may still be good.
-Keys that came as data are handed to OpenSSL through a file in memory, never on a disk.
+connections continue. Missing, empty or half-written files change nothing: the last read content may still be valid.
+Keys given as data reach OpenSSL through a file in memory, never on disk.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 LOOK_AGAIN_SECONDS = 10.0
 EXEC_SECONDS = 60.0
 EARLY_SECONDS = 30.0
-"""A credential is asked for anew so long before it ends."""
+"""Time before its expiry at which a credential is renewed."""
 
 
 _Stamp = tuple[int, int, int] | None
@@ -46,7 +46,7 @@ class _ExecAnswer(ApiStruct, frozen=True, kw_only=True):
 
 
 class Credentials:
-    """Of one access. Errors name the file or program."""
+    """Credentials of one `ClusterAccess`. Errors name the file or program."""
 
     def __init__(self, access: ClusterAccess, clock: Clock) -> None:
         self._access = access
@@ -76,7 +76,7 @@ class Credentials:
                 self._stamps = stamps
 
     def forget(self) -> None:
-        """They were refused: look again before the next request. Files that are the same need not be read again."""
+        """Check the files again before the next request, after a refusal. Unchanged files are not read again."""
         self._looked_at = float("-inf")
         self._ran_at = float("-inf")
 
@@ -87,7 +87,7 @@ class Credentials:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What each request carries."""
+        """Headers of each request."""
         return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
     def _files(self) -> list[Path]:
@@ -185,7 +185,7 @@ class Credentials:
 
 
 def _cluster(access: ClusterAccess, program: ExecCredential) -> dict[str, object]:
-    """As a program hears of it. Source: client.authentication.k8s.io/v1 Cluster."""
+    """Cluster in the form that programs get. Source: client.authentication.k8s.io/v1 Cluster."""
     ca = _read(access.ca) if isinstance(access.ca, Path) else access.ca
     told = {
         "tls-server-name": access.tls_server_name,

@@ -64,7 +64,7 @@ async def _written(client: KubeClient, manifest: Mapping[str, Any]) -> CustomRes
 
 
 def _contains(whole: Any, part: Any) -> bool:
-    """Whether the server's form of a value has everything that was written."""
+    """Return True if the server's form of a value contains everything that was written."""
     if isinstance(part, Mapping):
         return isinstance(whole, Mapping) and all(
             key in whole and _contains(whole[key], one) for key, one in part.items()

@@ -33,11 +33,11 @@ _TOO_LARGE = "ResourceVersionTooLarge"
 _BUDGET = "DisruptionBudget"
 _MAX_TEXT = 500
 LONGEST_RETRY_SECONDS = 300.0
-"""Nobody is left alone for longer, whatever a server or a proxy before it says."""
+"""Upper bound for Retry-After."""
 
 
 class Expired(Conflict):
-    """The resource version is too old, or one that this server never had: list anew."""
+    """The resource version is too old, or unknown to this server: list again."""
 
 
 class BrokenOff(Unavailable):
@@ -69,7 +69,7 @@ class BudgetExceeded(Unavailable):
 
 
 def least_seconds(error: Exception) -> float:
-    """How long the server wants to be left alone after this error, for `Backoff.next`; 0: it did not say."""
+    """Seconds the server asks to wait after this error, for `Backoff.next`; 0 if it does not."""
     return error.retry_after_seconds if isinstance(error, TooManyRequests | BudgetExceeded) else 0.0
 
 
@@ -82,7 +82,7 @@ class StatusCause(ApiStruct, frozen=True, kw_only=True):
 
 
 class StatusDetails(ApiStruct, frozen=True, kw_only=True):
-    """What a refusal is about."""
+    """Details of a refusal."""
 
     causes: tuple[StatusCause, ...] = ()
     retry_after_seconds: int | None = None

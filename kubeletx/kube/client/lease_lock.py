@@ -145,7 +145,7 @@ class LeaseLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether this candidate holds the lock now; no other candidate does while this is true."""
+        """True while this candidate holds the lock; then no other candidate does."""
         held = self._held
         return (
             held is not None and self._clock.monotonic() < held.until and self._clock.now() < held.wall_until

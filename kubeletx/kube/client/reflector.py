@@ -5,14 +5,14 @@
                     └── failed: list, not older ───────┤
                     └── Expired: list, the newest ─────┘
 
-- The sink hears of every object that appears, changes and goes; after an interruption it gets the whole set once more
-  and works out itself what went meanwhile. It never sees half a list.
-- Bookmarks move the version on while nothing happens, so that the next watch starts where the server still remembers. When
-  they stay away, the server has gone without a word.
+- The sink gets every object that appears, changes or disappears; after an interruption it gets the whole set again
+  and computes what disappeared meanwhile. It never gets half a list.
+- Bookmarks advance the version while nothing happens, so that the next watch starts from a version the server has. If
+  they stop, the connection counts as dead.
 - A watch that breaks in the middle of a line loses nothing: the version counts for whole events only.
-- A server that was set back to an older state has never had our version: the whole set is listed anew.
-- One object that cannot be decoded is named to the sink and does not stop the others.
-- An answer that is no list, or a list with an object that has no readable name, changes nothing: the objects that it seems
+- A server that was restored from an older state does not have our version: the whole set is listed again.
+- An object that cannot be decoded is reported to the sink and does not stop the others.
+- An answer that is not a list, or a list with an object without a readable name, changes nothing: the objects it seems
   to lack may well be there.
 
 Source: client-go, tools/cache/reflector.go; Kubernetes API concepts, "Efficient detection of changes".
@@ -50,11 +50,11 @@ WATCH_SECONDS = (300, 600)
 """The server ends a watch after a time drawn from here, so that nodes do not come back all at once."""
 SHORT_SECONDS = 1.0
 LATE_SECONDS = 30.0
-"""So long after its time a watch has still not ended: nobody is there any more, whatever the connection says."""
+"""Grace after the watch timeout before the connection counts as dead."""
 SILENT_SECONDS = 200.0
 """A server that sent bookmarks, one a minute (apiserver, storage/cacher), and says nothing for so long has gone."""
 LIST_SECONDS = 300.0
-"""For a list as long as pieces of it come."""
+"""Deadline of one LIST request."""
 MAX_LINE_BYTES = 32 << 20
 
 
@@ -66,11 +66,11 @@ class ReflectorSink(Protocol[T_contra]):
         ...
 
     def put(self, item: T_contra) -> None:
-        """It appeared or changed; may come more than once."""
+        """Add or replace the object; may be repeated."""
         ...
 
     def drop(self, item: T_contra) -> None:
-        """It is gone, or no longer matches the query."""
+        """Remove the object: it was deleted, or no longer matches the query."""
         ...
 
     def spoil(self, meta: ObjectMeta, problem: str) -> None:
@@ -142,7 +142,7 @@ class Reflector(Generic[T]):
 
     @property
     def problem(self) -> str:
-        """Why the set may be old; empty while all is well."""
+        """Reason the set may be stale; empty if it is current."""
         return self._problem
 
     async def run(self) -> None:
@@ -241,7 +241,7 @@ class Reflector(Generic[T]):
             raise Unavailable(f"the watch of {self._what} ended at once, without an event")
 
     async def _follow(self, params: dict[str, str], deadline: asyncio.Timeout) -> int:
-        """How many events came."""
+        """Follow one watch; return the number of its events."""
         loop, end, seen = asyncio.get_running_loop(), deadline.when() or 0.0, 0
         async with self._client.stream(self._path, params=params) as content:
             if self._is_bookmarked:
@@ -267,7 +267,7 @@ class Reflector(Generic[T]):
         try:
             item = self._decoder.decode(event.object)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            if event.type == "DELETED":  # nobody could be told which object went; the whole set tells it
+            if event.type == "DELETED":  # the deleted object is unknown; a new list shows which one it was
                 raise Expired(f"watch of {self._what}: a deleted object cannot be read") from error
             self._spoiled(event.object, error)
         else:

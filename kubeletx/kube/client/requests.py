@@ -32,13 +32,13 @@ T = TypeVar("T")
 
 REQUEST_SECONDS = 30.0
 _NOBODY_BEHIND = frozenset({502, 503, 504})
-"""What a load balancer answers for servers that are away: no sign that one is back."""
+"""Codes of a load balancer without a live server: they do not count as an answer of the server."""
 
 Throttle = Callable[[], Awaitable[None]]
 
 
 class Patch(enum.Enum):
-    """How a patch is to be read. Source: apimachinery, pkg/types/patch.go."""
+    """Content type of a patch. Source: apimachinery, pkg/types/patch.go."""
 
     JSON = "application/json-patch+json"
     MERGE = "application/merge-patch+json"
@@ -68,22 +68,22 @@ class KubeClient:
 
     @property
     def access(self) -> ClusterAccess:
-        """What it was made with."""
+        """The `ClusterAccess` of this client."""
         return self._connections.access
 
     @property
     def problem(self) -> str:
-        """Why the server does not answer; empty while it does. Who reports failures keeps quiet meanwhile."""
+        """Reason the server does not answer; empty while it does. Callers do not log failures meanwhile."""
         return self._connections.problem
 
     @property
     def counts(self) -> RequestCounts:
-        """Of all clients that share them."""
+        """Counts of all clients that share them."""
         return self._connections.counts
 
     @property
     def reach(self) -> Reach:
-        """Whether the server answers, for other clients of this server."""
+        """Reachability of the server, to share with its other clients."""
         return self._connections.reach
 
     def lane(self, throttle: Throttle | None) -> KubeClient:
@@ -107,7 +107,7 @@ class KubeClient:
         await self._connections.give_up()
 
     async def pause(self, seconds: float) -> None:
-        """Wait before the next try; no longer once a server that was lost has answered somebody else."""
+        """Wait before the next try; ends early when a lost server answers another request."""
         back = self._connections.back
         waits = [
             asyncio.create_task(self._clock.sleep(seconds), name="api-pause"),

@@ -1,4 +1,4 @@
-"""Where objects of one kind live on the API server."""
+"""Paths of objects on the API server by kind."""
 
 from __future__ import annotations
 

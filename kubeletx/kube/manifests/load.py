@@ -29,7 +29,7 @@ _LISTS: Final = {"PodList": "Pod", "List": ""}
 _QUANTITY_MAPS: Final = frozenset({"limits", "requests", "overhead", "resourcesAllocated"})
 _QUANTITIES: Final = frozenset({"sizeLimit", "divisor"})
 _HALF_PAIR: Final = re.compile(r"\\u[dD][89a-fA-F]")
-"""An escape that may stand for half of a surrogate pair."""
+"""An escape that may be half of a surrogate pair."""
 _STRING_MAPS: Final = frozenset({"labels", "annotations", "matchLabels", "nodeSelector"})
 
 

@@ -49,7 +49,7 @@ HOST_SETTINGS: Final = frozenset(
 
 
 def says_machine(pod: Pod) -> bool:
-    """Whether the pod itself says that it is a machine."""
+    """Return True if the pod's own spec or annotations make it a machine."""
     return pod.spec.virtual_machine is not None or pod.metadata.annotations.get(names.WORKLOAD_TYPE) == VM
 
 

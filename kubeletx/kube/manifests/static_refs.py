@@ -1,7 +1,7 @@
-"""What a static pod may not refer to: objects that only an API server could hand out.
+"""References a static pod may not have: objects that only an API server provides.
 
 Static pods start without an API server, so a reference to a secret, config map, claim or service account
-could never be resolved and is refused at the door. emptyDir, hostPath, image, nfs, iscsi, fc and
+could never be resolved and is refused. emptyDir, hostPath, image, nfs, iscsi, fc and
 downwardAPI need nothing from it. Source: kubelet, PreventStaticPodAPIReferences, pkg/api/pod/util.go.
 """
 

@@ -61,7 +61,7 @@ def _below(written: Mapping[str, Any], kind: type[msgspec.Struct], path: str) ->
 
 @functools.cache
 def _known(kind: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct] | None]:
-    """The type's field names, and the type of what stands in each if it is an object or a list of objects."""
+    """Field names of the type, each with its type if it holds an object or a list of objects."""
     fields = {field.encode_name: _struct_in(field.type) for field in msgspec.structs.fields(kind)}
     return fields | dict.fromkeys(_UNREAD.get(kind, ()))
 

@@ -1,10 +1,10 @@
 """``$(NAME)`` references in commands, arguments, environment values and subPathExpr.
 
-``$$`` stands for one dollar sign, so ``$$(NAME)`` is the text ``$(NAME)``. A reference to an unknown name
+``$$`` is one dollar sign, so ``$$(NAME)`` is the text ``$(NAME)``. A reference to an unknown name
 stays as it is, except where the caller asks for an error (subPathExpr). Source: core/v1 EnvVar.value.
 
 References can double a text with every variable, so a result is measured while it is put together and never
-grows beyond its limit. `least_size` measures without putting anything together. Work is linear in the text.
+grows beyond its limit. `least_size` measures without building the result. Work is linear in the text.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whole numbers in texts that anybody may have written: annotations, labels, versions of objects.
+"""Whole numbers in untrusted texts: annotations, labels, versions of objects.
 
 `int` takes far more than digits (``1_000``, superscripts pass `str.isdigit`), and raises for more than 4300 of them.
 """

@@ -30,7 +30,7 @@ _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 class Format(enum.Enum):
-    """How a quantity was written, and will be written again."""
+    """Notation of a quantity, kept when it is written again."""
 
     DECIMAL = "decimal"
     BINARY = "binary"

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 MAX_DEPTH: Final = 100
 MAX_ALIASED: Final = 10_000
-"""Values that all aliases of one text may stand for."""
+"""Limit of the values that all aliases of one text expand to."""
 MAX_VALUES: Final = 1_000_000
 
 _TAG: Final = "tag:yaml.org,2002:"

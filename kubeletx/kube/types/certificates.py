@@ -36,7 +36,7 @@ class CertificateSigningRequestStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class CertificateSigningRequest(ApiStruct, frozen=True, kw_only=True):
-    """Somebody asks for a certificate."""
+    """Request for a certificate."""
 
     api_version: str = constant("certificates.k8s.io/v1")
     kind: str = constant("CertificateSigningRequest")

@@ -1,4 +1,4 @@
-"""What a pod says about its containers. Source: core/v1 Container and the types it reaches.
+"""Containers of a pod. Source: core/v1 Container and the types it uses.
 
 Required strings are ``""`` when the manifest left them out, so that validation can name every gap at
 once; optional scalars are None; absent lists are ``()`` and absent maps ``{}``. Quantities are kept as
@@ -85,7 +85,7 @@ class FileKeySelector(ApiStruct, frozen=True, kw_only=True):
 
 
 class EnvVarSource(ApiStruct, frozen=True, kw_only=True):
-    """Where a value comes from; exactly one field is set."""
+    """Source of a variable's value; exactly one field is set."""
 
     field_ref: ObjectFieldSelector | None = None
     resource_field_ref: ResourceFieldSelector | None = None
@@ -106,7 +106,7 @@ class EnvVar(ApiStruct, frozen=True, kw_only=True):
 
 
 class ContainerResizePolicy(ApiStruct, frozen=True, kw_only=True):
-    """Whether resizing a resource in place restarts the container."""
+    """Restart policy of an in-place resize, by resource."""
 
     resource_name: str = ""
     restart_policy: str = ""
@@ -120,7 +120,7 @@ class ContainerRestartRuleOnExitCodes(ApiStruct, frozen=True, kw_only=True):
 
 
 class ContainerRestartRule(ApiStruct, frozen=True, kw_only=True):
-    """What to do (`action` Restart or RestartAllContainers) when the exit code matches."""
+    """Action (`action` Restart or RestartAllContainers) for matching exit codes."""
 
     action: str = ""
     exit_codes: ContainerRestartRuleOnExitCodes | None = None

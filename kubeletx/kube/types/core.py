@@ -191,7 +191,7 @@ class PodResourceClaim(ApiStruct, frozen=True, kw_only=True):
 
 
 class Toleration(ApiStruct, frozen=True, kw_only=True):
-    """A taint this pod puts up with; `operator` Exists or Equal."""
+    """A taint this pod tolerates; `operator` Exists or Equal."""
 
     key: str | None = None
     operator: str | None = None
@@ -201,7 +201,7 @@ class Toleration(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodSpec(ApiStruct, frozen=True, kw_only=True):
-    """What should run, and how."""
+    """Specification of a pod."""
 
     volumes: tuple[Volume, ...] = ()
     init_containers: tuple[Container, ...] = ()

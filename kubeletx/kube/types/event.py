@@ -8,7 +8,7 @@ from .meta import ApiStruct, ListMeta, ObjectMeta, ObjectReference, constant, cu
 
 
 class EventSource(ApiStruct, frozen=True, kw_only=True):
-    """Who reported the event."""
+    """Component that reported the event."""
 
     component: str | None = None
     host: str | None = None

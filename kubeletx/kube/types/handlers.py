@@ -54,7 +54,7 @@ class SleepAction(ApiStruct, frozen=True, kw_only=True):
 
 
 class ProbeHandler(ApiStruct, frozen=True, kw_only=True):
-    """How a probe asks; exactly one field is set."""
+    """Action of a probe; exactly one field is set."""
 
     exec: ExecAction | None = None
     http_get: HTTPGetAction | None = None
@@ -74,7 +74,7 @@ class Probe(ProbeHandler, frozen=True, kw_only=True):
 
 
 class LifecycleHandler(ApiStruct, frozen=True, kw_only=True):
-    """What a hook does; exactly one field is set."""
+    """Action of a hook; exactly one field is set."""
 
     exec: ExecAction | None = None
     http_get: HTTPGetAction | None = None

@@ -79,7 +79,7 @@ class JobEnd(enum.Enum):
 
 
 def job_end(job: Job) -> tuple[JobEnd, JobCondition] | None:
-    """How the job ended and the condition that says why; None while it may still run.
+    """Return the job's end and the condition with its reason; None while it may still run.
 
     SuccessCriteriaMet and FailureTarget come before the end: pods of the job may still run under them.
     """

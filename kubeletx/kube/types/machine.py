@@ -13,7 +13,7 @@ from .meta import ApiStruct
 
 
 class VirtualMachineResizePolicy(ApiStruct, frozen=True, kw_only=True):
-    """Whether a resource may change while the machine runs: NoRestart or RestartContainer."""
+    """Restart policy of a resize by resource: NoRestart or RestartContainer."""
 
     resource_name: str = ""
     policy: str = ""

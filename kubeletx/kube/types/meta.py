@@ -1,8 +1,8 @@
-"""What every API object has: names, labels, owners. Source: meta/v1 ObjectMeta.
+"""Metadata of API objects: names, labels, owners. Source: meta/v1 ObjectMeta.
 
 All API types of this room are frozen msgspec Structs with snake_case attributes; `json_name` gives the
 field names of the JSON form (``pod_ips`` is ``podIPs``). Unknown fields are ignored, since newer clusters
-send more. What equals its default is not written, so that encoded objects look like hand-written ones.
+send more. Values equal to their default are not written, so that encoded objects look like hand-written ones.
 The garbage collector does not track these values (`gc=False`): they hold no cycles, being frozen.
 """
 
@@ -104,7 +104,7 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
 
 
 def is_older(one: ObjectMeta, other: ObjectMeta) -> bool:
-    """Whether one form of an object came before another; versions are numbers that grow (KEP-5504)."""
+    """Return True if one version of an object is older than another; versions are growing numbers (KEP-5504)."""
     first, second = whole_number(one.resource_version), whole_number(other.resource_version)
     return first is not None and second is not None and first < second
 

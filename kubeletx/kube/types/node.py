@@ -19,7 +19,7 @@ class Taint(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeSpec(ApiStruct, frozen=True, kw_only=True):
-    """What an operator or controller set on the node."""
+    """Specification of a node, set by operators and controllers."""
 
     pod_cidr: str | None = None
     pod_cidrs: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class DaemonEndpoint(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeDaemonEndpoints(ApiStruct, frozen=True, kw_only=True):
-    """Where the node's own server listens."""
+    """Ports of the node's own servers."""
 
     kubelet_endpoint: DaemonEndpoint | None = None
 
@@ -92,7 +92,7 @@ class ContainerImage(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeRuntimeHandlerFeatures(ApiStruct, frozen=True, kw_only=True):
-    """What a runtime handler can do."""
+    """Features of a runtime handler."""
 
     recursive_read_only_mounts: bool | None = None
     user_namespaces: bool | None = None
@@ -106,7 +106,7 @@ class NodeRuntimeHandler(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeFeatures(ApiStruct, frozen=True, kw_only=True):
-    """What the runtime can do for every pod."""
+    """Features of the runtime for every pod."""
 
     supplemental_groups_policy: bool | None = None
 
@@ -119,7 +119,7 @@ class AttachedVolume(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeStatus(ApiStruct, frozen=True, kw_only=True):
-    """What the node reports about itself."""
+    """Status of a node."""
 
     capacity: dict[str, str] = {}
     allocatable: dict[str, str] = {}

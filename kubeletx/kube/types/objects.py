@@ -27,7 +27,7 @@ class ConfigMap(ApiStruct, frozen=True, kw_only=True):
 
 
 class Secret(ApiStruct, frozen=True, kw_only=True):
-    """Bytes that are shown to nobody: the representation has keys only."""
+    """Secret data; its repr shows only the keys."""
 
     api_version: str = constant("v1")
     kind: str = constant("Secret")
@@ -41,7 +41,7 @@ class Secret(ApiStruct, frozen=True, kw_only=True):
 
 
 class ServiceAccount(ApiStruct, frozen=True, kw_only=True):
-    """Whom a pod is for the cluster."""
+    """Identity of a pod in the cluster."""
 
     api_version: str = constant("v1")
     kind: str = constant("ServiceAccount")
@@ -87,7 +87,7 @@ class ClaimStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class PersistentVolumeClaim(ApiStruct, frozen=True, kw_only=True):
-    """A wish for storage."""
+    """Request for storage."""
 
     api_version: str = constant("v1")
     kind: str = constant("PersistentVolumeClaim")
@@ -104,7 +104,7 @@ class LocalVolumeSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class VolumeNodeAffinity(ApiStruct, frozen=True, kw_only=True):
-    """Which nodes can reach the volume; `required` is a core/v1 NodeSelector."""
+    """Nodes that can reach the volume; `required` is a core/v1 NodeSelector."""
 
     required: dict[str, Any] | None = None
 
@@ -140,13 +140,13 @@ class PersistentVolume(ApiStruct, frozen=True, kw_only=True):
 
 
 class Overhead(ApiStruct, frozen=True, kw_only=True):
-    """What a pod of the class needs beside its containers, by resource."""
+    """Resources a pod of the class needs in addition to its containers."""
 
     pod_fixed: dict[str, str] = {}
 
 
 class Scheduling(ApiStruct, frozen=True, kw_only=True):
-    """Where pods of the class may go."""
+    """Scheduling constraints of pods of the class."""
 
     node_selector: dict[str, str] = {}
     tolerations: tuple[Toleration, ...] = ()

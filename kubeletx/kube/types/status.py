@@ -1,4 +1,4 @@
-"""What a node reports about a pod. Source: core/v1 PodStatus and ContainerStatus.
+"""Status of a pod, reported by its node. Source: core/v1 PodStatus and ContainerStatus.
 
 Fields that API clients rely on (`ready`, `restart_count`, `image`, ...) have no default, so they are
 always written. Times are cut to whole seconds, as metav1.Time is.
@@ -81,7 +81,7 @@ class ContainerState(ApiStruct, frozen=True, kw_only=True):
 
 
 class ImageVolumeStatus(ApiStruct, frozen=True, kw_only=True):
-    """Which image an image volume really holds."""
+    """Resolved image of an image volume."""
 
     image_ref: str | None = None
 
@@ -93,7 +93,7 @@ class VolumeStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class VolumeMountStatus(ApiStruct, frozen=True, kw_only=True):
-    """How a volume was mounted."""
+    """Status of a volume mount."""
 
     name: str = ""
     mount_path: str = ""
@@ -152,7 +152,7 @@ class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
-    """Which claim object was made for a claim of the pod."""
+    """ResourceClaim object created for a claim of the pod."""
 
     name: str = ""
     resource_claim_name: str | None = None

@@ -365,7 +365,7 @@ class ImageVolumeSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class VolumeSource(ApiStruct, frozen=True, kw_only=True):
-    """Where a volume comes from; exactly one field is set."""
+    """Source of a volume; exactly one field is set."""
 
     host_path: HostPathVolumeSource | None = None
     empty_dir: EmptyDirVolumeSource | None = None

@@ -28,7 +28,7 @@ FIELD: Final = "spec.virtualMachine"
 POWER_WORDS: Final = ("Running", "Paused", "Shutdown", "Suspended")
 SHUTDOWN_WORDS: Final = ("stop", "terminate")
 VIRTLET_RUNTIME: Final = "kubernetes.io/target-runtime"
-"""How a pod asks for Virtlet."""
+"""Annotation by which a pod selects Virtlet."""
 
 
 def check_machine(machine: VirtualMachine, volumes: Collection[str], problems: Problems) -> None:
@@ -52,7 +52,7 @@ def check_machine(machine: VirtualMachine, volumes: Collection[str], problems: P
 
 
 def check_machine_annotations(pod: Pod, problems: Problems) -> None:
-    """``kubeletx.io/vm-*``: on a machine, with a value that can be read, and not beside the field they stand for."""
+    """Check ``kubeletx.io/vm-*``: only on a machine, with a valid value, and not together with the field they replace."""
     notes = pod.metadata.annotations
     is_machine = says_machine(pod) or pod.spec.runtime_class_name is not None
     if notes.get(VIRTLET_RUNTIME) == "virtlet.cloud" and not is_machine:
@@ -101,7 +101,7 @@ def check_machine_annotations(pod: Pod, problems: Problems) -> None:
 
 
 def check_machine_settings(pod: Pod, problems: Problems) -> None:
-    """What both spellings share: sizes, firmware, meta-data and interfaces in annotations."""
+    """Check what both spellings share: sizes, firmware, meta-data and interfaces in annotations."""
     notes = pod.metadata.annotations
     problems.quantity(f"metadata.annotations[{names.VM_DISK_SIZE}]", notes.get(names.VM_DISK_SIZE))
     _check_maximum(names.VM_MAX_MEMORY, "memory", pod, problems)
@@ -115,7 +115,7 @@ def check_machine_settings(pod: Pod, problems: Problems) -> None:
 
 
 def _check_maximum(key: str, resource: str, pod: Pod, problems: Problems) -> None:
-    """What a machine can grow to is not less than what it starts with."""
+    """Check that a machine's maximum is not less than its initial amount."""
     field = f"metadata.annotations[{key}]"
     most = problems.quantity(field, pod.metadata.annotations.get(key))
     machine = machine_of(pod, on_vm_runtime=True)

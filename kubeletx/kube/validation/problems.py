@@ -24,7 +24,7 @@ class Problems:
         self.found.append(InvalidPod(obj=self._obj, field=field, problem=problem, fix=fix))
 
     def required(self, field: str, value: str | None, fix: str = "set it") -> bool:
-        """Whether the value is there; else a problem."""
+        """Return True if the value is set; else add a problem."""
         if not value:
             self.add(field, "is missing", fix)
         return bool(value)

@@ -69,7 +69,7 @@ def _check_workload(spec: PodSpec, problems: Problems) -> None:
 
 
 def _check_names(spec: PodSpec, problems: Problems) -> None:
-    """How the pod is called inside, and how it finds others."""
+    """Check host name, subdomain and DNS settings."""
     problems.word("spec.hostname", spec.hostname, words.dns_label)
     problems.word("spec.subdomain", spec.subdomain, words.dns_label)
     problems.word("spec.hostnameOverride", spec.hostname_override, words.dns_subdomain)

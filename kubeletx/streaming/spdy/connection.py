@@ -1,6 +1,6 @@
 """A SPDY/3.1 connection over asyncio streams, as client or as server.
 
-`run` reads until the end and belongs to the task of whoever made the connection. Streams are read with `read`
+`run` reads until the end, in the task of the connection's owner. Streams are read with `read`
 (empty at the half-close), written with `write`, half-closed with `close_write`. What was received but not read
 is bounded for the whole connection: above `MAX_UNREAD_BYTES` reading from the network stops until a stream is
 read. Writing waits for the network. Answers (to PING, to streams) are written without waiting; a peer that does not
@@ -35,14 +35,14 @@ MAX_UNREAD_BYTES = 1 << 20
 MAX_ANSWER_BYTES = 1 << 16
 MAX_STREAMS = 2000
 CHUNK_COST_BYTES = 64
-"""What a chunk counts besides its bytes, so that many small ones are bounded too."""
+"""Cost of a chunk in addition to its bytes, so that many small ones are bounded too."""
 READ_BYTES = 1 << 16
 CHUNK_BYTES = 1 << 15
 """Longest data frame we send, so that streams of one connection take turns."""
 
 
 class ByteReader(Protocol):
-    """What a connection reads from: `asyncio.StreamReader`, or the like."""
+    """Reader of a connection, such as `asyncio.StreamReader`."""
 
     async def read(self, n: int = -1, /) -> bytes:
         """Some bytes; empty at the end."""
@@ -50,7 +50,7 @@ class ByteReader(Protocol):
 
 
 class ByteWriter(Protocol):
-    """What a connection writes to: `asyncio.StreamWriter`, or the like."""
+    """Writer of a connection, such as `asyncio.StreamWriter`."""
 
     def write(self, data: bytes, /) -> None:
         """Send soon."""
@@ -61,7 +61,7 @@ class ByteWriter(Protocol):
         ...
 
     def is_closing(self) -> bool:
-        """Whether nothing more can be sent."""
+        """True if nothing more can be sent."""
         ...
 
     def close(self) -> None:
@@ -127,7 +127,7 @@ class SpdyStream:
             self._connection._forget_if_done(self)
 
     def discard(self) -> None:
-        """Whoever read has stopped: what came, and what still comes, is dropped and holds up no other stream."""
+        """Drop received and future data after the reader stopped, so that it does not block other streams."""
         self._end()
         while self._chunks:
             self._connection._consumed(self._chunks.popleft())

@@ -1,7 +1,7 @@
-"""The dictionary that both sides of a SPDY/3 connection prime their header compression with.
+"""Dictionary that primes the header compression of both sides of a SPDY/3 connection.
 
 It is part of the protocol (draft 3, section 2.6.10.1): frequent words, each with its length in four bytes,
-then a run of text. Its Adler-32 checksum, 0xe3c6a7c2, stands in the first bytes of every compressed stream.
+then a run of text. Every compressed stream begins with its Adler-32 checksum, 0xe3c6a7c2.
 """
 
 from __future__ import annotations

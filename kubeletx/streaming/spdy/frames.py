@@ -11,7 +11,7 @@ HeaderList = tuple[tuple[str, str], ...]
 
 
 class ResetStatus(enum.IntEnum):
-    """Why a stream was reset."""
+    """Reason of a stream's reset."""
 
     PROTOCOL_ERROR = 1
     INVALID_STREAM = 2
