@@ -97,6 +97,7 @@ from .parts.clean_up import CleanUp
 from .parts.drop_ins import DropInWatch
 from .parts.eviction import make_evictor, pids_counter
 from .parts.kubelet_api import kubelet_server, review_client
+from .parts.plugin_rooms import make_plugin_rooms
 from .parts.settings import (
     admission_node,
     call_limits,
@@ -110,8 +111,9 @@ from .parts.settings import (
 )
 from .parts.shutdown import make_shutdown
 from .parts.sources import Sources, make_sources
-from .plugin_reload import RunningPlugins
 from .plugins import load_plugins, log_plugins
+from .plugins.host_parts import PluginHostParts
+from .plugins.reload import RunningPlugins
 
 log = structlog.get_logger(__name__)
 
@@ -172,7 +174,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
         log_plugins(plugins)
         endpoints = read_endpoints(config, plugins.kinds)
         check_classes(config, endpoints)
-        settings = plugins.kinds.decode_settings(config.runtimes.plugins)
+        settings = plugins.decode_settings(config.runtimes.plugins)
         credential_plan = provider_plan(config)
         reporter = NodeReporter(node_plan(config), clock=clock)
         reporter.load()
@@ -356,6 +358,21 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
             usage=usage,
             images=images,
         )
+        plugin_rooms = make_plugin_rooms(
+            config,
+            plugins,
+            settings,
+            PluginHostParts(
+                node_name=reporter.name,
+                root=config.root_dir,
+                clock=clock,
+                events=events,
+                cluster=objects.get(API),
+            ),
+            node,
+        )
+        if plugin_rooms is not None:
+            stack.callback(plugin_rooms.close)
         stalls = MemoryEvents(clock)
         stack.callback(stalls.close)
         evictor = make_evictor(
@@ -425,6 +442,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 node_name=reporter.name,
                 started_at=clock.now(),
                 plugins=running_plugins,
+                plugin_rooms=plugin_rooms,
                 counted=Counted(
                     registry=registry,
                     manager=manager,
@@ -440,6 +458,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                     ),
                     http=http_counts,
                     requests=link.client.counts if link is not None else None,
+                    plugins=plugin_rooms.counts if plugin_rooms is not None else None,
                 ),
                 pulse=pulse,
                 sources=source_health,
@@ -503,6 +522,7 @@ async def assemble(config: AgentConfig) -> AsyncIterator[Assembly]:
                 "volume-usage": volume_uses.run,
                 "eviction": evictor.run,
                 "host-shutdown": shutdown.run,
+                **({} if plugin_rooms is None else plugin_rooms.background()),
                 **({} if pod_network is None else {"pod-network": pod_network.run}),
             },
         )

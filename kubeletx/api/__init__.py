@@ -28,7 +28,8 @@ from .errors import (
     Unsupported,
 )
 from .following import UnitFollower
-from .hookspecs import ENTRY_POINT_GROUP, RegisterRuntime, hookimpl, hookspec
+from .health import CheckResult, HealthCheck, HealthCheckFactory, Severity
+from .hookspecs import ENTRY_POINT_GROUP, RegisterHealthCheck, RegisterRuntime, hookimpl, hookspec
 from .host import (
     Blocking,
     Clock,
@@ -69,6 +70,7 @@ from .observed import (
     UnitSummary,
     every_feature_but,
 )
+from .plugin_host import PluginHost
 from .pulls import SharedPulls
 from .runtime import (
     CAPABILITIES,
@@ -133,6 +135,7 @@ __all__ = [
     "Blocking",
     "Capabilities",
     "Channel",
+    "CheckResult",
     "Clock",
     "CloudInit",
     "ClusterObjects",
@@ -148,6 +151,8 @@ __all__ = [
     "EventKind",
     "EventSink",
     "ExecResult",
+    "HealthCheck",
+    "HealthCheckFactory",
     "Host",
     "HostEntry",
     "IdMapping",
@@ -174,6 +179,7 @@ __all__ = [
     "ObjectRef",
     "ObjectUser",
     "PermissionDenied",
+    "PluginHost",
     "PodAddress",
     "PodNetwork",
     "PodUid",
@@ -182,6 +188,7 @@ __all__ = [
     "ProcessSecurity",
     "ProfileType",
     "PullProgress",
+    "RegisterHealthCheck",
     "RegisterRuntime",
     "Resources",
     "Runtime",
@@ -201,6 +208,7 @@ __all__ = [
     "SandboxSummary",
     "SecurityProfile",
     "Session",
+    "Severity",
     "SharedPulls",
     "SnapshotStatus",
     "SourceKind",

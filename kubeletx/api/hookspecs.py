@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import pluggy
 
+from .health import HealthCheckFactory
 from .host import RuntimeFactory
 
 PROJECT = "kubeletx"
@@ -49,6 +50,31 @@ class RegisterRuntime(Protocol):
         ...
 
 
+class RegisterHealthCheck(Protocol):
+    """The function handed to `kubeletx_register_health_checks`."""
+
+    def __call__(
+        self,
+        name: str,
+        factory: HealthCheckFactory,
+        *,
+        period_seconds: float = 60.0,
+        settings: type[Any] | None = None,
+    ) -> None:
+        """Declare a health check.
+
+        `name`: lower-case letters, digits and dashes, unique among everything that plugins register.
+        `period_seconds`: from the end of one check to the next, 1 or more. `settings`: a msgspec Struct for
+        ``kubeletx.plugins.<name>`` of the configuration file.
+        """
+        ...
+
+
 @hookspec
 def kubeletx_register_runtimes(register: RegisterRuntime) -> None:
     """Register runtime kinds by calling `register` once for each."""
+
+
+@hookspec
+def kubeletx_register_health_checks(register: RegisterHealthCheck) -> None:
+    """Register health checks of the node by calling `register` once for each."""

@@ -225,6 +225,8 @@ class Event:
     OPERATION_UNKNOWN: Final = "OperationUnknown"
     RUNTIME_BOUND: Final = "RuntimeBound"
     UNKNOWN_FIELD: Final = "UnknownField"
+    HEALTH_CHECK_FAILED: Final = "HealthCheckFailed"
+    HEALTH_CHECK_PASSED: Final = "HealthCheckPassed"
     FAILED_SOURCE: Final = "FailedSource"
     FAILED_MIRROR: Final = "FailedMirrorPod"
     RUNTIME_READY: Final = "RuntimeReady"

@@ -3,6 +3,7 @@
     MemoryPressure, DiskPressure, PIDPressure    the kubelet's reasons
     RuntimesReady                                True only when every runtime is ready
     kubeletx.io/RuntimeReady-<name>              one for each runtime, in their order
+    kubeletx.io/Healthy-<name>                   one for each health check of a plugin
     Ready                                        by policy; always last, as the kubelet has it
 
 Policies (DECISIONS 6): partial, at least one runtime is ready; all, every uncordoned one; primary, the first
@@ -23,6 +24,7 @@ from kubeletx.kube.types.node import NodeCondition
 from kubeletx.runtimes.handles.health import RuntimeState
 
 RUNTIME_CONDITION_PREFIX = "kubeletx.io/RuntimeReady-"
+HEALTH_CONDITION_PREFIX = "kubeletx.io/Healthy-"
 READY = "Ready"
 NEVER_ASKED = "NotConnected"
 
@@ -54,6 +56,15 @@ class RuntimeFacts(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.name}: {why or 'not ready'}"
 
 
+class CheckFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """One health check of a plugin. `status`, `reason`, `message`: of its condition."""
+
+    name: str
+    status: str
+    reason: str
+    message: str = ""
+
+
 class Pressure(msgspec.Struct, frozen=True, kw_only=True):
     """Resources under pressure, as the node's pressure conditions report them."""
 
@@ -73,6 +84,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     pressure: Pressure = Pressure()
     missing_resources: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    checks: tuple[CheckFacts, ...] = ()
 
 
 def is_enough(runtimes: Sequence[RuntimeFacts], policy: Policy) -> bool:
@@ -102,6 +114,7 @@ def node_conditions(
         *_pressures(facts.pressure),
         _runtimes_ready(facts.runtimes),
         *(_runtime_ready(runtime) for runtime in facts.runtimes),
+        *(_healthy(check) for check in facts.checks),
         _ready(facts),
     )
     before = {condition.type: condition for condition in previous}
@@ -173,6 +186,15 @@ def _runtime_ready(runtime: RuntimeFacts) -> NodeCondition:
         message = "; ".join(text for text in (message, "cordoned") if text)
     return NodeCondition(
         type=runtime_condition_type(runtime.name), status=status, reason=reason, message=message
+    )
+
+
+def _healthy(check: CheckFacts) -> NodeCondition:
+    return NodeCondition(
+        type=HEALTH_CONDITION_PREFIX + check.name,
+        status=check.status,
+        reason=check.reason,
+        message=check.message,
     )
 
 

@@ -40,7 +40,7 @@ from .capacity import NodeResources, allocatable, missing_resources, read_capaci
 from .condition_table import ConditionTimes, Times
 from .identity import detect_node_ips, names_no_address, node_addresses, node_name
 from .info import architecture, read_system_info
-from .readiness import NodeFacts, Policy, Pressure, RuntimeFacts, node_conditions, with_times
+from .readiness import CheckFacts, NodeFacts, Policy, Pressure, RuntimeFacts, node_conditions, with_times
 from .taints import type_taints
 
 NO_PRESSURE = Pressure()
@@ -128,6 +128,7 @@ class NodeReporter:
         *,
         pressure: Pressure = NO_PRESSURE,
         problems: Sequence[str] = (),
+        checks: Sequence[CheckFacts] = (),
     ) -> bool:
         """Compute the conditions; True when the status of one changed. `problems`: further reasons against Ready."""
         before = {condition.type: condition.status for condition in self._conditions}
@@ -137,6 +138,7 @@ class NodeReporter:
             pressure=pressure,
             missing_resources=missing_resources(self.capacity),
             problems=tuple(problems),
+            checks=tuple(checks),
         )
         conditions = node_conditions(facts, previous=self._conditions, now=self._clock.now())
         if self._before and self._clock.monotonic() >= self._settled_at:

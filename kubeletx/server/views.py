@@ -284,14 +284,30 @@ class UsageView(View, frozen=True, kw_only=True):
 # --- the agent itself ---
 
 
+class RegistrationView(View, frozen=True, kw_only=True):
+    """One thing that a plugin registered beside runtimes. `hook`: its kind, such as health-check.
+
+    `state`: ready; degraded: its last call failed; failed: it could not be made. `reason`: why.
+    """
+
+    name: str
+    hook: str
+    state: str
+    reason: str = ""
+
+
 class PluginView(View, frozen=True, kw_only=True):
-    """One plugin. `state`: ready, skipped or failed; `reason` says why it is not ready."""
+    """One plugin. `state`: ready, degraded, skipped or failed; `reason` says why it is not ready.
+
+    Degraded: a part of `registrations` is not ready, the rest is.
+    """
 
     name: str
     version: str
     state: str
     kinds: tuple[str, ...] = ()
     workload_types: tuple[str, ...] = ()
+    registrations: tuple[RegistrationView, ...] = ()
     reason: str = ""
 
 

@@ -8,7 +8,7 @@ from .fake_backend import Behaviour, FakeBackend
 from .fake_calls import Call
 from .fake_runtime import FakeRuntime
 from .faults import Script
-from .host import FakeEventSink, FakeHost, Recorded, endpoint
+from .host import FakeEventSink, FakeHost, FakePluginHost, Recorded, endpoint
 from .sessions import FakeSession
 from .specs import sandbox_spec, unit_spec
 
@@ -19,6 +19,7 @@ __all__ = [
     "FakeClock",
     "FakeEventSink",
     "FakeHost",
+    "FakePluginHost",
     "FakeRuntime",
     "FakeSession",
     "Recorded",

@@ -1,4 +1,4 @@
-"""`FakeHost`: the host's side of the seam, for plugin tests.
+"""`FakeHost` and `FakePluginHost`: the host's side of the seam, for plugin tests.
 
 Events are kept in `recorded`, blocking calls run in a thread, the state directory is given by the test
 (pytest's ``tmp_path``).
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeVar
 
-from kubeletx.api import Clock, Endpoint, EventSink, ObjectRef, PodNetwork, RuntimeName
+from kubeletx.api import Clock, ClusterObjects, Endpoint, EventSink, ObjectRef, PodNetwork, RuntimeName
 
 from .clock import FakeClock
 
@@ -62,6 +62,36 @@ class FakeHost:
         self.clock: Clock = clock or FakeClock()
         self.sink = FakeEventSink()
         self.pod_network = pod_network
+
+    @property
+    def events(self) -> EventSink:
+        """The sink; tests read `sink.recorded`."""
+        return self.sink
+
+    async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the call in a thread."""
+        return await asyncio.to_thread(function, *args, **kwargs)
+
+
+class FakePluginHost:
+    """A `PluginHost` for one registration under test."""
+
+    def __init__(
+        self,
+        state_directory: Path,
+        *,
+        name: str = "under-test",
+        clock: Clock | None = None,
+        cluster: ClusterObjects | None = None,
+        node_name: str = "node-1",
+    ) -> None:
+        """`state_directory` must exist; `clock` defaults to a FakeClock."""
+        self.name = name
+        self.node_name = node_name
+        self.state_directory = state_directory
+        self.clock: Clock = clock or FakeClock()
+        self.sink = FakeEventSink()
+        self.cluster = cluster
 
     @property
     def events(self) -> EventSink:

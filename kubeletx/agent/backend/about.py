@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import kubeletx
 from kubeletx.apiserver.node.claim import Reporting
@@ -15,6 +16,7 @@ from kubeletx.server.views import (
     MetricsView,
     PartHealth,
     PluginView,
+    RegistrationView,
     VersionView,
 )
 
@@ -22,8 +24,10 @@ from ..config.tree import AgentConfig
 from ..config.view import effective_values
 from ..host.source_health import SourceHealth
 from ..host.watchdog import Pulse
-from ..plugin_reload import RunningPlugins
-from ..plugins import LoadedPlugin
+from ..plugins import LoadedPlugin, RunningPlugins
+
+if TYPE_CHECKING:
+    from ..plugins.rooms import PluginRooms
 from .counted import Counted
 
 
@@ -41,11 +45,13 @@ class AgentBackend:
         counted: Counted,
         pulse: Pulse,
         sources: SourceHealth,
+        plugin_rooms: PluginRooms | None = None,
         reporting: Reporting | None = None,
     ) -> None:
-        """`reporting` None: the node is of no cluster."""
+        """`reporting` None: the node is of no cluster. `plugin_rooms` None: plugins register only runtimes."""
         self._config = config
         self._plugins = plugins
+        self._plugin_rooms = plugin_rooms
         self._counted = counted
         self._pulse = pulse
         self._sources = sources
@@ -76,12 +82,13 @@ class AgentBackend:
                 ),
                 PartHealth(name="sources", ok=not failing, message="; ".join(failing)),
                 *node_name_health(self._reporting),
+                *(self._plugin_rooms.health() if self._plugin_rooms is not None else ()),
             )
         )
 
     async def plugins(self) -> Sequence[PluginView]:
         """Every plugin found at start or by a reload."""
-        return plugin_views(self._plugins.loaded)
+        return plugin_views(self._plugins.loaded, self._plugin_rooms)
 
     async def config_view(self) -> Sequence[ConfigValue]:
         """Effective settings and where each came from."""
@@ -103,16 +110,35 @@ def node_name_health(reporting: Reporting | None) -> list[PartHealth]:
     return [PartHealth(name="node-name", ok=not reporting.problem, message=reporting.problem)]
 
 
-def plugin_views(plugins: Iterable[LoadedPlugin]) -> Sequence[PluginView]:
-    """What became of each plugin."""
+def plugin_views(plugins: Iterable[LoadedPlugin], rooms: PluginRooms | None = None) -> Sequence[PluginView]:
+    """The state of each plugin. `rooms`: how what it registered beside runtimes does; None: nothing runs."""
+    states = rooms.states() if rooms is not None else {}
     return [
-        PluginView(
-            name=one.name,
-            version=one.version,
-            state=one.state,
-            kinds=one.kinds,
-            workload_types=one.workload_types,
-            reason=one.reason,
+        _plugin_view(
+            one,
+            tuple(
+                RegistrationView(
+                    name=item.name,
+                    hook=item.hook.value,
+                    state=states[item.name].word if item.name in states else "ready",
+                    reason=states[item.name].reason if item.name in states else "",
+                )
+                for item in one.registrations
+            ),
         )
         for one in plugins
     ]
+
+
+def _plugin_view(plugin: LoadedPlugin, registrations: tuple[RegistrationView, ...]) -> PluginView:
+    """A plugin is degraded while something that it registered does not do its work."""
+    broken = [one for one in registrations if one.state != "ready"]
+    return PluginView(
+        name=plugin.name,
+        version=plugin.version,
+        state="degraded" if plugin.state == "ready" and broken else plugin.state,
+        kinds=plugin.kinds,
+        workload_types=plugin.workload_types,
+        registrations=registrations,
+        reason=plugin.reason or "; ".join(one.reason for one in broken),
+    )

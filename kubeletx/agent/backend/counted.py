@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,6 +18,9 @@ from kubeletx.runtimes.images.providers import CredentialProviders
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.server.metrics.http_counts import HttpCounts
 from kubeletx.volumes.preparer import VolumePreparer
+
+if TYPE_CHECKING:
+    from ..plugins.callbacks import CallbackCounts
 
 
 class SecretFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +49,10 @@ class SecretFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
-    """Where things are counted. `cgroups` None: pods have none. `requests` None: there is no API server."""
+    """Where things are counted. `cgroups` None: pods have none. `requests` None: there is no API server.
+
+    `plugins` None: plugins register only runtimes.
+    """
 
     registry: RuntimeRegistry
     manager: PodManager
@@ -57,3 +64,4 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
     secrets: SecretFigures
     http: HttpCounts
     requests: RequestCounts | None = None
+    plugins: CallbackCounts | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kubeletx.api.counting import Durations, LabelledDurations
 from kubeletx.kube.client.counts import RequestCounts
@@ -18,6 +18,9 @@ from kubeletx.server.metrics.http_counts import HttpCounts
 from kubeletx.server.views import CountView, HistogramView, LabelledHistogram
 from kubeletx.volumes.operations import SUCCESS, plugin_of
 from kubeletx.volumes.preparer import VolumePreparer
+
+if TYPE_CHECKING:
+    from ..plugins.callbacks import CallbackCounts
 
 HTTP_LABELS = ("method", "path", "server_type", "long_running")
 
@@ -146,6 +149,17 @@ def rest_metrics(counts: RequestCounts) -> tuple[list[LabelledHistogram], list[C
     }
     durations = [row for name, one in by_name.items() for row in histograms(name, ("host", "verb"), one)]
     return durations, list(_counts("rest_client_requests_total", ("code", "host", "method"), counts.answers))
+
+
+def plugin_metrics(counts: CallbackCounts | None) -> tuple[list[LabelledHistogram], list[CountView]]:
+    """Calls of what plugins registered beside runtimes."""
+    if counts is None:
+        return [], []
+    labels = ("plugin", "registration", "callback")
+    durations = list(histograms("kubeletx_plugin_callback_duration_seconds", labels, counts.durations))
+    return durations, list(
+        _counts("kubeletx_plugin_callback_errors_total", (*labels, "reason"), counts.errors)
+    )
 
 
 def _counts(name: str, labels: tuple[str, ...], counted: Mapping[Any, int]) -> Iterator[CountView]:

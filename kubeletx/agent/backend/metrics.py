@@ -33,6 +33,7 @@ from .metric_counts import (
     histogram_view,
     histograms,
     http_metrics,
+    plugin_metrics,
     pod_counts,
     pod_durations,
     pod_gauges,
@@ -114,6 +115,7 @@ def _with_labels(counted: Counted) -> tuple[tuple[LabelledHistogram, ...], tuple
     storage_durations, storage_errors = volume_operations(counted.volumes)
     http_durations, http_counts = http_metrics(counted.http)
     rest_durations, rest_counts = rest_metrics(counted.requests or RequestCounts())
+    plugin_durations, plugin_errors = plugin_metrics(counted.plugins)
     cgroups = counted.cgroups.durations if counted.cgroups is not None else LabelledDurations()
     durations = (
         *pod_durations(counted.counters),
@@ -121,6 +123,7 @@ def _with_labels(counted: Counted) -> tuple[tuple[LabelledHistogram, ...], tuple
         *storage_durations,
         *http_durations,
         *rest_durations,
+        *plugin_durations,
     )
     return durations, (
         build_info(__version__),
@@ -130,6 +133,7 @@ def _with_labels(counted: Counted) -> tuple[tuple[LabelledHistogram, ...], tuple
         *storage_errors,
         *http_counts,
         *rest_counts,
+        *plugin_errors,
     )
 
 

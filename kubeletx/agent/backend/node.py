@@ -11,7 +11,7 @@ from kubeletx.api.names import Event as Reason
 from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import Node
 from kubeletx.node.events import EventRecorder
-from kubeletx.node.readiness import Pressure, RuntimeFacts
+from kubeletx.node.readiness import CheckFacts, Pressure, RuntimeFacts
 from kubeletx.node.status import NodeReporter, RuntimeReport, is_ready
 from kubeletx.node.totals import Usage, UsageReport, add_up, usage_of, usage_of_runtime
 from kubeletx.pods.manager import PodManager
@@ -53,6 +53,7 @@ class NodeBackend:
         self._images = images
         self._pressure = Pressure()
         self._problems: tuple[str, ...] = ()
+        self._checks: tuple[CheckFacts, ...] = ()
         self._watchers: list[Latest[None]] = []
         self._was_ready: bool | None = None
         registry.subscribe(self)
@@ -71,11 +72,16 @@ class NodeBackend:
         self._problems = problems
         self.runtime_changed("")
 
+    def checks_changed(self, checks: tuple[CheckFacts, ...]) -> None:
+        """Results of plugins' health checks; the conditions follow at once."""
+        self._checks = checks
+        self.runtime_changed("")
+
     # --- the runtimes' listener ---
 
     def runtime_changed(self, name: str) -> None:
         """Compute the conditions anew; NodeReady and NodeNotReady are told once each."""
-        if self._reporter.update(self.reports(), pressure=self._pressure, problems=self._problems):
+        if self._update(self.reports()):
             for watcher in self._watchers:
                 watcher.put("node", None)
         now_ready = is_ready(self._reporter.conditions)
@@ -88,6 +94,11 @@ class NodeBackend:
             "Changed node readiness", ready=now_ready, reason=self._reporter.conditions[-1].message or ""
         )
         self._record(Reason.NODE_READY if now_ready else Reason.NODE_NOT_READY)
+
+    def _update(self, reports: Sequence[RuntimeReport]) -> bool:
+        return self._reporter.update(
+            reports, pressure=self._pressure, problems=self._problems, checks=self._checks
+        )
 
     def _record(self, reason: str) -> None:
         sink: EventSink = self._events
@@ -103,7 +114,7 @@ class NodeBackend:
     async def get_node(self) -> Node:
         """The node as it would be reported."""
         reports = self.reports()
-        self._reporter.update(reports, pressure=self._pressure, problems=self._problems)
+        self._update(reports)
         return self._reporter.build(reports, images=await self._images.node_images())
 
     async def watch_node(self) -> AsyncIterator[Node]:

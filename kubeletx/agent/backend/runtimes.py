@@ -32,7 +32,7 @@ from kubeletx.server.views import (
     RuntimeView,
 )
 
-from ..plugin_reload import RunningPlugins
+from ..plugins.reload import RunningPlugins
 from .about import plugin_views
 from .watching import Latest
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import structlog
 
@@ -55,11 +57,16 @@ def check_classes(config: AgentConfig, endpoints: Sequence[Endpoint]) -> None:
     raise_all(problems)
 
 
-def check_plugins_part(config: AgentConfig, kinds: KindTable) -> None:
-    """What only plugins can judge: endpoints and settings of kinds. Raises InvalidConfig naming each wrong item."""
+def check_plugins_part(
+    config: AgentConfig, kinds: KindTable, others: Mapping[str, type[Any] | None] = MappingProxyType({})
+) -> None:
+    """What only plugins can judge: endpoints and settings of plugins. Raises InvalidConfig naming each wrong item.
+
+    `others`: see `KindTable.decode_settings`.
+    """
     if config.runtimes.endpoints:
         check_classes(config, _read_texts(config, kinds))
-    kinds.decode_settings(config.runtimes.plugins)
+    kinds.decode_settings(config.runtimes.plugins, others=others)
 
 
 def _read_texts(config: AgentConfig, kinds: KindTable) -> tuple[Endpoint, ...]:

@@ -69,9 +69,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
             Duration(), "How long a runtime may be silent before it is unreachable and not ready."),
     Setting("runtimes.classes", "kubeletx.runtimeClasses", "", Pairs(),
             "RuntimeClass name to NAME or NAME--HANDLER of a runtime."),
-    Setting("runtimes.plugins", "kubeletx.plugins", "", Tables(), "Settings of plugins, by kind."),
+    Setting("runtimes.plugins", "kubeletx.plugins", "", Tables(), "Settings of plugins, by kind or registered name."),
     Setting("runtimes.share_runtime", "kubeletx.shareRuntime", "share-runtime", Boolean(),
             "Start although a kubelet uses one of the CRI sockets; it removes pods it does not know."),
+    # plugins
+    Setting("plugins.health_check_seconds", "kubeletx.pluginHealthCheckTimeout", "", Duration(zero_means=10.0),
+            "Deadline of one health check of a plugin."),
     # sources
     Setting("sources.pod_manifest_path", "staticPodPath", "pod-manifest-path", PathKind(),
             "Directory of static pod manifests, or one file."),

@@ -57,9 +57,15 @@ class RuntimeSettings(Section, frozen=True, kw_only=True):
     classes: dict[str, str] = {}
     """RuntimeClass name to NAME or NAME--HANDLER: a runtime of this node and a handler of it."""
     plugins: dict[str, dict[str, Any]] = {}
-    """Kind to the plugin's own settings, checked at start against what the plugin declares."""
+    """Kind or registered name to the plugin's own settings, checked at start against what the plugin declares."""
     share_runtime: bool = False
     """Start even though a kubelet uses one of the CRI sockets."""
+
+
+class PluginSettings(Section, frozen=True, kw_only=True):
+    """Deadlines of calls that the host makes to plugins; those of runtimes are in `RuntimeSettings`."""
+
+    health_check_seconds: float = 10.0
 
 
 class SourceSettings(Section, frozen=True, kw_only=True):
@@ -340,6 +346,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     root_dir: Path = Path("/var/lib/kubeletx")
     runtimes: RuntimeSettings = RuntimeSettings()
+    plugins: PluginSettings = PluginSettings()
     sources: SourceSettings = SourceSettings()
     cluster: ClusterSettings = ClusterSettings()
     node: NodeSettings = NodeSettings()

@@ -1,8 +1,9 @@
-"""The event loop's pulse: a stall is logged with the stack that caused it (ARCHITECTURE section 9).
+"""The event loop's pulse: a stall is logged with the task and the stack that caused it (ARCHITECTURE section 9).
 
 The loop beats every 50 ms only while somebody looks: a small thread sleeps, asks the loop for a sign of life
 each second, and takes the main thread's stack when the sign does not come within 100 ms. That costs one wake-up
-of each a second, and nothing on the loop in between.
+of each a second, and nothing on the loop in between. The task's name tells which callback of which plugin holds the
+loop (`agent.plugins.callbacks`).
 """
 
 from __future__ import annotations
@@ -61,13 +62,22 @@ class Pulse:
                 return  # the loop is closed
             if self._answered.wait(STALL_SECONDS):
                 continue
-            stack = self._stack()
+            task, stack = self._task(), self._stack()
             self._answered.wait()
             stalled = time.monotonic() - asked
             self.worst_seconds = max(self.worst_seconds, stalled)
             log.warning(
-                "Event loop stalled", elapsed_seconds=round(stalled, 3), where=_where(stack), stack=stack
+                "Event loop stalled",
+                elapsed_seconds=round(stalled, 3),
+                task=task,
+                where=_where(stack),
+                stack=stack,
             )
+
+    def _task(self) -> str:
+        """The name of the task that runs now."""
+        task = asyncio.current_task(self._loop)
+        return task.get_name() if task is not None else ""
 
     def _stack(self) -> str:
         frame = sys._current_frames().get(self._main)

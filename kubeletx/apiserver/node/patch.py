@@ -22,7 +22,7 @@ from kubeletx.api.names import (
 )
 from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.kube.types.node import NodeCondition, NodeStatus
-from kubeletx.node.readiness import RUNTIME_CONDITION_PREFIX
+from kubeletx.node.readiness import HEALTH_CONDITION_PREFIX, RUNTIME_CONDITION_PREFIX
 
 _OTHERS = frozenset({"volumesAttached", "phase", "config"})
 _REPLACED = frozenset({"addresses"})
@@ -32,6 +32,8 @@ _ALONG = frozenset({"declaredFeatures"})
 _MAPS = frozenset({"capacity", "allocatable"})
 _OWN_NOTES = (RUNTIME_TYPE_PREFIX, RUNTIME_VERSION_PREFIX, PROVIDED_NODE_IP)
 """Annotations that go when the node no longer has them."""
+_OWN_CONDITIONS = (RUNTIME_CONDITION_PREFIX, HEALTH_CONDITION_PREFIX)
+"""Beginnings of condition types that go when the node no longer has them."""
 _GIVEN_UP = frozenset({"NodeStatusUnknown", "NodeStatusNeverUpdated"})
 
 
@@ -55,7 +57,7 @@ def status_patch(
     known = {condition.type: condition for condition in current.conditions}
     changed = [one for one in wanted.conditions if not _same(one, known.get(one.type))]
     ours = {condition.type for condition in wanted.conditions}
-    gone = [type_ for type_ in sorted(known.keys() - ours) if type_.startswith(RUNTIME_CONDITION_PREFIX)]
+    gone = [type_ for type_ in sorted(known.keys() - ours) if type_.startswith(_OWN_CONDITIONS)]
     if not patch.keys() - _ALONG and not changed and not gone and not is_due:
         return None
     conditions: list[dict[str, Any]] = [

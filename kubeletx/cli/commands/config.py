@@ -66,7 +66,8 @@ def _of_flags(invocation: Invocation) -> Sequence[ConfigValue]:
     from kubeletx.agent.plugins import load_plugins
 
     config = invocation.load()
-    check_plugins_part(config, load_plugins().kinds)
+    plugins = load_plugins()
+    check_plugins_part(config, plugins.kinds, plugins.registrations.settings())
     provider_plan(config)
     return effective_values(config)
 

@@ -30,7 +30,7 @@ def _installed() -> tuple[PluginView, ...]:
 @output_option("json", "yaml")
 @with_agent
 def plugins(agent: AgentClient, output: str | None) -> int:
-    """Show the plugins that were found, with their kinds and why one is not ready.
+    """Show the plugins that were found, with what they register and why one is not ready.
 
     While no agent runs, they are those that one would find.
     """
@@ -44,9 +44,17 @@ def plugins(agent: AgentClient, output: str | None) -> int:
     if output:
         print_object(found, output)
         return ExitCode.OK
-    titles = ("NAME", "VERSION", "STATE", "KINDS", "TYPES", "REASON")
+    titles = ("NAME", "VERSION", "STATE", "KINDS", "TYPES", "REGISTERS", "REASON")
     rows = [
-        [p.name, p.version, p.state, ",".join(p.kinds), ",".join(p.workload_types), p.reason]
+        [
+            p.name,
+            p.version,
+            p.state,
+            ",".join(p.kinds),
+            ",".join(p.workload_types),
+            ",".join(f"{one.hook}/{one.name}" for one in p.registrations),
+            p.reason,
+        ]
         for p in found.items
     ]
     for line in Table([Column(title) for title in titles]).render(rows):

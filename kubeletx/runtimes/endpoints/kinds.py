@@ -7,6 +7,7 @@ kind is the one named by ``plugin=``, else the one called like the endpoint, els
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -155,32 +156,33 @@ class KindTable:
                     fix=f"known parameters: {known}",
                 )
 
-    def decode_settings(self, sections: Mapping[str, Any], origin: str = "") -> dict[str, Any]:
-        """Each kind's own settings by kind name, from ``kubeletx.plugins`` of the configuration.
+    def decode_settings(
+        self,
+        sections: Mapping[str, Any],
+        origin: str = "",
+        others: Mapping[str, type[Any] | None] = MappingProxyType({}),
+    ) -> dict[str, Any]:
+        """The settings of each kind by name, from ``kubeletx.plugins`` of the configuration.
 
-        A kind that declares settings gets its defaults when its section is missing. Raises one InvalidConfig
-        that names every bad section. `origin`: the file the sections came from.
+        `others`: further names that own a section, with the settings that each declares. What declares settings
+        gets its defaults when its section is missing. Raises one InvalidConfig that names every bad section.
+        `origin`: the file the sections came from.
         """
         errors: list[InvalidConfig] = []
         decoded: dict[str, Any] = {}
+        declared = {kind.name: kind.settings for kind in self} | dict(others)
         for name in sections:
-            if name not in self._kinds or self._kinds[name].settings is None:
-                errors.append(_bad_section(origin, name, *self._why_not(name)))
-        for kind in self:
-            if kind.settings is None:
+            if declared.get(name) is None:
+                errors.append(_bad_section(origin, name, *_why_not(name, declared)))
+        for name, settings in declared.items():
+            if settings is None:
                 continue
             try:
-                decoded[kind.name] = _decode(kind.settings, sections.get(kind.name) or {})
+                decoded[name] = _decode(settings, sections.get(name) or {})
             except msgspec.ValidationError as error:
-                errors.append(_bad_section(origin, kind.name, str(error), "correct the value"))
+                errors.append(_bad_section(origin, name, str(error), "correct the value"))
         raise_all(errors)
         return decoded
-
-    def _why_not(self, name: str) -> tuple[str, str]:
-        if name in self._kinds:
-            return f"kind {name!r} has no settings", "remove the section"
-        known = ", ".join(sorted(kind.name for kind in self if kind.settings is not None)) or "none"
-        return f"no plugin registers kind {name!r}", f"install it or remove the section; known: {known}"
 
     def _named(self, wanted: str, field: str) -> Kind:
         kind = self._kinds.get(wanted)
@@ -192,6 +194,13 @@ class KindTable:
                 fix=f"install that plugin or use one of: {known}",
             )
         return kind
+
+
+def _why_not(name: str, declared: Mapping[str, type[Any] | None]) -> tuple[str, str]:
+    if name in declared:
+        return f"{name!r} has no settings", "remove the section"
+    known = ", ".join(sorted(one for one, settings in declared.items() if settings is not None)) or "none"
+    return f"no plugin registers {name!r}", f"install it or remove the section; known: {known}"
 
 
 def _no_claim(

@@ -1,4 +1,4 @@
-"""`ThreadDoor`: a runtime's own few daemon threads for blocking calls.
+"""`ThreadDoor`: a runtime's or plugin's own few daemon threads for blocking calls.
 
 A hung call keeps its thread; when all are busy the next call is refused at once instead of waiting behind it.
 Threads are made when first needed, are daemons, and so never delay the exit of the program.
@@ -22,10 +22,11 @@ DEFAULT_SLOTS = 4
 
 
 class ThreadDoor:
-    """`name` stands in thread names and messages; at most `slots` calls at once."""
+    """`name` stands in thread names and messages, there after `owner`; at most `slots` calls at once."""
 
-    def __init__(self, name: str, slots: int = DEFAULT_SLOTS) -> None:
+    def __init__(self, name: str, slots: int = DEFAULT_SLOTS, owner: str = "runtime") -> None:
         self._name = name
+        self._owner = owner
         self._slots = slots
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -70,7 +71,7 @@ class ThreadDoor:
         with self._lock:
             if self._closed or self._busy >= self._slots:
                 why = "closed" if self._closed else f"all {self._slots} threads hang in earlier calls"
-                raise Unavailable(f"runtime {self._name}: no thread for this call: {why}")
+                raise Unavailable(f"{self._owner} {self._name}: no thread for this call: {why}")
             self._busy += 1
             if self._busy > self._threads:
                 self._threads += 1

@@ -30,6 +30,7 @@ def _histogram(text: str, *labels: str) -> Metric:
 
 
 _CALLS = ("operation_type", "runtime")
+_CALLBACK = ("plugin", "registration", "callback")
 _CLAIM = ("namespace", "persistentvolumeclaim")
 _HTTP = ("method", "path", "server_type", "long_running")
 _REST = ("host", "verb")
@@ -127,5 +128,7 @@ METRICS: Final[dict[str, Metric]] = {
     "rest_client_rate_limiter_duration_seconds": _histogram("Waits for the client's own limit.", *_REST),
     "rest_client_request_size_bytes": _histogram("Bodies of requests.", *_REST),
     "rest_client_response_size_bytes": _histogram("Bodies of answers, watches aside.", *_REST),
+    "kubeletx_plugin_callback_duration_seconds": _histogram("Calls of plugins, runtimes aside.", *_CALLBACK),
+    "kubeletx_plugin_callback_errors_total": _counter("Those that failed.", *_CALLBACK, "reason"),
 }
 """In the order of the page."""

@@ -1,4 +1,4 @@
-"""Public: the contract suite that every runtime must pass, the fake one and yours alike.
+"""Public: the contract suites that plugins must pass, one for each protocol.
 
 In your plugin's tests::
 
@@ -15,13 +15,31 @@ agent, so it must reach the same backend every time. Override `sandbox_spec`, `u
 fixtures of `ContractBase` where your runtime needs other images or details.
 
 A test is left out only because of what the runtime declares: its traits, or a capability it does not have.
+
+`HealthCheckContract` is the suite of what plugins register beside runtimes; its docstring names its fixtures.
 """
 
 import pytest
 
-for _part in ("base", "basics", "sandboxes", "units", "logs", "streams", "images", "changes", "power"):
+for _part in (
+    "base",
+    "basics",
+    "sandboxes",
+    "units",
+    "logs",
+    "streams",
+    "images",
+    "changes",
+    "power",
+    "health",
+):
     pytest.register_assert_rewrite(f"{__name__}.{_part}")
 
-from .suite import ContractBase, RuntimeContract  # noqa: E402 (asserts are rewritten before the import)
+from .health import HealthCheckContract  # noqa: E402 (asserts are rewritten before the import)
+from .suite import ContractBase, RuntimeContract  # noqa: E402
 
-__all__ = ["ContractBase", "RuntimeContract"]
+__all__ = [
+    "ContractBase",
+    "HealthCheckContract",
+    "RuntimeContract",
+]

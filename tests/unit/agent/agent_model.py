@@ -28,6 +28,7 @@ from kubeletx.agent.config.tree import (
 )
 from kubeletx.agent.main import _run
 from kubeletx.agent.plugins import LoadedPlugin, Plugins
+from kubeletx.agent.plugins.registrations import Registrations
 from kubeletx.api import Endpoint, Host
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.runtimes.endpoints.kinds import Kind, KindTable
@@ -80,9 +81,20 @@ class AgentModel:
         self.parts: Assembly
         self.is_applied_awaited = True
         """Whether a life begins for a test once the source of applied pods is synced."""
-        loaded = LoadedPlugin(name="fake", distribution="d", version="1", state="ready", kinds=("fake",))
-        monkeypatch.setattr(assembly, "load_plugins", lambda: Plugins(loaded=(loaded,), kinds=self.kinds))
+        self.registrations = Registrations()
+        """What plugins register beside the runtimes; filled before a start."""
+        monkeypatch.setattr(assembly, "load_plugins", self._plugins)
         monkeypatch.setattr(assembly, "SystemClock", lambda: self.clock)
+
+    def _plugins(self) -> Plugins:
+        """The plugin of the runtimes, and those of the registrations."""
+        loaded = [LoadedPlugin(name="fake", distribution="d", version="1", state="ready", kinds=("fake",))]
+        for name in dict.fromkeys(one.plugin for one in self.registrations):
+            own = tuple(one for one in self.registrations if one.plugin == name)
+            loaded.append(
+                LoadedPlugin(name=name, distribution="d", version="1", state="ready", registrations=own)
+            )
+        return Plugins(loaded=tuple(loaded), kinds=self.kinds, registrations=self.registrations)
 
     def _make(self, endpoint: Endpoint, _settings: Any, _host: Host) -> FakeRuntime:
         old = self.runtimes.get(endpoint.name)

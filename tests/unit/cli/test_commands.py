@@ -27,6 +27,7 @@ from kubeletx.server.views import (
     PluginReload,
     PluginView,
     PodUsage,
+    RegistrationView,
     RuntimeDetail,
     RuntimeUsage,
     RuntimeView,
@@ -367,13 +368,14 @@ def test_plugins_are_listed_with_their_state(agent: Any, kubeletx: Run) -> None:
             state="ready",
             kinds=("containerd",),
             workload_types=("container",),
+            registrations=(RegistrationView(name="socket", hook="health-check", state="ready"),),
         ),
         PluginView(name="broken", version="1", state="failed", reason="no module named x"),
     )
     assert kubeletx("plugins").stdout.splitlines() == [
-        "NAME         VERSION   STATE    KINDS        TYPES       REASON",
-        "containerd   0.1.0     ready    containerd   container   <none>",
-        "broken       1         failed   <none>       <none>      no module named x",
+        "NAME         VERSION   STATE    KINDS        TYPES       REGISTERS             REASON",
+        "containerd   0.1.0     ready    containerd   container   health-check/socket   <none>",
+        "broken       1         failed   <none>       <none>      <none>                no module named x",
     ]
 
 

@@ -23,6 +23,7 @@ from kubeletx.api import (
     FEATURES,
     Host,
     InvalidConfig,
+    PluginHost,
     Runtime,
     Traits,
     base,
@@ -66,25 +67,40 @@ def test_the_page_s_code_is_the_example_s(built: Path, name: str) -> None:
     assert lines(built / name) == lines(EXAMPLE / name)
 
 
+OTHERS = sorted(name for name in BLOCKS if (ROOT / "examples" / "plugins" / name).is_file())
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_page_s_code_of_the_other_hooks_is_the_examples(name: str) -> None:
+    file = lines(ROOT / "examples" / "plugins" / name)
+    page = [line for block in BLOCKS[name] for line in block.split("\n") if line.strip()]
+    assert page == (file[: len(page)] if name.startswith("tests/") or "/tests/" in name else file)
+
+
+@pytest.mark.parametrize("example", sorted({name.partition("/")[0] for name in OTHERS}))
+def test_the_examples_of_the_other_hooks_pass_their_suites(example: str) -> None:
+    directory = ROOT / "examples" / "plugins" / example
+    assert run_pytest(directory, "--rootdir", str(directory), "-c", os.devnull, "-o", "asyncio_mode=auto") > 3
+
+
+def test_every_hook_beside_runtimes_is_in_the_table() -> None:
+    hooks = {name for name in vars(hookspecs) if name.startswith("kubeletx_register_")}
+    told = first_words(section(PAGE, "Beside runtimes"))
+    assert sorted(told) == sorted(hooks - {"kubeletx_register_runtimes"})
+
+
+def test_every_member_of_the_plugin_host_is_in_the_table() -> None:
+    members = [name for name in vars(PluginHost) if not name.startswith("_")]
+    assert sorted(first_words(section(PAGE, "Plugin host"))) == sorted(members)
+
+
 def test_every_python_block_has_a_name_and_so_a_test() -> None:
     assert PAGE.count("```python") == sum(len(BLOCKS[name]) for name in BLOCKS if name.endswith(".py")) + 1
 
 
 def test_the_page_s_plugin_passes_the_contract_suite(built: Path) -> None:
     (built / "pytest.ini").write_text("[pytest]\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
-        cwd=built,
-        env={**os.environ, "PYTHONPATH": str(built / "src")},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    passed = re.search(r"(\d+) passed", done.stdout)
-    assert passed is not None
-    assert int(passed[1]) > 30
+    assert run_pytest(built) > 30
 
 
 def test_its_hook_registers_the_kind() -> None:
@@ -158,6 +174,23 @@ def test_the_example_has_as_many_lines_as_the_page_says() -> None:
     said = re.search(r"the package has (\d+) lines of code, not counting", PAGE)
     assert said is not None
     assert int(said[1]) == sum(code_lines(path.read_text()) for path in (EXAMPLE / PACKAGE).glob("*.py"))
+
+
+def run_pytest(directory: Path, *options: str) -> int:
+    """How many tests of the distribution passed; none may fail."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, "tests"],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(directory / "src")},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None
+    return int(passed[1])
 
 
 def code_lines(text: str) -> int:

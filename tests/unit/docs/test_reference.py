@@ -41,12 +41,15 @@ def test_every_pod_condition_is_there() -> None:
 def test_every_node_condition_is_there() -> None:
     from datetime import UTC, datetime
 
-    from kubeletx.node.readiness import NodeFacts, RuntimeFacts, node_conditions
+    from kubeletx.node.readiness import CheckFacts, NodeFacts, RuntimeFacts, node_conditions
     from kubeletx.runtimes.handles.health import RuntimeState
 
     now = datetime(2026, 1, 1, tzinfo=UTC)
     state = RuntimeState(since=now)
-    facts = NodeFacts(runtimes=(RuntimeFacts(name="NAME", workload_type="container", state=state),))
+    facts = NodeFacts(
+        runtimes=(RuntimeFacts(name="NAME", workload_type="container", state=state),),
+        checks=(CheckFacts(name="NAME", status="True", reason="CheckPassed"),),
+    )
     types = [condition.type for condition in node_conditions(facts, now=now)]
     assert first_words(section(PAGE, "Node conditions")) == types
     assert f"{RUNTIME_CONDITION_PREFIX}NAME" in types

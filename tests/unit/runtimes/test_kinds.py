@@ -58,8 +58,8 @@ def test_all_bad_sections_are_named_in_one_message() -> None:
     for words in (
         "/etc/k.yaml: kubeletx.plugins.one: Expected `int`, got `str` - at `$.poolSize`",
         "kubeletx.plugins.two: unknown field 'colour'; known: imageDirectories, poolSize",
-        "kubeletx.plugins.plain: kind 'plain' has no settings; remove the section",
-        "kubeletx.plugins.absent: no plugin registers kind 'absent'",
+        "kubeletx.plugins.plain: 'plain' has no settings; remove the section",
+        "kubeletx.plugins.absent: no plugin registers 'absent'",
     ):
         assert words in message
 

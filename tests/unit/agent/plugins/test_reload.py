@@ -15,9 +15,9 @@ import pytest
 from agent_model import AgentModel, a_pod
 from plugin_sites import Site
 
-from kubeletx.agent import plugin_reload
-from kubeletx.agent.plugin_reload import Reloaded, RunningPlugins
 from kubeletx.agent.plugins import load_plugins
+from kubeletx.agent.plugins import reload as plugin_reload
+from kubeletx.agent.plugins.reload import Reloaded, RunningPlugins
 from kubeletx.api import InvalidPod, names
 from kubeletx.kube.types.core import Pod
 from kubeletx.runtimes.endpoints.kinds import KindTable
@@ -216,6 +216,26 @@ def claiming(kind: str) -> str:
         "from kubeletx.api import hookimpl\n\n@hookimpl\ndef kubeletx_register_runtimes(register):\n"
         f"    register({kind!r}, object, workload_types=('container',), schemes=('unix',), default_claim=True)\n"
     )
+
+
+CHECK = """\
+from kubeletx.api import hookimpl
+
+@hookimpl
+def kubeletx_register_health_checks(register):
+    register("late-check", object)
+"""
+
+
+async def test_what_is_registered_beside_runtimes_begins_with_the_next_start(site: Site) -> None:
+    running = Running(site)
+    site.install("late", {"site_late/plugin.py": CHECK})
+    (found,) = (await running.reload()).plugins
+    assert (found.state, found.registrations) == ("skipped", ())
+    assert found.reason == "registers health-check/late-check: restart the agent to use it"
+    assert [one.label for one in load_plugins(site.entry_points()).registrations] == [
+        "health-check/late-check"
+    ]
 
 
 async def test_two_reloads_at_once_load_a_plugin_once(site: Site) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from importlib.metadata import EntryPoint, entry_points
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pluggy
@@ -14,6 +14,8 @@ import structlog
 
 from kubeletx.api import ENTRY_POINT_GROUP, InvalidConfig, KubeletxError, hookspecs
 from kubeletx.runtimes.endpoints.kinds import Kind, KindTable
+
+from .registrations import Registration, Registrations, check_kind_names, registrars
 
 log = structlog.get_logger(__name__)
 
@@ -32,28 +34,39 @@ class LoadedPlugin(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     kinds: tuple[str, ...] = ()
     workload_types: tuple[str, ...] = ()
+    registrations: tuple[Registration, ...] = ()
+    """What it registered beside runtime kinds."""
 
 
 class Plugins(msgspec.Struct, frozen=True, kw_only=True):
-    """All plugins, by name, and the kinds that they registered."""
+    """All plugins, by name, and what they registered."""
 
     loaded: tuple[LoadedPlugin, ...]
     kinds: KindTable
+    registrations: Registrations = msgspec.field(default_factory=Registrations)
+
+    def decode_settings(self, sections: Mapping[str, Any], origin: str = "") -> dict[str, Any]:
+        """The settings of every kind and registration by name, see `KindTable.decode_settings`."""
+        return self.kinds.decode_settings(sections, origin, self.registrations.settings())
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A plugin that was imported, and the kinds that it wants to register. `about.state` may be failed already."""
+    """A plugin that was imported, and what it wants to register. `about.state` may be failed already."""
 
     about: LoadedPlugin
     kinds: tuple[Kind, ...] = ()
+    registrations: tuple[Registration, ...] = ()
 
 
 def load_plugins(found: Iterable[EntryPoint] | None = None) -> Plugins:
     """Load every installed plugin, in order of name. `found`: instead of the installed ones."""
     points = entry_points(group=ENTRY_POINT_GROUP) if found is None else found
-    kinds = KindTable()
-    loaded = [take_over(load_candidate(point), kinds) for point in sorted(points, key=lambda p: p.name)]
-    return Plugins(loaded=tuple(loaded), kinds=kinds)
+    kinds, registrations = KindTable(), Registrations()
+    loaded = [
+        take_over(load_candidate(point), kinds, registrations)
+        for point in sorted(points, key=lambda p: p.name)
+    ]
+    return Plugins(loaded=tuple(loaded), kinds=kinds, registrations=registrations)
 
 
 def log_plugins(plugins: Plugins) -> None:
@@ -82,25 +95,33 @@ def load_candidate(point: EntryPoint) -> Candidate:
         return _register(about, point.load())
     except KubeletxError as error:
         reason = str(error)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: whatever it raises, the others go on
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - foreign code may raise anything, SystemExit too; the others go on
         reason = f"{type(error).__name__}: {error}"
     _forget_modules(point, before)
     return Candidate(about=msgspec.structs.replace(about, reason=reason))
 
 
-def take_over(candidate: Candidate, kinds: KindTable) -> LoadedPlugin:
-    """Add the candidate's kinds to the table: all of them or none."""
-    try:
-        KindTable((*kinds, *candidate.kinds))  # raises before the first of them is taken over
+def take_over(candidate: Candidate, kinds: KindTable, registrations: Registrations) -> LoadedPlugin:
+    """Add what the candidate registers to the tables: all of it or nothing."""
+    try:  # raises before the first of them is taken over
+        all_kinds = KindTable((*kinds, *candidate.kinds))
+        check_kind_names(Registrations((*registrations, *candidate.registrations)), all_kinds)
     except KubeletxError as error:
         return msgspec.structs.replace(candidate.about, state=FAILED, reason=str(error))
     for kind in candidate.kinds:
         kinds.add(kind)
+    for registration in candidate.registrations:
+        registrations.add(registration)
     if candidate.about.state == FAILED:
         return candidate.about
     types = tuple(sorted({word for kind in candidate.kinds for word in kind.workload_types}))
     return msgspec.structs.replace(
-        candidate.about, kinds=tuple(kind.name for kind in candidate.kinds), workload_types=types
+        candidate.about,
+        kinds=tuple(kind.name for kind in candidate.kinds),
+        workload_types=types,
+        registrations=candidate.registrations,
     )
 
 
@@ -109,19 +130,27 @@ def _register(about: LoadedPlugin, plugin: object) -> Candidate:
     manager.add_hookspecs(hookspecs)
     manager.register(plugin, name=about.name)
     manager.check_pending()
-    own = KindTable()
-    result = manager.hook.kubeletx_register_runtimes(register=own.registrar(about.name))
-    if any(inspect.iscoroutine(one) for one in result):
-        raise InvalidConfig(
-            obj=about.name,
-            field="kubeletx_register_runtimes",
-            problem="the hook is a coroutine function",
-            fix="make it a plain function: hooks only register",
-        )
-    kinds = tuple(own)
-    if not kinds:
-        return Candidate(about=msgspec.structs.replace(about, state=SKIPPED, reason="registers no runtime"))
-    return Candidate(about=msgspec.structs.replace(about, state=READY), kinds=kinds)
+    own_kinds, own = KindTable(), Registrations()
+    hooks = {"kubeletx_register_runtimes": own_kinds.registrar(about.name), **registrars(own, about.name)}
+    for name, register in hooks.items():
+        _refuse_coroutines(about.name, name, getattr(manager.hook, name)(register=register))
+    kinds, registrations = tuple(own_kinds), tuple(own)
+    if not kinds and not registrations:
+        return Candidate(about=msgspec.structs.replace(about, state=SKIPPED, reason="registers nothing"))
+    ready = msgspec.structs.replace(about, state=READY)
+    return Candidate(about=ready, kinds=kinds, registrations=registrations)
+
+
+def _refuse_coroutines(plugin: str, hook: str, results: Iterable[object]) -> None:
+    for result in results:
+        if inspect.iscoroutine(result):
+            result.close()
+            raise InvalidConfig(
+                obj=plugin,
+                field=hook,
+                problem="the hook is a coroutine function",
+                fix="make it a plain function: hooks only register",
+            )
 
 
 def _forget_modules(point: EntryPoint, before: Set[str]) -> None:

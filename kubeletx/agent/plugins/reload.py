@@ -5,6 +5,8 @@ tried again, since what it lacked may have been installed since. Each new plugin
 deadline, registers into a table of its own, and is taken over on the event loop, so that one that fails or hangs
 leaves nothing behind.
 
+What a new plugin registers beside runtimes begins with the next start of the agent; its state says so.
+
 Python reads ``.pth`` files only at its start: an editable install (``pip install -e``) needs a restart of the agent.
 """
 
@@ -24,7 +26,18 @@ from kubeletx.api import ENTRY_POINT_GROUP, KubeletxError, Unavailable
 from kubeletx.runtimes.endpoints.kinds import Kind, KindTable
 from kubeletx.runtimes.host.threads import ThreadDoor
 
-from .plugins import FAILED, READY, Candidate, LoadedPlugin, Plugins, load_candidate, log_plugin, take_over
+from .loading import (
+    FAILED,
+    READY,
+    SKIPPED,
+    Candidate,
+    LoadedPlugin,
+    Plugins,
+    load_candidate,
+    log_plugin,
+    take_over,
+)
+from .registrations import Registrations
 
 log = structlog.get_logger(__name__)
 
@@ -100,7 +113,14 @@ class RunningPlugins:
             )  # a section would have been refused at start
         except KubeletxError as error:
             return msgspec.structs.replace(candidate.about, state=FAILED, reason=str(error), kinds=())
-        loaded = take_over(candidate, self._kinds)
+        late = ", ".join(one.label for one in candidate.registrations)
+        if late and candidate.about.state == READY and not candidate.kinds:
+            reason = f"registers {late}: restart the agent to use it"
+            return msgspec.structs.replace(candidate.about, state=SKIPPED, reason=reason)
+        loaded = take_over(msgspec.structs.replace(candidate, registrations=()), self._kinds, Registrations())
+        if late and loaded.state == READY:
+            reason = f"registers {late} too: restart the agent to use it"
+            loaded = msgspec.structs.replace(loaded, reason=reason)
         if loaded.state == READY:
             for kind, value in settings.items():
                 self._on_settings(kind, value)

@@ -109,7 +109,7 @@ def test_a_plugin_that_registers_nothing_is_skipped(monkeypatch: pytest.MonkeyPa
         [plugin(monkeypatch, "empty"), plugin(monkeypatch, "none", kubeletx_register_runtimes=registering())]
     )
     assert states(found) == {"empty": "skipped", "none": "skipped"}
-    assert reason(found, "none") == "registers no runtime"
+    assert reason(found, "none") == "registers nothing"
 
 
 def test_a_hook_that_kubeletx_does_not_know_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,1 @@
+"""The space on file systems: an example health check for kubeletx."""

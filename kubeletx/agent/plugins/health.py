@@ -1,0 +1,163 @@
+"""The health checks of plugins: one task each, the last results, and what follows from them.
+
+check ─► passed    part of /healthz ok      node condition True
+         warning   part ok, with message    True, with message    event
+         failed    part failed              False                 event
+         unknown   part ok, with message    Unknown               event    (the check itself is broken)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+import structlog
+
+from kubeletx.api import CheckResult, Clock, EventSink, HealthCheck, KubeletxError, ObjectRef, Severity
+from kubeletx.api.names import Event
+from kubeletx.node.readiness import CheckFacts
+from kubeletx.server.views import PartHealth
+
+from .callbacks import Callbacks, expect
+
+log = structlog.get_logger(__name__)
+
+PART_PREFIX: Final = "plugin-"
+LONGEST_MESSAGE: Final = 1024
+
+
+class Verdict(enum.Enum):
+    """The meaning of the last result."""
+
+    PASSED = "passed"
+    WARNING = "warning"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+_STATUS: Final = {
+    Verdict.PASSED: ("True", "CheckPassed"),
+    Verdict.WARNING: ("True", "CheckWarning"),
+    Verdict.FAILED: ("False", "CheckFailed"),
+    Verdict.UNKNOWN: ("Unknown", "CheckBroken"),
+}
+"""Status and reason of the node condition."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """The last result of one check."""
+
+    verdict: Verdict
+    message: str = ""
+
+
+NOT_YET: Final = Outcome(Verdict.UNKNOWN, "not checked yet")
+
+
+class RunningCheck(msgspec.Struct, kw_only=True):
+    """One check that the plugin's factory made."""
+
+    callbacks: Callbacks
+    check: HealthCheck
+    outcome: Outcome = NOT_YET
+
+    @property
+    def name(self) -> str:
+        """The registered name."""
+        return self.callbacks.registration.name
+
+
+class HealthChecks:
+    """All health checks. `run` is their one task in the agent."""
+
+    def __init__(
+        self,
+        checks: Sequence[RunningCheck],
+        *,
+        clock: Clock,
+        events: EventSink,
+        node: ObjectRef,
+        timeout_seconds: float,
+        on_changed: Callable[[tuple[CheckFacts, ...]], None],
+    ) -> None:
+        """`on_changed` gets what the node conditions are made from, at each change."""
+        self._checks = tuple(checks)
+        self._clock = clock
+        self._events = events
+        self._node = node
+        self._timeout_seconds = timeout_seconds
+        self._on_changed = on_changed
+
+    def parts(self) -> tuple[PartHealth, ...]:
+        """The parts of ``/healthz``."""
+        return tuple(
+            PartHealth(
+                name=PART_PREFIX + one.name,
+                ok=one.outcome.verdict is not Verdict.FAILED,
+                message=one.outcome.message,
+            )
+            for one in self._checks
+        )
+
+    def facts(self) -> tuple[CheckFacts, ...]:
+        """What the node conditions are made from."""
+        return tuple(_facts(one) for one in self._checks)
+
+    async def run(self) -> None:
+        """Check until cancelled."""
+        self._on_changed(self.facts())
+        async with asyncio.TaskGroup() as group:
+            for one in self._checks:
+                group.create_task(self._follow(one), name=f"health check {one.name}")
+
+    async def _follow(self, one: RunningCheck) -> None:
+        while True:
+            self._note(one, await self._look(one))
+            await self._clock.sleep(one.callbacks.registration.period_seconds)
+
+    async def _look(self, one: RunningCheck) -> Outcome:
+        try:
+            return await one.callbacks.call(
+                "check", partial(_checked, one.check), seconds=self._timeout_seconds
+            )
+        except KubeletxError as error:
+            return Outcome(Verdict.UNKNOWN, _line(str(error)))
+
+    def _note(self, one: RunningCheck, outcome: Outcome) -> None:
+        before, one.outcome = one.outcome, outcome
+        if outcome == before:
+            return
+        self._on_changed(self.facts())
+        if outcome.verdict is before.verdict or (before is NOT_YET and outcome.verdict is Verdict.PASSED):
+            return
+        passed = outcome.verdict is Verdict.PASSED
+        message = f"Health check {one.name}: {outcome.verdict.value}"
+        self._events.record(
+            self._node,
+            type="Normal" if passed else "Warning",
+            reason=Event.HEALTH_CHECK_PASSED if passed else Event.HEALTH_CHECK_FAILED,
+            message=f"{message}: {outcome.message}" if outcome.message else message,
+        )
+
+
+async def _checked(check: HealthCheck) -> Outcome:
+    """The verdict of one check."""
+    result = expect(await check.check(), CheckResult)
+    if result.ok:
+        return Outcome(Verdict.PASSED, _line(result.message))
+    failed = result.severity is Severity.ERROR
+    return Outcome(Verdict.FAILED if failed else Verdict.WARNING, _line(result.message) or "no message")
+
+
+def _line(text: object) -> str:
+    """The text as one line of bounded length, whatever the plugin returned."""
+    return " ".join(str(text).split())[:LONGEST_MESSAGE]
+
+
+def _facts(one: RunningCheck) -> CheckFacts:
+    status, reason = _STATUS[one.outcome.verdict]
+    return CheckFacts(name=one.name, status=status, reason=reason, message=one.outcome.message)

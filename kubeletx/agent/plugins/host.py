@@ -1,0 +1,64 @@
+"""`RegistrationHost`: the host's side of the seam for one registration (see `kubeletx.api.PluginHost`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from kubeletx.api import Clock, ClusterObjects, EventSink
+from kubeletx.runtimes.host.threads import ThreadDoor
+
+from .host_parts import PluginHostParts
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class RegistrationHost:
+    """Implements `kubeletx.api.PluginHost` for the registration `name`."""
+
+    def __init__(self, name: str, parts: PluginHostParts) -> None:
+        self._name = name
+        self._parts = parts
+        self._threads = ThreadDoor(name, owner="plugin")
+
+    @property
+    def name(self) -> str:
+        """The name that the plugin registered."""
+        return self._name
+
+    @property
+    def node_name(self) -> str:
+        """The node's name."""
+        return self._parts.node_name
+
+    @property
+    def state_directory(self) -> Path:
+        """``<root>/plugins/<name>``, made on first use with mode 0700."""
+        path = self._parts.root / "plugins" / self._name
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return path
+
+    @property
+    def clock(self) -> Clock:
+        """The injected clock."""
+        return self._parts.clock
+
+    @property
+    def events(self) -> EventSink:
+        """Events for users."""
+        return self._parts.events
+
+    @property
+    def cluster(self) -> ClusterObjects | None:
+        """Objects of the cluster, or None."""
+        return self._parts.cluster
+
+    async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a blocking call on this registration's own threads; Unavailable at once when all hang."""
+        return await self._threads.run(function, *args, **kwargs)
+
+    def close(self) -> None:
+        """Let idle threads end."""
+        self._threads.close()

@@ -1,0 +1,123 @@
+"""What plugins registered beside runtime kinds: one `Registration` for each name.
+
+A name is unique among all registrations and runtime kinds, since it is also the section of the configuration and
+the state directory.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from kubeletx.api import AlreadyExists, InvalidConfig, PluginHost
+from kubeletx.runtimes.endpoints.kinds import KindTable
+
+NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+class Hook(enum.Enum):
+    """Kinds of registrations; the value is the word that users see."""
+
+    HEALTH_CHECK = "health-check"
+
+
+class Registration(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a plugin registered. `plugin`: name of the entry point."""
+
+    hook: Hook
+    name: str
+    factory: Callable[[Any, PluginHost], Any]
+    settings: type[Any] | None = None
+    plugin: str = ""
+    period_seconds: float = 0.0
+
+    @property
+    def label(self) -> str:
+        """Kind and name, as ``health-check/disk-space``."""
+        return f"{self.hook.value}/{self.name}"
+
+
+class Registrations:
+    """All registrations by name, in the order in which they came."""
+
+    def __init__(self, items: Iterable[Registration] = ()) -> None:
+        self._items: dict[str, Registration] = {}
+        for item in items:
+            self.add(item)
+
+    def __iter__(self) -> Iterator[Registration]:
+        return iter(self._items.values())
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def of(self, hook: Hook) -> tuple[Registration, ...]:
+        """The registrations of one hook."""
+        return tuple(item for item in self if item.hook is hook)
+
+    def settings(self) -> Mapping[str, type[Any] | None]:
+        """The settings that each name declares."""
+        return {item.name: item.settings for item in self}
+
+    def add(self, item: Registration) -> None:
+        """Take over one registration. Raises InvalidConfig for a bad name, AlreadyExists for one that is taken."""
+        if not NAME.fullmatch(item.name):
+            raise InvalidConfig(
+                obj=f"plugin {item.plugin}",
+                field=f"{item.hook.value} name",
+                problem=f"{item.name!r} is not a name",
+                fix="use up to 63 lower-case letters, digits and dashes",
+            )
+        if not callable(item.factory):
+            raise InvalidConfig(
+                obj=f"plugin {item.plugin}",
+                field=f"{item.label} factory",
+                problem=f"{type(item.factory).__name__} cannot be called",
+                fix="register a class or a function that takes (settings, host)",
+            )
+        if (other := self._items.get(item.name)) is not None:
+            raise AlreadyExists(
+                f"{item.label} of plugin {item.plugin or '?'}: the name is taken by {other.label} of plugin "
+                f"{other.plugin or '?'}; uninstall one of them"
+            )
+        self._items[item.name] = item
+
+
+def check_kind_names(registrations: Registrations, kinds: KindTable) -> None:
+    """Raise AlreadyExists when a runtime kind has the name of a registration."""
+    for item in registrations:
+        if item.name in kinds:
+            raise AlreadyExists(
+                f"{item.label} of plugin {item.plugin or '?'}: the name is taken by a runtime kind; uninstall one of them"
+            )
+
+
+def registrars(into: Registrations, plugin: str) -> Mapping[str, Callable[..., None]]:
+    """The function to hand to each hook of `plugin`, by the name of the hook."""
+
+    def health_check(
+        name: str, factory: Any, *, period_seconds: float = 60.0, settings: type[Any] | None = None
+    ) -> None:
+        if not period_seconds >= 1.0:
+            raise InvalidConfig(
+                obj=f"plugin {plugin}",
+                field=f"health-check/{name} period_seconds",
+                problem=f"{period_seconds!r} is less than a second",
+                fix="use 1.0 or more",
+            )
+        into.add(
+            Registration(
+                hook=Hook.HEALTH_CHECK,
+                name=name,
+                factory=factory,
+                settings=settings,
+                plugin=plugin,
+                period_seconds=period_seconds,
+            )
+        )
+
+    return {"kubeletx_register_health_checks": health_check}

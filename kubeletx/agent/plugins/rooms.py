@@ -1,0 +1,76 @@
+"""`PluginRooms`: everything that plugins registered beside runtimes, made and connected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any
+
+from kubeletx.api import ObjectRef
+from kubeletx.node.readiness import CheckFacts
+from kubeletx.server.views import PartHealth
+
+from ..config.tree import PluginSettings
+from .callbacks import CallbackCounts, Callbacks, State
+from .health import HealthChecks, RunningCheck
+from .host import RegistrationHost
+from .host_parts import PluginHostParts
+from .registrations import Hook, Registration, Registrations
+
+
+class PluginRooms:
+    """Made once, before the event loop runs anything of plugins."""
+
+    def __init__(
+        self,
+        registrations: Registrations,
+        *,
+        parts: PluginHostParts,
+        own_settings: Mapping[str, Any],
+        settings: PluginSettings,
+        node: ObjectRef,
+        on_checks: Callable[[tuple[CheckFacts, ...]], None],
+    ) -> None:
+        """`own_settings`: of each registration that declares some, by name. `on_checks`: see `HealthChecks`."""
+        self._parts = parts
+        self._own_settings = own_settings
+        self._hosts: list[RegistrationHost] = []
+        self._callbacks: dict[str, Callbacks] = {}
+        self.counts = CallbackCounts()
+        self._health = HealthChecks(
+            [
+                RunningCheck(callbacks=callbacks, check=made)
+                for callbacks, made in map(self._make, registrations.of(Hook.HEALTH_CHECK))
+                if made is not None
+            ],
+            clock=parts.clock,
+            events=parts.events,
+            node=node,
+            timeout_seconds=settings.health_check_seconds,
+            on_changed=on_checks,
+        )
+
+    def background(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
+        """Tasks to run, by name."""
+        return {"plugin-health": self._health.run}
+
+    def health(self) -> tuple[PartHealth, ...]:
+        """The parts of ``/healthz`` that come from plugins."""
+        return self._health.parts()
+
+    def states(self) -> Mapping[str, State]:
+        """The state of each registration by name."""
+        return {name: one.state for name, one in self._callbacks.items()}
+
+    def close(self) -> None:
+        """Let idle threads end."""
+        for host in self._hosts:
+            host.close()
+
+    def _make(self, registration: Registration) -> tuple[Callbacks, Any]:
+        callbacks = Callbacks(registration, self._parts.clock, self.counts)
+        self._callbacks[registration.name] = callbacks
+        host = RegistrationHost(registration.name, self._parts)
+        self._hosts.append(host)
+        settings = self._own_settings.get(registration.name)
+        return callbacks, callbacks.make(partial(registration.factory, settings, host))

@@ -1,0 +1,50 @@
+"""Health checks: a plugin looks at one thing on the node again and again and reports whether it is well.
+
+The host calls `HealthCheck.check` every `period_seconds`, each time in a task of its own and under the deadline
+``kubeletx.pluginHealthCheckTimeout``. The last result is shown as part ``plugin-NAME`` of ``/healthz`` and as node
+condition ``kubeletx.io/Healthy-NAME``; each change from well to not well and back is an event of the node.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from .plugin_host import PluginHost
+
+
+class Severity(enum.Enum):
+    """The weight of a failed check."""
+
+    WARNING = "warning"
+    """The node does its work; ``/healthz`` stays ok and shows the message."""
+    ERROR = "error"
+    """The node cannot do its work as it should; ``/healthz`` fails and the node condition becomes False."""
+
+
+class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of one check. `message`: one line for people; required when `ok` is False."""
+
+    ok: bool
+    severity: Severity = Severity.WARNING
+    """Not used while `ok` is True."""
+    message: str = ""
+
+
+class HealthCheck(Protocol):
+    """Looks at one thing."""
+
+    async def check(self) -> CheckResult:
+        """Look now. Never called again before it has returned.
+
+        Runs on the event loop: use `PluginHost.blocking` for calls that block. An exception or an expired deadline
+        means "unknown": the node condition becomes Unknown and the next check is made as usual.
+        """
+        ...
+
+
+HealthCheckFactory = Callable[[Any, PluginHost], HealthCheck]
+"""(own settings Struct or None, host) → check. Must not do I/O."""

@@ -1,0 +1,54 @@
+"""`PluginHost`: what the host gives to everything that a plugin registers beside runtimes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec, Protocol, TypeVar
+
+from .cluster import ClusterObjects
+from .host import Clock, EventSink
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class PluginHost(Protocol):
+    """The host's side of the seam, one object for each registration."""
+
+    @property
+    def name(self) -> str:
+        """The name that the plugin registered."""
+        ...
+
+    @property
+    def node_name(self) -> str:
+        """The node's name."""
+        ...
+
+    @property
+    def state_directory(self) -> Path:
+        """A directory for this registration alone (0700); survives restarts."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The injected clock."""
+        ...
+
+    @property
+    def events(self) -> EventSink:
+        """Events for users."""
+        ...
+
+    @property
+    def cluster(self) -> ClusterObjects | None:
+        """Objects that pods of the cluster refer to; None when the node belongs to no cluster."""
+        ...
+
+    async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a blocking call on a few daemon threads of this registration.
+
+        Raises Unavailable at once when all of them are stuck; a hung call keeps its thread.
+        """
+        ...

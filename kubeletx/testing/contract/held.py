@@ -1,0 +1,46 @@
+"""Measure how long plugin code holds the event loop."""
+
+from __future__ import annotations
+
+import time
+import types
+from collections.abc import Awaitable, Generator
+from typing import Any, TypeVar
+
+import pytest
+
+T = TypeVar("T")
+
+LONGEST_SECONDS = 0.1
+"""The agent logs a stall of its event loop from here on."""
+
+
+@types.coroutine
+def _stepwise(work: Awaitable[T], steps: list[float]) -> Generator[Any, Any, T]:
+    """The result of `work`; `steps` gets the seconds of each step between two waits."""
+    inner = work.__await__()
+    send: Any = None
+    error: BaseException | None = None
+    while True:
+        began = time.perf_counter()
+        try:
+            waits = inner.send(send) if error is None else inner.throw(error)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        finally:
+            steps.append(time.perf_counter() - began)
+        send, error = None, None
+        try:
+            send = yield waits
+        except BaseException as raised:  # noqa: BLE001 - handed on to the code under test
+            error = raised
+
+
+async def never_blocks(work: Awaitable[T], what: str) -> T:
+    """The result of `work`; fails the test when a step of it holds the event loop for too long."""
+    steps: list[float] = []
+    result = await _stepwise(work, steps)
+    if max(steps) > LONGEST_SECONDS:
+        pytest.fail(f"{what} held the event loop for {max(steps):.2f} s; use PluginHost.blocking")
+    return result

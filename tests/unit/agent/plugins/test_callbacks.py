@@ -1,0 +1,163 @@
+"""Calls of plugin code: deadline, errors, counts, and the name of what holds the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from kubeletx.agent.plugins.callbacks import CallbackCounts, Callbacks
+from kubeletx.agent.plugins.registrations import Hook, Registration
+from kubeletx.api import Internal, KubeletxError, TimedOut, Unavailable
+from kubeletx.testing import FakeClock
+
+
+def callbacks(clock: FakeClock | None = None, counts: CallbackCounts | None = None) -> Callbacks:
+    registration = Registration(hook=Hook.HEALTH_CHECK, name="disk", factory=object, plugin="acme")
+    return Callbacks(registration, clock or FakeClock(), counts or CallbackCounts())
+
+
+def raising(error: BaseException) -> Callable[[], Awaitable[Any]]:
+    async def work() -> None:
+        raise error
+
+    return work
+
+
+async def works() -> str:
+    return "fine"
+
+
+async def test_a_call_gives_its_result_and_is_counted() -> None:
+    counts = CallbackCounts()
+    assert await callbacks(counts=counts).call("check", works, seconds=1) == "fine"
+    ((labels, durations),) = counts.durations.items()
+    assert labels == ("acme", "disk", "check")
+    assert sum(durations.counts) == 1
+    assert not counts.errors
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "words"),
+    [
+        (ValueError("bad"), Internal, "ValueError: bad"),
+        (OSError("gone"), Unavailable, "gone"),
+        (SystemExit(3), Internal, "SystemExit: 3"),
+        (KeyboardInterrupt(), Internal, "KeyboardInterrupt"),
+        (asyncio.CancelledError(), Internal, "CancelledError"),
+        (TimedOut("of its own"), TimedOut, "of its own"),
+    ],
+)
+async def test_whatever_it_raises_is_an_error_of_the_plugin(
+    error: BaseException, expected: type[KubeletxError], words: str
+) -> None:
+    counts = CallbackCounts()
+    calls = callbacks(counts=counts)
+    with pytest.raises(expected, match=words):
+        await calls.call("check", raising(error), seconds=1)
+    assert calls.state.word == "degraded"
+    assert words in calls.state.reason
+    assert counts.errors == {("acme", "disk", "check", "error"): 1}
+
+
+async def test_an_error_without_words_is_named_by_its_type() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words either")
+
+    with pytest.raises(Internal, match="Mute"):
+        await callbacks().call("check", raising(Mute()), seconds=1)
+
+
+async def test_what_is_no_coroutine_is_an_error_of_the_plugin() -> None:
+    with pytest.raises(Internal, match="TypeError"):
+        await callbacks().call("check", lambda: 3, seconds=1)  # type: ignore[arg-type, return-value]
+
+
+async def test_a_success_ends_the_degradation() -> None:
+    calls = callbacks()
+    with pytest.raises(Internal):
+        await calls.call("check", raising(ValueError()), seconds=1)
+    await calls.call("check", works, seconds=1)
+    assert calls.state.word == "ready"
+
+
+async def test_a_call_that_hangs_is_cancelled_at_its_deadline() -> None:
+    clock, counts = FakeClock(), CallbackCounts()
+    calls, ended = callbacks(clock, counts), asyncio.Event()
+
+    async def hangs() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    task = asyncio.create_task(calls.call("check", hangs, seconds=10))
+    await clock.run_for(9.9)
+    assert not task.done()
+    await clock.run_for(0.2)
+    with pytest.raises(TimedOut, match="health-check/disk: check: did not return within 10 s"):
+        await task
+    await asyncio.wait_for(ended.wait(), 1)
+    assert counts.errors == {("acme", "disk", "check", "timeout"): 1}
+
+
+async def test_a_call_that_ignores_its_cancellation_is_left_and_not_made_again() -> None:
+    clock = FakeClock()
+    calls, release = callbacks(clock), asyncio.Event()
+
+    async def stubborn() -> None:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+
+    first = asyncio.create_task(calls.call("check", stubborn, seconds=1))
+    await clock.run_for(1.1)
+    with pytest.raises(TimedOut):
+        await first
+    with pytest.raises(Unavailable, match="an earlier call has not ended"):
+        await calls.call("check", works, seconds=1)
+    release.set()
+    await clock.settle()
+    assert await calls.call("check", works, seconds=1) == "fine"
+
+
+async def test_a_cancelled_caller_cancels_the_call() -> None:
+    clock, ended = FakeClock(), asyncio.Event()
+
+    async def hangs() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    task = asyncio.create_task(callbacks(clock).call("check", hangs, seconds=10))
+    await clock.settle()
+    task.cancel()
+    await asyncio.wait_for(ended.wait(), 1)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert clock.sleepers == 0
+
+
+async def test_the_task_of_a_call_is_named_after_plugin_registration_and_callback() -> None:
+    async def name() -> str:
+        task = asyncio.current_task()
+        return task.get_name() if task is not None else ""
+
+    assert await callbacks().call("check", name, seconds=1) == "plugin acme: health-check/disk check"
+
+
+@pytest.mark.parametrize("error", [ValueError("bad"), SystemExit(1)])
+def test_a_factory_that_raises_fails_its_registration_alone(error: BaseException) -> None:
+    def factory() -> object:
+        raise error
+
+    calls = callbacks()
+    assert calls.make(factory) is None
+    assert calls.state.word == "failed"
+    assert type(error).__name__ in calls.state.reason

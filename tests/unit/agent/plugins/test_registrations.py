@@ -1,0 +1,130 @@
+"""What plugins register beside runtimes: names, refusals, and one broken plugin that stops no other."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import EntryPoint
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from kubeletx.agent.plugins import Plugins, load_plugins
+from kubeletx.api import ENTRY_POINT_GROUP, hookimpl
+
+
+def plugin(monkeypatch: pytest.MonkeyPatch, name: str, **hooks: Any) -> EntryPoint:
+    """An entry point whose module has these hooks."""
+    module = ModuleType(f"registering_{name}")
+    for word, function in hooks.items():
+        setattr(module, word, hookimpl(function))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return EntryPoint(name=name, value=module.__name__, group=ENTRY_POINT_GROUP)
+
+
+def checks(*names: str, factory: Any = object, **fields: Any) -> Any:
+    def kubeletx_register_health_checks(register: Any) -> None:
+        for name in names:
+            register(name, factory, **fields)
+
+    return kubeletx_register_health_checks
+
+
+def reason(found: Plugins, name: str) -> str:
+    return next(one.reason for one in found.loaded if one.name == name)
+
+
+def labels(found: Plugins) -> list[str]:
+    return [one.label for one in found.registrations]
+
+
+def test_a_plugin_may_register_several_things(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = load_plugins([plugin(monkeypatch, "a", kubeletx_register_health_checks=checks("one", "two"))])
+    (one,) = found.loaded
+    assert one.state == "ready"
+    assert labels(found) == ["health-check/one", "health-check/two"]
+
+
+@pytest.mark.parametrize("name", ["", "Disk", "a b", "../up", "-a", "a-", "a" * 64, "disk\n"])
+def test_a_bad_name_fails_its_plugin_alone(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    found = load_plugins(
+        [
+            plugin(monkeypatch, "bad", kubeletx_register_health_checks=checks(name)),
+            plugin(monkeypatch, "good", kubeletx_register_health_checks=checks("fine")),
+        ]
+    )
+    assert {one.name: one.state for one in found.loaded} == {"bad": "failed", "good": "ready"}
+    assert "is not a name" in reason(found, "bad")
+    assert labels(found) == ["health-check/fine"]
+
+
+@pytest.mark.parametrize(
+    ("hook", "words"),
+    [
+        (checks("x", period_seconds=0.5), "less than a second"),
+        (checks("x", period_seconds=float("nan")), "less than a second"),
+        (checks("x", factory="text"), "cannot be called"),
+        (checks("x", "x"), "the name is taken"),
+        (checks("x", speed=3), "unexpected keyword argument 'speed'"),
+    ],
+)
+def test_a_bad_registration_is_refused_in_words(
+    monkeypatch: pytest.MonkeyPatch, hook: Any, words: str
+) -> None:
+    found = load_plugins([plugin(monkeypatch, "bad", kubeletx_register_health_checks=hook)])
+    assert words in reason(found, "bad")
+    assert labels(found) == []
+
+
+def test_a_name_that_another_plugin_has_fails_the_second_one_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = load_plugins(
+        [
+            plugin(monkeypatch, "a", kubeletx_register_health_checks=checks("same")),
+            plugin(monkeypatch, "b", kubeletx_register_health_checks=checks("other", "same")),
+        ]
+    )
+    assert {one.name: one.state for one in found.loaded} == {"a": "ready", "b": "failed"}
+    assert "the name is taken by health-check/same of plugin a" in reason(found, "b")
+    assert labels(found) == ["health-check/same"]
+
+
+def test_a_name_that_a_runtime_kind_has_is_refused_whoever_came_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def kubeletx_register_runtimes(register: Any) -> None:
+        register("same", object, workload_types=("container",), schemes=("same",))
+
+    first = plugin(monkeypatch, "a", kubeletx_register_health_checks=checks("same"))
+    second = plugin(monkeypatch, "b", kubeletx_register_runtimes=kubeletx_register_runtimes)
+    found = load_plugins([first, second])
+    assert {one.name: one.state for one in found.loaded} == {"a": "ready", "b": "failed"}
+    assert "taken by a runtime kind" in reason(found, "b")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no"), SystemExit(3), GeneratorExit()])
+def test_a_hook_that_raises_anything_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def raising(register: Any) -> None:
+        register("half", object)
+        raise error
+
+    found = load_plugins(
+        [
+            plugin(monkeypatch, "bad", kubeletx_register_health_checks=raising),
+            plugin(monkeypatch, "good", kubeletx_register_health_checks=checks("fine")),
+        ]
+    )
+    assert {one.name: one.state for one in found.loaded} == {"bad": "failed", "good": "ready"}
+    assert type(error).__name__ in reason(found, "bad")
+    assert labels(found) == ["health-check/fine"]
+
+
+def test_a_hook_that_is_a_coroutine_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def kubeletx_register_health_checks(register: Any) -> None:
+        raise AssertionError("never runs")
+
+    found = load_plugins(
+        [plugin(monkeypatch, "late", kubeletx_register_health_checks=kubeletx_register_health_checks)]
+    )
+    assert "make it a plain function" in reason(found, "late")
