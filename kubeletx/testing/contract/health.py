@@ -51,7 +51,7 @@ class HealthCheckContract:
         self, make_check: Callable[[], HealthCheck]
     ) -> None:
         check = make_check()
-        task = asyncio.create_task(as_coroutine(check))
+        task = asyncio.create_task(as_coroutine(check), name="check")
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait([task], timeout=TIMEOUT_SECONDS)
