@@ -12,7 +12,7 @@ from .cluster import (
     ClusterVolume,
     ObjectData,
     ObjectUser,
-    TokenWish,
+    TokenParameters,
 )
 from .errors import (
     AlreadyExists,
@@ -235,7 +235,7 @@ __all__ = [
     "SupportsStandby",
     "SupportsStats",
     "TimedOut",
-    "TokenWish",
+    "TokenParameters",
     "Traits",
     "Unavailable",
     "UnitFollower",

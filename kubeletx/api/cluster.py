@@ -46,7 +46,7 @@ class ObjectUser(msgspec.Struct, frozen=True, kw_only=True):
     own_claims: frozenset[str] = frozenset()
 
 
-class TokenWish(msgspec.Struct, frozen=True, kw_only=True):
+class TokenParameters(msgspec.Struct, frozen=True, kw_only=True):
     """A token of a pod's service account. `audience` empty: the API server's own."""
 
     audience: str = ""
@@ -109,7 +109,7 @@ class ClusterObjects(Protocol):
         """The secret, or None when it does not exist. Raises Unavailable when nobody can tell."""
         ...
 
-    async def token(self, uid: PodUid, wish: TokenWish) -> bytes:
+    async def token(self, uid: PodUid, wanted: TokenParameters) -> bytes:
         """A token of the followed pod's service account, bound to the pod, with a good part of its life before it."""
         ...
 

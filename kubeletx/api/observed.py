@@ -25,24 +25,24 @@ class SandboxState(enum.Enum):
 
 
 class UnitState(enum.Enum):
-    """The states of a unit (DECISIONS 15). HELD and PARKED count as alive everywhere in the host."""
+    """The states of a unit (DECISIONS 15). PAUSED and SUSPENDED count as alive everywhere in the host."""
 
     CREATED = "created"
     RUNNING = "running"
-    HELD = "held"
+    PAUSED = "paused"
     """The process is there but not scheduled: paused or frozen."""
-    PARKED = "parked"
+    SUSPENDED = "suspended"
     """No process, yet resumable: hibernated or saved."""
     EXITED = "exited"
     UNKNOWN = "unknown"
 
     @property
     def is_alive(self) -> bool:
-        """True for RUNNING, HELD and PARKED."""
+        """True for RUNNING, PAUSED and SUSPENDED."""
         return self in _ALIVE
 
 
-_ALIVE = frozenset({UnitState.RUNNING, UnitState.HELD, UnitState.PARKED})
+_ALIVE = frozenset({UnitState.RUNNING, UnitState.PAUSED, UnitState.SUSPENDED})
 
 
 class SandboxSummary(Seen, frozen=True, kw_only=True):
@@ -90,7 +90,7 @@ class UnitStatus(Seen, frozen=True, kw_only=True):
 
     `since_ns`: when the present state began, if the runtime knows. `exit_code`, `reason` (Completed,
     Error, OOMKilled, ...) and `message` are meaningful once the unit exited; reason `names.START_CUT_OFF`
-    stands for a unit that never ran. Of a HELD machine `reason` is empty or Paused if a call paused it, else why it
+    stands for a unit that never ran. Of a PAUSED machine `reason` is empty or Paused if a call paused it, else why it
     holds itself, and `message` says what an operator has to do. `resources`: what was granted, by the names of `Resources`, or `vcpus` and `memory_bytes` of a
     machine. `restarts`: how often the
     guest restarted inside the same unit (a VM's reboots).

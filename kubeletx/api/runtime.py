@@ -105,7 +105,7 @@ class Runtime(Protocol):
     async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
         """Ask the unit to stop, wait `grace_seconds` (0: do not ask), then kill it.
 
-        Works from every state, held and parked included, and succeeds if the unit is gone.
+        Works from every state, paused and suspended included, and succeeds if the unit is gone.
         """
         ...
 
@@ -234,15 +234,15 @@ class SupportsStandby(Protocol):
     """A unit can be frozen or hibernated and brought back (Quark)."""
 
     async def freeze(self, unit_id: UnitId) -> None:
-        """RUNNING to HELD."""
+        """RUNNING to PAUSED."""
         ...
 
     async def thaw(self, unit_id: UnitId) -> None:
-        """HELD or PARKED to RUNNING."""
+        """PAUSED or SUSPENDED to RUNNING."""
         ...
 
     async def hibernate(self, unit_id: UnitId) -> None:
-        """RUNNING or HELD to PARKED: memory goes to disk."""
+        """RUNNING or PAUSED to SUSPENDED: memory goes to disk."""
         ...
 
 
@@ -255,21 +255,21 @@ class SupportsMachine(Protocol):
         ...
 
     async def pause(self, unit_id: UnitId) -> None:
-        """vCPUs stop, memory stays: HELD."""
+        """vCPUs stop, memory stays: PAUSED."""
         ...
 
     async def resume(self, unit_id: UnitId) -> None:
-        """HELD or PARKED to RUNNING."""
+        """PAUSED or SUSPENDED to RUNNING."""
         ...
 
     async def suspend(self, unit_id: UnitId) -> None:
-        """From RUNNING or HELD: memory is saved, the emulator ends: PARKED."""
+        """From RUNNING or PAUSED: memory is saved, the emulator ends: SUSPENDED."""
         ...
 
     async def power_off(self, unit_id: UnitId, grace_seconds: float) -> None:
         """Guest shutdown, then power off; the disk stays and `start_unit` brings the same unit back.
 
-        Works from HELD and PARKED too (saved memory is thrown away) and succeeds when the machine is off.
+        Works from PAUSED and SUSPENDED too (saved memory is thrown away) and succeeds when the machine is off.
         """
         ...
 

@@ -346,7 +346,7 @@ class FakeBackend:
         unit.started_at_ns = self.now_ns()
         unit.exit_code, unit.reason, unit.finished_at_ns = None, "", 0
         power = unit.spec.detail.power if unit.spec and isinstance(unit.spec.detail, Machine) else ""
-        state = UnitState.HELD if power == "paused" and not unit.was_started else UnitState.RUNNING
+        state = UnitState.PAUSED if power == "paused" and not unit.was_started else UnitState.RUNNING
         unit.was_started = True
         self.set_state(unit_id, state, EventKind.STARTED)
         for stream, data in (("stdout", unit.behaviour.stdout), ("stderr", unit.behaviour.stderr)):

@@ -16,16 +16,16 @@ class FakeMachineCalls(FakeCalls):
     """`SupportsMachine`, `SupportsSnapshots`, `SupportsNics`, `SupportsScreenshot` and `SupportsDefinition`."""
 
     async def pause(self, unit_id: UnitId) -> None:
-        """RUNNING to HELD."""
-        await self._move("pause", unit_id, {UnitState.RUNNING}, UnitState.HELD)
+        """RUNNING to PAUSED."""
+        await self._move("pause", unit_id, {UnitState.RUNNING}, UnitState.PAUSED)
 
     async def resume(self, unit_id: UnitId) -> None:
-        """HELD or PARKED to RUNNING."""
-        await self._move("resume", unit_id, {UnitState.HELD, UnitState.PARKED}, UnitState.RUNNING)
+        """PAUSED or SUSPENDED to RUNNING."""
+        await self._move("resume", unit_id, {UnitState.PAUSED, UnitState.SUSPENDED}, UnitState.RUNNING)
 
     async def suspend(self, unit_id: UnitId) -> None:
-        """RUNNING or HELD to PARKED."""
-        await self._move("suspend", unit_id, {UnitState.RUNNING, UnitState.HELD}, UnitState.PARKED)
+        """RUNNING or PAUSED to SUSPENDED."""
+        await self._move("suspend", unit_id, {UnitState.RUNNING, UnitState.PAUSED}, UnitState.SUSPENDED)
 
     async def reboot(self, unit_id: UnitId, delay_seconds: float) -> None:
         """The guest restarts inside the same unit, at once."""

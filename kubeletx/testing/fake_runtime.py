@@ -388,16 +388,16 @@ class FakeRuntime(FakeMachineCalls):
         )
 
     async def freeze(self, unit_id: UnitId) -> None:
-        """RUNNING to HELD."""
-        await self._move("freeze", unit_id, {UnitState.RUNNING}, UnitState.HELD)
+        """RUNNING to PAUSED."""
+        await self._move("freeze", unit_id, {UnitState.RUNNING}, UnitState.PAUSED)
 
     async def thaw(self, unit_id: UnitId) -> None:
-        """HELD or PARKED to RUNNING."""
-        await self._move("thaw", unit_id, {UnitState.HELD, UnitState.PARKED}, UnitState.RUNNING)
+        """PAUSED or SUSPENDED to RUNNING."""
+        await self._move("thaw", unit_id, {UnitState.PAUSED, UnitState.SUSPENDED}, UnitState.RUNNING)
 
     async def hibernate(self, unit_id: UnitId) -> None:
-        """RUNNING or HELD to PARKED."""
-        await self._move("hibernate", unit_id, {UnitState.RUNNING, UnitState.HELD}, UnitState.PARKED)
+        """RUNNING or PAUSED to SUSPENDED."""
+        await self._move("hibernate", unit_id, {UnitState.RUNNING, UnitState.PAUSED}, UnitState.SUSPENDED)
 
     async def checkpoint(self, unit_id: UnitId, path: str, timeout_seconds: float) -> None:
         """Write a small file to `path`."""

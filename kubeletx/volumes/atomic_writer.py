@@ -21,9 +21,9 @@ from typing import Final
 
 import msgspec
 
-from .beneath import remove_tree
 from .held import open_regular
 from .ownership import set_group
+from .safe_paths import remove_tree
 
 DATA: Final = "..data"
 _DATA_NEW: Final = "..data_tmp"

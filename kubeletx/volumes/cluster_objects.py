@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from kubeletx.api import ClusterVolume, ObjectData, TokenWish, Unavailable
+from kubeletx.api import ClusterVolume, ObjectData, TokenParameters, Unavailable
 from kubeletx.api.names import Event
 
 K = TypeVar("K")
@@ -29,7 +29,7 @@ class ObjectSet(msgspec.Struct, frozen=True, kw_only=True):
 
     config_maps: Mapping[str, ObjectData | Unread] = {}
     secrets: Mapping[str, ObjectData | Unread] = {}
-    tokens: Mapping[TokenWish, bytes | Unread] = {}
+    tokens: Mapping[TokenParameters, bytes | Unread] = {}
     claims: Mapping[str, ClusterVolume | Unread] = {}
 
     def __repr__(self) -> str:

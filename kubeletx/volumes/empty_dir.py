@@ -15,11 +15,11 @@ from kubeletx.kube.text.quantity import to_bytes
 from kubeletx.kube.types.core import EmptyDirVolumeSource, Pod
 
 from . import layout
-from .beneath import make_private
 from .mountinfo import find_mount
 from .mounting import mount_tmpfs
 from .ownership import group_mode
 from .prepared import PreparedVolume, SetUp, VolumeError
+from .safe_paths import make_private
 
 MODE: Final = 0o777
 HUGE_PAGES: Final = "HugePages"

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
-from kubeletx.api import ClusterObjects, KubeletxError, TokenWish
+from kubeletx.api import ClusterObjects, KubeletxError, TokenParameters
 from kubeletx.kube.manifests.volume_defaults import TOKEN_EXPIRATION_SECONDS
 from kubeletx.kube.types.core import Container, Pod
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 async def fetch_objects(pod: Pod, cluster: ClusterObjects) -> ObjectSet:
     """Every object that the pod's volumes name and that exists, or why it cannot be read."""
     wishes = {
-        TokenWish(audience=audience, expiration_seconds=seconds or TOKEN_EXPIRATION_SECONDS)
+        TokenParameters(audience=audience, expiration_seconds=seconds or TOKEN_EXPIRATION_SECONDS)
         for audience, seconds in tokens_of(pod)
     }
     config_maps, secrets, tokens, claims = await asyncio.gather(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from kubeletx.api import ObjectData, TokenWish
+from kubeletx.api import ObjectData, TokenParameters
 from kubeletx.api.names import Event
 from kubeletx.kube.manifests.volume_defaults import TOKEN_EXPIRATION_SECONDS
 from kubeletx.kube.types.core import (
@@ -106,7 +106,7 @@ def token_file(
         raise VolumeError(field=field, problem="no service account token can be asked for", fix=_FIX_NO_TOKEN)
     seconds = source.expiration_seconds or TOKEN_EXPIRATION_SECONDS
     token = read(
-        request.objects.tokens, TokenWish(audience=source.audience or "", expiration_seconds=seconds)
+        request.objects.tokens, TokenParameters(audience=source.audience or "", expiration_seconds=seconds)
     )
     if token is None:
         raise Unread(f"{field}: the token was not asked for")

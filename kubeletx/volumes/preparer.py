@@ -22,7 +22,6 @@ from kubeletx.api.names import Event
 from kubeletx.kube.types.core import Container, Pod, VirtualMachine
 
 from . import layout
-from .beneath import make_private
 from .cluster_objects import ObjectSet
 from .container_mounts import ContainerMounts, MountRequest, build_mounts
 from .fetch import fetch_objects
@@ -31,6 +30,7 @@ from .mounting import LinuxMounter, Mounter, mount_error
 from .operations import MOUNT, UNMOUNT, OperationCounts, Operations, plugin_of
 from .pod_fields import FieldContext
 from .prepared import PreparedVolume, PreparedVolumes, SetUp, SetUpVolume
+from .safe_paths import make_private
 from .teardown import Orphan, find_orphans, remove_pod_directory, tear_down
 
 log = structlog.get_logger(__name__)

@@ -154,7 +154,7 @@ async def test_a_suspended_machine_is_found_parked_after_agent_and_libvirt_resta
     guest: Guest,
 ) -> None:
     await power(guest).pause(guest.id)
-    assert await guest.state() is UnitState.HELD
+    assert await guest.state() is UnitState.PAUSED
     with pytest.raises(Conflict, match="resume it first"):
         await power(guest).reboot(guest.id, 0)
     await power(guest).suspend(guest.id)
@@ -164,7 +164,7 @@ async def test_a_suspended_machine_is_found_parked_after_agent_and_libvirt_resta
     guest.libvirtd.start()
     await guest.restart_agent()
     status = await guest.runtime.unit_status(guest.id)
-    assert (status.summary.state, status.exit_code) == (UnitState.PARKED, None)
+    assert (status.summary.state, status.exit_code) == (UnitState.SUSPENDED, None)
     await power(guest).resume(guest.id)
     status = await guest.runtime.unit_status(guest.id)
     assert (status.summary.state, status.started_at_ns) == (UnitState.RUNNING, started)
@@ -199,7 +199,7 @@ async def test_a_paused_machine_has_a_snapshot_without_memory_and_a_restored_dis
     before = guest.ups()
     await power(guest).pause(guest.id)
     assert not (await snapshots.create_snapshot(guest.id, "paused", False)).with_memory
-    assert await guest.state() is UnitState.HELD
+    assert await guest.state() is UnitState.PAUSED
     await power(guest).resume(guest.id)
     started_at_ns = (await guest.runtime.unit_status(guest.id)).started_at_ns
     await guest.host.clock.sleep(60)
@@ -343,7 +343,7 @@ async def test_a_machine_whose_disk_is_full_stands_still_says_why_and_goes_on(
     await agent.exec_sync(guest.id, ("sh", "-c", command), 30)
 
     async def stands_still() -> bool:
-        return await guest.state() is UnitState.HELD
+        return await guest.state() is UnitState.PAUSED
 
     await until(stands_still, "the full disk", 60)
     status = await guest.runtime.unit_status(guest.id)

@@ -24,10 +24,10 @@ from kubeletx.volumes import (
     VolumePreparer,
     ensure_shared,
 )
-from kubeletx.volumes.beneath import remove_tree
 from kubeletx.volumes.disk_usage import measure
 from kubeletx.volumes.mountinfo import find_mount, mounts_below, read_mountinfo
 from kubeletx.volumes.mounting import MS_BIND, MS_PRIVATE, MS_REC, mount_tmpfs
+from kubeletx.volumes.safe_paths import remove_tree
 
 UID = PodUid("u1")
 MEMORY = {"name": "m", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}

@@ -82,8 +82,8 @@ _WANTED = {
 _NEED_IT_ON = ("pause", "resume", "suspend")
 _REACHED = {
     Power.RUNNING: UnitState.RUNNING,
-    Power.PAUSED: UnitState.HELD,
-    Power.SUSPENDED: UnitState.PARKED,
+    Power.PAUSED: UnitState.PAUSED,
+    Power.SUSPENDED: UnitState.SUSPENDED,
     Power.OFF: UnitState.EXITED,
 }
 

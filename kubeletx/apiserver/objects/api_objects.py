@@ -23,7 +23,7 @@ from kubeletx.api import (
     ObjectData,
     ObjectUser,
     PodUid,
-    TokenWish,
+    TokenParameters,
     Unavailable,
 )
 from kubeletx.kube.client import KubeClient, Reflector
@@ -92,9 +92,9 @@ class ApiObjects:
         """See `ClusterObjects.find_secret`."""
         return await self._followed.find(Kind.SECRET, namespace, name)
 
-    async def token(self, uid: PodUid, wish: TokenWish) -> bytes:
+    async def token(self, uid: PodUid, wanted: TokenParameters) -> bytes:
         """See `ClusterObjects.token`."""
-        return await self._tokens.token(self._user(uid), wish)
+        return await self._tokens.token(self._user(uid), wanted)
 
     async def find_service_account(self, namespace: str, name: str) -> ClusterServiceAccount | None:
         """See `ClusterObjects.find_service_account`."""

@@ -15,7 +15,15 @@ from datetime import datetime, timedelta
 import msgspec
 import structlog
 
-from kubeletx.api import Clock, KubeletxError, ObjectUser, PermissionDenied, PodUid, TokenWish, Unavailable
+from kubeletx.api import (
+    Clock,
+    KubeletxError,
+    ObjectUser,
+    PermissionDenied,
+    PodUid,
+    TokenParameters,
+    Unavailable,
+)
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.resources import SERVICE_ACCOUNTS
 from kubeletx.kube.types.objects import BoundObjectReference, TokenRequest, TokenRequestSpec
@@ -63,19 +71,21 @@ class PodTokens:
         self._tell = tell
         self._clock = clock
         self._random = draw or random.Random()
-        self._tokens: dict[tuple[PodUid, str, TokenWish], _Token] = {}
-        self._timers: dict[tuple[PodUid, str, TokenWish], Callable[[], None]] = {}
+        self._tokens: dict[tuple[PodUid, str, TokenParameters], _Token] = {}
+        self._timers: dict[tuple[PodUid, str, TokenParameters], Callable[[], None]] = {}
         self._locks: dict[PodUid, asyncio.Lock] = {}
 
-    async def token(self, user: ObjectUser, wish: TokenWish) -> bytes:
+    async def token(self, user: ObjectUser, wanted: TokenParameters) -> bytes:
         """A token with a good part of its life before it. Raises Unavailable when there is none to give."""
-        key = (user.uid, user.service_account, wish)
+        key = (user.uid, user.service_account, wanted)
         async with self._locks.setdefault(user.uid, asyncio.Lock()):
             known = self._tokens.get(key)
             if known is not None and not self._is_due(known):
                 return known.value
             try:
-                fresh = await (self._ask(user, wish) if known is not None else self._ask_first(user, wish))
+                fresh = await (
+                    self._ask(user, wanted) if known is not None else self._ask_first(user, wanted)
+                )
             except KubeletxError as error:
                 if known is None or self._clock.now() >= known.ends_at:
                     self._schedule(key, self._clock.monotonic() + RETRY_SECONDS)
@@ -101,27 +111,27 @@ class PodTokens:
         """By either clock: the monotonic one stands while a machine sleeps, the wall's may be set."""
         return self._clock.monotonic() >= token.renew_at or self._clock.now() >= token.renew_by
 
-    def _schedule(self, key: tuple[PodUid, str, TokenWish], when: float) -> None:
+    def _schedule(self, key: tuple[PodUid, str, TokenParameters], when: float) -> None:
         if (cancel := self._timers.pop(key, None)) is not None:
             cancel()
         if key[0] not in self._locks:  # the pod left meanwhile
             return
         self._timers[key] = self._clock.call_at(when, lambda: self._tell(key[0]))
 
-    async def _ask_first(self, user: ObjectUser, wish: TokenWish) -> _Token:
+    async def _ask_first(self, user: ObjectUser, wanted: TokenParameters) -> _Token:
         for seconds in BEHIND_SECONDS:
             try:
-                return await self._ask(user, wish)
+                return await self._ask(user, wanted)
             except PermissionDenied as error:
                 if not any(words in str(error) for words in _BEHIND):
                     raise
                 await self._clock.sleep(seconds)
-        return await self._ask(user, wish)
+        return await self._ask(user, wanted)
 
-    async def _ask(self, user: ObjectUser, wish: TokenWish) -> _Token:
+    async def _ask(self, user: ObjectUser, wanted: TokenParameters) -> _Token:
         spec = TokenRequestSpec(
-            audiences=(wish.audience,) if wish.audience else (),
-            expiration_seconds=wish.expiration_seconds,
+            audiences=(wanted.audience,) if wanted.audience else (),
+            expiration_seconds=wanted.expiration_seconds,
             bound_object_ref=BoundObjectReference(name=user.name, uid=str(user.uid)),
         )
         began, now = self._clock.monotonic(), self._clock.now()

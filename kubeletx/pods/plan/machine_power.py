@@ -2,11 +2,11 @@
 
     state \\ wanted   running     paused       suspended   off
     RUNNING          -           pause        suspend     power off
-    HELD             resume      -            suspend     power off
-    PARKED           resume      resume¹      -           power off
+    PAUSED           resume      -            suspend     power off
+    SUSPENDED        resume      resume¹      -           power off
     EXITED by us     start       start¹       start¹      -
     EXITED itself    restartPolicy decides, whatever is wanted but off
-    HELD itself      stays so until a verb lets it go on (asleep, an I/O error)
+    PAUSED itself    stays so until a verb lets it go on (asleep, an I/O error)
 
     ¹ and from there on
 
@@ -54,13 +54,13 @@ OF_SPEC: Final = {
 }
 
 ASKED_FOR: Final = ("", "Paused")
-"""`UnitStatus.reason` of a machine that is held because a call paused it."""
+"""`UnitStatus.reason` of a machine that a call paused."""
 
 MACHINE_WORDS: Final = {
     UnitState.CREATED: "not started yet",
     UnitState.RUNNING: "running",
-    UnitState.HELD: "paused",
-    UnitState.PARKED: "suspended",
+    UnitState.PAUSED: "paused",
+    UnitState.SUSPENDED: "suspended",
     UnitState.EXITED: "off",
     UnitState.UNKNOWN: "in an unknown state",
 }
@@ -70,12 +70,12 @@ _STEPS: Final = {
     (UnitState.RUNNING, Power.PAUSED): PowerStep.PAUSE,
     (UnitState.RUNNING, Power.SUSPENDED): PowerStep.SUSPEND,
     (UnitState.RUNNING, Power.OFF): PowerStep.POWER_OFF,
-    (UnitState.HELD, Power.RUNNING): PowerStep.RESUME,
-    (UnitState.HELD, Power.SUSPENDED): PowerStep.SUSPEND,
-    (UnitState.HELD, Power.OFF): PowerStep.POWER_OFF,
-    (UnitState.PARKED, Power.RUNNING): PowerStep.RESUME,
-    (UnitState.PARKED, Power.PAUSED): PowerStep.RESUME,
-    (UnitState.PARKED, Power.OFF): PowerStep.POWER_OFF,
+    (UnitState.PAUSED, Power.RUNNING): PowerStep.RESUME,
+    (UnitState.PAUSED, Power.SUSPENDED): PowerStep.SUSPEND,
+    (UnitState.PAUSED, Power.OFF): PowerStep.POWER_OFF,
+    (UnitState.SUSPENDED, Power.RUNNING): PowerStep.RESUME,
+    (UnitState.SUSPENDED, Power.PAUSED): PowerStep.RESUME,
+    (UnitState.SUSPENDED, Power.OFF): PowerStep.POWER_OFF,
 }
 
 
@@ -155,7 +155,7 @@ def own_hold(facts: PodFacts, unit: UnitSummary) -> str:
 
     To let such a machine go on is its operator's decision: the plan would do it again and again.
     """
-    if unit.state is not UnitState.HELD or facts.snapshot is None:
+    if unit.state is not UnitState.PAUSED or facts.snapshot is None:
         return ""
     status = facts.snapshot.status_of(unit.id)
     reason = status.reason if status is not None else ""

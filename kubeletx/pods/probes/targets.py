@@ -21,7 +21,7 @@ from .outcome import ProbeKind
 class ProbeTarget(msgspec.Struct, frozen=True, kw_only=True):
     """One living unit with probes.
 
-    `field`: for events, such as spec.containers{web}. `is_resting`: held or parked, so that no probe asks.
+    `field`: for events, such as spec.containers{web}. `is_resting`: paused or suspended, so that no probe asks.
     `is_stopping`: only readiness goes on. `was_started`, `was_ready`: what was last said of this very unit
     by an agent before this one; None otherwise. `boot`: the unit's boot (`boots.boot_of`); a new one is probed from the
     start. `delays_anew`: it booted again at an unknown time, so that initial delays count from now.

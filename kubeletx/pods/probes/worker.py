@@ -4,12 +4,12 @@
 
     task:  [random part of a period, after a restart of the agent]
            [initial delay, from the unit's start]
-           ┌► wait until the unit is neither held nor parked, and, unless this is the startup probe,
+           ┌► wait until the unit is neither paused nor suspended, and, unless this is the startup probe,
            │  until the startup probe passed
            │  ask ─► tally ─► value changed: on_result
            └─ period      └─ liveness or startup failed, or startup passed: rest until another unit or boot
 
-A unit that was held while it was asked is not blamed for its silence. While the unit is being stopped, or a command
+A unit that was paused while it was asked is not blamed for its silence. While the unit is being stopped, or a command
 holds it, only readiness goes on; if it lives on the others do too, after their initial delay. Each task costs one timer while it sleeps. Source: kubelet, prober/worker.go.
 """
 

@@ -15,7 +15,7 @@ Rules that are more than the sum of these:
 - A pod without a runtime is Pending and says why (reason, message, and in each container).
 - While the runtime does not answer, everything stays as last seen; only network probes still change
   readiness, and condition kubeletx.io/RuntimeReachable is False since then.
-- Held and parked units are shown as running but not ready; their true state stands in condition
+- Paused and suspended units are shown as running but not ready; their true state stands in condition
   kubeletx.io/UnitsRunning.
 - The same facts give an equal status, so that callers may compare.
 """
@@ -66,14 +66,14 @@ REJECTED = "Pod was rejected: "
 _POWER = {
     UnitState.CREATED: "nostate",
     UnitState.RUNNING: "running",
-    UnitState.HELD: "paused",
-    UnitState.PARKED: "suspended",
+    UnitState.PAUSED: "paused",
+    UnitState.SUSPENDED: "suspended",
     UnitState.EXITED: "shutdown",
     UnitState.UNKNOWN: "nostate",
 }
 
 
-_STATES = {UnitState.HELD: "Paused", UnitState.PARKED: "Suspended"}
+_STATES = {UnitState.PAUSED: "Paused", UnitState.SUSPENDED: "Suspended"}
 CRASHES = frozenset({"Crashed", "GuestCrashed", "Panicked", "GuestPanicked", "Watchdog", "OOMKilled"})
 """Reasons of an end that was the guest's or the emulator's failure."""
 

@@ -34,10 +34,10 @@ NOT_INITIALIZED = "ContainersNotInitialized"
 GATES_NOT_READY = "ReadinessGatesNotReady"
 POD_COMPLETED = "PodCompleted"
 POD_FAILED = "PodFailed"
-UNITS_HELD = "UnitsHeld"
-UNITS_PARKED = "UnitsParked"
+UNITS_PAUSED = "UnitsPaused"
+UNITS_SUSPENDED = "UnitsSuspended"
 UNITS_OFF = "UnitsOff"
-_RESTING = ((UnitState.PARKED, UNITS_PARKED), (UnitState.HELD, UNITS_HELD))
+_RESTING = ((UnitState.SUSPENDED, UNITS_SUSPENDED), (UnitState.PAUSED, UNITS_PAUSED))
 PREEMPTED = "Pod was preempted by Kubelet to accommodate a critical pod."
 INVALID_MANIFEST = "InvalidManifest"
 
@@ -270,7 +270,7 @@ def _is_to_restart(status: ContainerStatus, facts: PodFacts) -> bool:
 
 
 def _units_running(facts: PodFacts) -> Iterator[PodCondition]:
-    """Only there while a unit is held or parked: the API has no word for that state."""
+    """Only there while a unit is paused or suspended: the API has no word for that state."""
     resting = _resting(facts)
     if not resting or facts.snapshot is None:
         return
@@ -325,7 +325,7 @@ def _resting(facts: PodFacts) -> str:
     for unit in facts.snapshot.units:
         if newest(facts, unit.name) is not unit:
             continue
-        if unit.state in (UnitState.HELD, UnitState.PARKED):
+        if unit.state in (UnitState.PAUSED, UnitState.SUSPENDED):
             why = own_hold(facts, unit)
             word = MACHINE_WORDS[unit.state] if facts.is_machine else unit.state.value
             told.append(f"{unit.name} is {word}" + (f" ({why})" if why else ""))

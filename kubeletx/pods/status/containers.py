@@ -4,7 +4,7 @@
     none, never ran        waiting: ContainerCreating or PodInitializing
     none, but it ran       terminated: ContainerStatusUnknown, exit code 137 (the runtime forgot it)
     created                waiting
-    running, held, parked  running; waiting until its postStart hook is done (T1)
+    alive                  running; waiting until its postStart hook is done (T1)
     exited                 terminated
     unknown                terminated: ContainerStatusUnknown if it ran, else waiting
 

@@ -17,7 +17,7 @@ from typing import TypeVar
 from kubeletx.api import Internal, KubeletxError, TimedOut, Unavailable
 
 from .limits import Limits
-from .turns import Turns
+from .priority_semaphore import PrioritySemaphore
 
 T = TypeVar("T")
 
@@ -64,12 +64,12 @@ class CallGate:
     ) -> None:
         self._name = name
         self._refusal = refusal
-        changing = Turns(limits.changing)
-        self._turns = {
+        changing = PrioritySemaphore(limits.changing)
+        self._semaphores = {
             CallClass.BEGINNING: changing,
             CallClass.CHANGING: changing,
-            CallClass.STOPPING: Turns(limits.stopping),
-            CallClass.QUERY: Turns(limits.querying),
+            CallClass.STOPPING: PrioritySemaphore(limits.stopping),
+            CallClass.QUERY: PrioritySemaphore(limits.querying),
         }
         self.counts: dict[str, CallCount] = {}
         self._waiting: set[asyncio.Timeout] = set()
@@ -92,14 +92,14 @@ class CallGate:
             return await self._timed(method, call_class, seconds, seconds, start)
         if (refusal := self._refusal()) is not None:
             raise refusal
-        turns = self._turns[call_class]
+        semaphore = self._semaphores[call_class]
         began = time.monotonic()
-        if turns.is_free:
-            await turns.take()
+        if semaphore.is_free:
+            await semaphore.acquire()
         else:
             try:
                 async with asyncio.timeout(seconds):
-                    await turns.take(behind=call_class is CallClass.BEGINNING)
+                    await semaphore.acquire(behind=call_class is CallClass.BEGINNING)
             except TimeoutError:
                 raise Unavailable(
                     f"runtime {self._name}: {method} was not made: too many calls hang ({seconds:g} s)"
@@ -110,7 +110,7 @@ class CallGate:
             left = seconds - (time.monotonic() - began)
             return await self._timed(method, call_class, seconds, left, start)
         finally:
-            turns.give_back()
+            semaphore.release()
 
     async def _timed(
         self,

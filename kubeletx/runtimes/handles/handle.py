@@ -3,7 +3,7 @@
     pods ──calls──▶ RuntimeHandle ──CallGate (deadline, limit, errors, counters)──▶ plugin's Runtime
       ▲                  ├── Connection   opens, probes; state, traits, version, capabilities
       └──── listener ────├── Watch        when to list, and the stream of events
-                         ├── Looks        asks about one pod or about everything
+                         ├── Relister     asks about one pod or about everything
                          └── SnapshotTable, EventFilter   last-known, and what is news
 
 The methods of `kubeletx.api.Runtime` have the same names and meanings here. While the runtime is unreachable
@@ -49,7 +49,7 @@ from .connection import Connection
 from .event_filter import EventFilter
 from .health import RuntimeState
 from .limits import Limits
-from .relister import Looks
+from .relister import Relister
 from .snapshot_table import SnapshotTable
 from .snapshots import PodSnapshot
 from .watching import Watch
@@ -95,7 +95,7 @@ class RuntimeHandle:
         self._listed = asyncio.Event()
         self._table = SnapshotTable()
         self._filter = EventFilter(self._table, self._news, clock.monotonic)
-        self._looks = Looks(
+        self._relister = Relister(
             self,
             table=self._table,
             events=self._filter,
@@ -173,12 +173,12 @@ class RuntimeHandle:
     @property
     def relists(self) -> CallCount:
         """Durations of whole lists."""
-        return self._looks.relists
+        return self._relister.relists
 
     @property
     def relist_intervals(self) -> CallCount:
         """Times from the begin of one list to the begin of the next."""
-        return self._looks.relist_intervals
+        return self._relister.relist_intervals
 
     @property
     def opened(self) -> int:
@@ -346,11 +346,11 @@ class RuntimeHandle:
 
         Raises when the runtime does not answer; what was known stays.
         """
-        return await self._looks.look(uid)
+        return await self._relister.look(uid)
 
     async def relist(self) -> None:
         """List everything of ours; pods that are not as they were are reported. A failure changes nothing."""
-        changed = await self._looks.relist()
+        changed = await self._relister.relist()
         first = not self._listed.is_set()
         self._listed.set()
         for uid in changed:

@@ -1,4 +1,4 @@
-"""`Looks`: asking one runtime what is there, about one pod or about everything, into its `SnapshotTable`.
+"""`Relister`: asks one runtime about one pod or about everything, into its `SnapshotTable`.
 
 A look asks only for what the lists do not tell: the status of units that are new or changed, and of a sandbox
 whose addresses are not known. What was asked for after the list is the newer answer.
@@ -50,7 +50,7 @@ class Queries(Protocol):
         ...
 
 
-class Looks:
+class Relister:
     """`match`: the labels of everything that is ours there."""
 
     def __init__(

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import structlog
 
-from kubeletx.api import Clock, ClusterObjects, KubeletxError, NotFound, TokenWish
+from kubeletx.api import Clock, ClusterObjects, KubeletxError, NotFound, TokenParameters
 
 from ..handles.calls import CallCount
 from .credentials import auth_of
@@ -204,8 +204,8 @@ class _Provider:
         annotations = _chosen(wanted, account.annotations)
         if annotations is None:
             return None
-        wish = TokenWish(audience=wanted.service_account_token_audience)
-        token = (await cluster.token(puller.uid, wish)).decode()
+        token_wanted = TokenParameters(audience=wanted.service_account_token_audience)
+        token = (await cluster.token(puller.uid, token_wanted)).decode()
         key: tuple[object, ...] = (puller.namespace, puller.service_account, account.uid, annotations)
         if wanted.cache_type == "Token":
             key = (*key, hashlib.sha256(token.encode()).hexdigest())

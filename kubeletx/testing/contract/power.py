@@ -39,7 +39,7 @@ class PowerContract(ContractBase):
         await pod.wait_state(unit_id, UnitState.RUNNING)
         await standby.freeze(unit_id)
         await standby.freeze(unit_id)
-        assert (await runtime.unit_status(unit_id)).summary.state is UnitState.HELD
+        assert (await runtime.unit_status(unit_id)).summary.state is UnitState.PAUSED
         await standby.thaw(unit_id)
         await standby.thaw(unit_id)
         assert (await runtime.unit_status(unit_id)).summary.state is UnitState.RUNNING
@@ -52,7 +52,7 @@ class PowerContract(ContractBase):
         await pod.wait_state(unit_id, UnitState.RUNNING)
         await standby.freeze(unit_id)
         await standby.hibernate(unit_id)
-        assert (await runtime.unit_status(unit_id)).summary.state is UnitState.PARKED
+        assert (await runtime.unit_status(unit_id)).summary.state is UnitState.SUSPENDED
         await standby.thaw(unit_id)
         await pod.wait_state(unit_id, UnitState.RUNNING)
 
@@ -73,7 +73,7 @@ class PowerContract(ContractBase):
         machine = supported(runtime, SupportsMachine)
         unit_id = await pod.start(unit_spec)
         await pod.wait_state(unit_id, UnitState.RUNNING)
-        for verb, state in ((machine.pause, UnitState.HELD), (machine.suspend, UnitState.PARKED)):
+        for verb, state in ((machine.pause, UnitState.PAUSED), (machine.suspend, UnitState.SUSPENDED)):
             await verb(unit_id)
             await pod.wait_state(unit_id, state)
             await machine.resume(unit_id)

@@ -175,7 +175,7 @@ async def test_reading_pauses_while_nobody_takes_the_output(tmp_path: Path) -> N
     await session.close()
 
 
-@pytest.mark.parametrize("state", [UnitState.CREATED, UnitState.EXITED, UnitState.PARKED])
+@pytest.mark.parametrize("state", [UnitState.CREATED, UnitState.EXITED, UnitState.SUSPENDED])
 async def test_a_machine_that_is_off_has_no_console(state: UnitState, tmp_path: Path) -> None:
     with pytest.raises(Conflict, match="not running"):
         await consoles(Wire(), tmp_path, state).attach(UNIT, StreamRequest())

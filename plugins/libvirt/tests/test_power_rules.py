@@ -43,7 +43,7 @@ def test_devices_are_read_from_a_domain() -> None:
         (DOMAIN, UnitState.RUNNING, True, None),
         (DOMAIN, UnitState.EXITED, False, None),
         (SHARED, UnitState.EXITED, False, None),
-        (DOMAIN, UnitState.PARKED, True, "resume it first"),
+        (DOMAIN, UnitState.SUSPENDED, True, "resume it first"),
         (DOMAIN, UnitState.EXITED, True, "no memory"),
         (RAW, UnitState.RUNNING, True, "vdb is not in qcow2 format"),
         (SHARED, UnitState.RUNNING, True, "shares directories with the node (data)"),

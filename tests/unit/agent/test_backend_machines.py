@@ -67,9 +67,9 @@ async def test_power_verbs_reach_their_state_and_show_what_they_stand_above(agen
         await agent.apply(a_machine())
         verbs = backend.machines
         for verb, state, wanted, above in (
-            ("pause", UnitState.HELD, "paused", "Running"),
+            ("pause", UnitState.PAUSED, "paused", "Running"),
             ("resume", UnitState.RUNNING, "running", ""),
-            ("suspend", UnitState.PARKED, "suspended", "Running"),
+            ("suspend", UnitState.SUSPENDED, "suspended", "Running"),
             ("stop", UnitState.EXITED, "off", "Running"),
             ("start", UnitState.RUNNING, "running", ""),
         ):
@@ -87,7 +87,7 @@ async def test_a_wish_outlives_the_agent_and_the_verbs_work_at_once(agent: Agent
         with pytest.raises(Conflict, match="it is paused; use 'kubeletx vm resume' first"):
             await backend.machines.reboot_machine(VM, 0)  # at once: what was asked is not read yet
         await agent.clock.run_for(20)
-        assert unit_of(agent).summary.state is UnitState.HELD
+        assert unit_of(agent).summary.state is UnitState.PAUSED
         assert (await backend.machines.find_machine(VM)).overrides == "Running"
         await agent.done(backend.machines.machine_power(VM, "resume", 60))
         assert unit_of(agent).summary.state is UnitState.RUNNING
@@ -103,12 +103,12 @@ async def test_a_power_verb_that_fails_says_why_and_one_that_hangs_says_it_is_st
         with pytest.raises(Conflict, match="the guest is busy; it is tried again"):
             await agent.done(backend.machines.machine_power(VM, "pause", 60))
         runtime.scripts.clear()
-        await agent.until(lambda: unit_of(agent).summary.state is UnitState.HELD)
+        await agent.until(lambda: unit_of(agent).summary.state is UnitState.PAUSED)
         stuck = runtime.script("suspend", hang=True)
         with pytest.raises(TimedOut, match="not suspended after 1s; it is still wanted"):
             await agent.done(backend.machines.machine_power(VM, "suspend", 1))
         stuck.release()
-        await agent.until(lambda: unit_of(agent).summary.state is UnitState.PARKED)
+        await agent.until(lambda: unit_of(agent).summary.state is UnitState.SUSPENDED)
 
 
 async def test_verbs_on_a_container_pod_are_refused_in_words(agent: AgentModel) -> None:

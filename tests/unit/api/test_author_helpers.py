@@ -95,7 +95,7 @@ async def test_statuses_follow_from_what_has_happened(files: SpecFiles) -> None:
     unit = files.unit(await files.add_unit(sandbox_id, unit_spec(log_path="main/0.log")))
     assert unit.status().summary.state is UnitState.CREATED
     assert unit.status(started_at_ns=1).summary.state is UnitState.RUNNING
-    assert unit.status(started_at_ns=1, state=UnitState.HELD).summary.state is UnitState.HELD
+    assert unit.status(started_at_ns=1, state=UnitState.PAUSED).summary.state is UnitState.PAUSED
     ended = unit.status(started_at_ns=1, finished_at_ns=2, exit_code=0)
     assert (ended.summary.state, ended.reason) == (UnitState.EXITED, "Completed")
     assert unit.status(started_at_ns=1, exit_code=3).reason == "Error"

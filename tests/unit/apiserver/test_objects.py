@@ -12,10 +12,10 @@ import pytest
 from api_connections import connections
 from msgspec.structs import replace
 
-from kubeletx.api import ClusterVolume, ObjectUser, PodUid, TokenWish, Unavailable
+from kubeletx.api import ClusterVolume, ObjectUser, PodUid, TokenParameters, Unavailable
 from kubeletx.apiserver.objects.api_objects import ApiObjects
-from kubeletx.apiserver.objects.api_objects import followed as objects_followed
-from kubeletx.apiserver.objects.api_objects import volumes as objects_volumes
+from kubeletx.apiserver.objects import followed as objects_followed
+from kubeletx.apiserver.objects import volumes as objects_volumes
 from kubeletx.apiserver.objects.services import Services
 from kubeletx.kube.client import KubeClient, load_kubeconfig
 from kubeletx.kube.types.meta import ObjectMeta
@@ -386,9 +386,9 @@ async def test_a_token_is_bound_to_its_pod_and_kept_while_it_is_young(api: ApiSe
     ]}}])  # fmt: skip
     async with running(api) as objects:
         objects.follow(user(uid))
-        first = await objects.token(uid, TokenWish())
-        assert await objects.token(uid, TokenWish()) == first
-        assert await objects.token(uid, TokenWish(audience="vault", expiration_seconds=600)) != first
+        first = await objects.token(uid, TokenParameters())
+        assert await objects.token(uid, TokenParameters()) == first
+        assert await objects.token(uid, TokenParameters(audience="vault", expiration_seconds=600)) != first
         review = api.admin.create("tokenreviews", {"spec": {"token": first.decode()}})
         extra = review["status"]["user"]["extra"]
         assert extra["authentication.kubernetes.io/pod-uid"] == [uid]
@@ -396,4 +396,4 @@ async def test_a_token_is_bound_to_its_pod_and_kept_while_it_is_young(api: ApiSe
         assert [one.code for one in asked] == [201, 201]
         objects.leave(uid)
         with pytest.raises(Unavailable, match="not here any more"):
-            await objects.token(uid, TokenWish())
+            await objects.token(uid, TokenParameters())

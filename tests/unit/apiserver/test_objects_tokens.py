@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from kubeletx.api import KubeletxError, ObjectUser, PermissionDenied, PodUid, TokenWish, Unavailable
+from kubeletx.api import KubeletxError, ObjectUser, PermissionDenied, PodUid, TokenParameters, Unavailable
 from kubeletx.apiserver.objects.tokens import PodTokens
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.types.objects import TokenRequest, TokenRequestStatus
@@ -48,7 +48,7 @@ class Shop:
         )
 
     async def token(self, seconds: int = 1000, audience: str = "") -> bytes:
-        return await self.tokens.token(USER, TokenWish(audience=audience, expiration_seconds=seconds))
+        return await self.tokens.token(USER, TokenParameters(audience=audience, expiration_seconds=seconds))
 
 
 async def test_a_token_is_asked_for_with_its_pod_its_audience_and_its_life() -> None:

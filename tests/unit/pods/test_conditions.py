@@ -135,13 +135,13 @@ def test_an_outage_says_that_a_condemned_container_waits_for_its_restart() -> No
 
 
 def test_held_and_parked_units_are_told_in_a_condition_of_their_own() -> None:
-    known = facts(unit("a", UnitState.HELD), unit("b", UnitState.PARKED), unit("c"))
+    known = facts(unit("a", UnitState.PAUSED), unit("b", UnitState.SUSPENDED), unit("c"))
     status = status_of(pod("a", "b", "c"), known)
     found = condition(status, "kubeletx.io/UnitsRunning")
-    assert (found.status, found.reason) == ("False", "UnitsParked")
-    assert found.message == "a is held, b is parked"
+    assert (found.status, found.reason) == ("False", "UnitsSuspended")
+    assert found.message == "a is paused, b is suspended"
     ready = condition(status, "ContainersReady")
-    assert ready.message == "containers with unready status: [a b]; a is held, b is parked"
+    assert ready.message == "containers with unready status: [a b]; a is paused, b is suspended"
 
 
 def test_an_invalid_manifest_of_a_running_pod_is_told() -> None:

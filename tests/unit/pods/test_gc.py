@@ -50,7 +50,7 @@ def test_the_newest_dead_unit_is_kept_beside_a_living_one() -> None:
 
 
 def test_held_parked_and_unknown_units_are_never_garbage() -> None:
-    for state in (UnitState.HELD, UnitState.PARKED, UnitState.UNKNOWN, UnitState.RUNNING):
+    for state in (UnitState.PAUSED, UnitState.SUSPENDED, UnitState.UNKNOWN, UnitState.RUNNING):
         assert ids(unit("a", 2), unit("a", 1, state), unit("a", 0, state)) == []
 
 

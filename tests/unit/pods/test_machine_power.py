@@ -51,8 +51,8 @@ async def wish(node: Node, worker: PodWorker, power: str) -> None:
 
 STATES = {
     "Running": (UnitState.RUNNING, "running"),
-    "Paused": (UnitState.HELD, "paused"),
-    "Suspended": (UnitState.PARKED, "suspended"),
+    "Paused": (UnitState.PAUSED, "paused"),
+    "Suspended": (UnitState.SUSPENDED, "suspended"),
     "Shutdown": (UnitState.EXITED, "shutdown"),
 }
 
@@ -124,14 +124,14 @@ async def test_a_verb_s_wish_holds_until_power_spec_changes(node: Node) -> None:
     async with node.running() as manager:
         worker = await node.start(a_machine())
         await wish(node, worker, "paused")
-        await node.until(lambda: state(node) is UnitState.HELD)
+        await node.until(lambda: state(node) is UnitState.PAUSED)
         labelled = a_machine()
         labelled = changed(labelled, metadata=changed(labelled.metadata, labels={"a": "b"}))
         manager.update("file", labelled)
         await node.clock.run_for(10)
-        assert state(node) is UnitState.HELD
+        assert state(node) is UnitState.PAUSED
         manager.update("file", a_machine("Suspended"))
-        await node.until(lambda: state(node) is UnitState.PARKED)
+        await node.until(lambda: state(node) is UnitState.SUSPENDED)
         manager.update("file", a_machine())
         await node.until(lambda: state(node) is UnitState.RUNNING)
         await node.clock.run_for(10)
@@ -145,7 +145,7 @@ async def test_a_paused_machine_is_shown_as_running_but_not_ready_with_the_reaso
         await node.until(lambda: power_state(node) == "paused")
         status = node.services.board.statuses[a_machine().uid]
         found = {c.type: (c.status, c.reason, c.message) for c in status.conditions}
-        assert found[names.VM_READY] == ("False", "UnitsHeld", "testvm is paused")
+        assert found[names.VM_READY] == ("False", "UnitsPaused", "testvm is paused")
         assert found["Ready"][0] == "False"
         assert status.virtual_machine_status is not None
         assert (status.virtual_machine_status.name, status.virtual_machine_status.state) == (
@@ -208,7 +208,7 @@ async def test_a_step_that_fails_is_told_and_tried_again_with_back_off(node: Nod
         await node.start(a_machine())
         node.runtimes["one"].script("pause", error=Conflict("the guest is busy"), times=2)
         manager.update("file", a_machine("Paused"))
-        await node.until(lambda: state(node) is UnitState.HELD)
+        await node.until(lambda: state(node) is UnitState.PAUSED)
         assert node.sink.reasons().count("FailedPower") >= 1
         assert count(node, "pause") == 3
 
@@ -238,7 +238,7 @@ async def test_one_container_with_annotations_is_the_same_machine(node: Node) ->
         await node.until(lambda: power_state(node) == "paused")
         unit = backend.unit(backend.find_unit("c0"))
         assert unit.is_machine
-        assert unit.summary.state is UnitState.HELD
+        assert unit.summary.state is UnitState.PAUSED
 
 
 async def test_a_machine_that_holds_itself_is_left_alone_and_named(node: Node) -> None:
@@ -247,7 +247,7 @@ async def test_a_machine_that_holds_itself_is_left_alone_and_named(node: Node) -
         backend = node.runtimes["one"].backend
         unit_id = backend.find_unit("testvm")
         backend.unit(unit_id).reason = "IOError"
-        backend.set_state(unit_id, UnitState.HELD)
+        backend.set_state(unit_id, UnitState.PAUSED)
         await node.until(lambda: power_state(node) == "paused")
         await node.clock.run_for(30)
         assert count(node, "resume") == 0
@@ -263,7 +263,7 @@ async def test_a_machine_whose_disk_is_full_has_one_event_that_says_what_to_do(n
         unit_id = backend.find_unit("testvm")
         unit = backend.unit(unit_id)
         unit.reason, unit.message = "DiskFull", "the node has no space left; make room there"
-        backend.set_state(unit_id, UnitState.HELD)
+        backend.set_state(unit_id, UnitState.PAUSED)
         await node.until(lambda: "MachineHeld" in node.sink.reasons())
         await node.clock.run_for(60)
         (told,) = [one for one in node.sink.recorded if one.reason == "MachineHeld"]

@@ -28,7 +28,7 @@ INIT = Container(name="i")
         ("Never", (exited("a"), exited("b", 1)), "Failed"),
         ("Never", (unit("a"), exited("b", 1)), "Running"),
         ("Always", (unit("a"), unit("b", UnitState.CREATED)), "Pending"),
-        ("Always", (unit("a", UnitState.HELD), unit("b", UnitState.PARKED)), "Running"),
+        ("Always", (unit("a", UnitState.PAUSED), unit("b", UnitState.SUSPENDED)), "Running"),
     ],
 )
 def test_the_phase_follows_from_the_containers(

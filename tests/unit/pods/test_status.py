@@ -96,8 +96,8 @@ def test_a_runtime_that_never_told_its_name_is_called_by_ours() -> None:
     ("state", "power"),
     [
         (UnitState.RUNNING, "running"),
-        (UnitState.HELD, "paused"),
-        (UnitState.PARKED, "suspended"),
+        (UnitState.PAUSED, "paused"),
+        (UnitState.SUSPENDED, "suspended"),
         (UnitState.EXITED, "shutdown"),
     ],
 )

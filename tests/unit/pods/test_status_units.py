@@ -277,7 +277,7 @@ def test_after_a_restart_of_the_agent_readiness_and_start_are_kept() -> None:
     assert not container(status_of(desired, other), "web").ready
 
 
-@pytest.mark.parametrize("state", [UnitState.HELD, UnitState.PARKED])
+@pytest.mark.parametrize("state", [UnitState.PAUSED, UnitState.SUSPENDED])
 def test_held_and_parked_units_are_shown_running_but_not_ready(state: UnitState) -> None:
     shown = container(status_of(pod("web"), facts(unit("web", state))), "web")
     assert shown.state.running is not None

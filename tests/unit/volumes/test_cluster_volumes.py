@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from volume_doubles import FakeCluster, FakeMounter, make_pod, make_preparer
 
-from kubeletx.api import ClusterVolume, KubeletxError, ObjectData, SourceKind, TokenWish, Unavailable
+from kubeletx.api import ClusterVolume, KubeletxError, ObjectData, SourceKind, TokenParameters, Unavailable
 from kubeletx.volumes import VolumeError
 
 TOKEN = {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
@@ -29,9 +29,9 @@ class SilentCluster(FakeCluster):
         self._check()
         return await super().find_config_map(namespace, name)
 
-    async def token(self, uid: Any, wish: TokenWish) -> bytes:
+    async def token(self, uid: Any, wanted: TokenParameters) -> bytes:
         self._check()
-        return await super().token(uid, wish)
+        return await super().token(uid, wanted)
 
 
 def mode(path: Path) -> int:
@@ -46,7 +46,7 @@ async def test_a_token_is_for_the_pods_only_user_or_group(
     tmp_path: Path, security: dict[str, int], expected: int
 ) -> None:
     cluster, mounter = FakeCluster(), FakeMounter()
-    cluster.tokens[TokenWish()] = b"jwt"
+    cluster.tokens[TokenParameters()] = b"jwt"
     containers = [{"name": "a"}, {"name": "b"}]
     pod = make_pod({"volumes": [TOKEN], "securityContext": security, "containers": containers})
     prepared = await make_preparer(tmp_path, mounter=mounter).prepare(pod, cluster)
@@ -57,7 +57,7 @@ async def test_a_token_is_for_the_pods_only_user_or_group(
 
 async def test_containers_of_different_users_share_a_token_that_all_may_read(tmp_path: Path) -> None:
     cluster = FakeCluster()
-    cluster.tokens[TokenWish()] = b"jwt"
+    cluster.tokens[TokenParameters()] = b"jwt"
     containers = [{"name": "a", "securityContext": {"runAsUser": 1}}, {"name": "b"}]
     pod = make_pod({"volumes": [TOKEN], "containers": containers})
     prepared = await make_preparer(tmp_path).prepare(pod, cluster)
@@ -67,7 +67,7 @@ async def test_containers_of_different_users_share_a_token_that_all_may_read(tmp
 async def test_a_new_token_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
     cluster, preparer, pod = FakeCluster(), make_preparer(tmp_path), make_pod({"volumes": [TOKEN]})
     for text in (b"one", b"two"):
-        cluster.tokens[TokenWish()] = text
+        cluster.tokens[TokenParameters()] = text
         prepared = await preparer.prepare(pod, cluster)
         assert (Path(prepared.volumes["t"].source) / "token").read_bytes() == text
 
@@ -91,7 +91,7 @@ async def test_a_projected_source_that_the_api_server_emptied_is_not_given_the_n
 
 async def test_a_volume_that_was_written_before_stays_while_nobody_answers(tmp_path: Path) -> None:
     cluster = SilentCluster()
-    cluster.tokens[TokenWish()] = b"jwt"
+    cluster.tokens[TokenParameters()] = b"jwt"
     cluster.config_maps["m"] = ObjectData(text={"a": "1"})
     pod = make_pod({"volumes": [TOKEN, {"name": "c", "configMap": {"name": "m"}}]})
     before = await make_preparer(tmp_path).prepare(pod, cluster)

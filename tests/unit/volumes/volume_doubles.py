@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kubeletx.api import ClusterService, ClusterVolume, ObjectData, ObjectUser, PodUid, TokenWish
+from kubeletx.api import ClusterService, ClusterVolume, ObjectData, ObjectUser, PodUid, TokenParameters
 from kubeletx.kube.types.core import Pod
 from kubeletx.volumes import FieldContext, VolumePreparer
 from kubeletx.volumes.mountinfo import MountPoint
@@ -73,7 +73,7 @@ class FakeCluster:
         self.config_maps: dict[str, ObjectData] = {}
         self.secrets: dict[str, ObjectData] = {}
         self.claims: dict[str, ClusterVolume] = {}
-        self.tokens: dict[TokenWish, bytes] = {}
+        self.tokens: dict[TokenParameters, bytes] = {}
         self.services: tuple[ClusterService, ...] = ()
         self.followed: dict[PodUid, ObjectUser] = {}
 
@@ -83,8 +83,8 @@ class FakeCluster:
     def leave(self, uid: PodUid) -> None:
         self.followed.pop(uid, None)
 
-    async def token(self, uid: PodUid, wish: TokenWish) -> bytes:
-        return self.tokens[wish]
+    async def token(self, uid: PodUid, wanted: TokenParameters) -> bytes:
+        return self.tokens[wanted]
 
     async def list_services(self, namespace: str) -> tuple[ClusterService, ...]:
         return tuple(one for one in self.services if one.namespace == namespace)

@@ -24,7 +24,7 @@ import libvirt
 
 from kubeletx.api import Host, InvalidConfig, Unavailable
 from kubeletx_libvirt.errors import translate
-from kubeletx_libvirt.sight import find_daemon, socket_of
+from kubeletx_libvirt.mount_visibility import find_daemon, socket_of
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -46,7 +46,7 @@ class Consoles:
         """Open the console and end an earlier session. Raises Conflict while the machine is off."""
         found = await self._looks.get(unit_id)
         state = self._looks.state(unit_id, found)
-        if state not in (UnitState.RUNNING, UnitState.HELD):
+        if state not in (UnitState.RUNNING, UnitState.PAUSED):
             raise Conflict(
                 f"machine {found.identity.namespace}/{found.identity.pod} is {state.value}, not running: it has no "
                 "console; what it printed before is in its log"

@@ -28,6 +28,7 @@ from kubeletx_libvirt.addresses import Addresses, Holder
 from kubeletx_libvirt.cloudinit import build_seed, check_settings, instance_id, write_seed
 from kubeletx_libvirt.config import Settings
 from kubeletx_libvirt.domain.xml import Disk
+from kubeletx_libvirt.mount_visibility import check_visibility
 from kubeletx_libvirt.network import GuestLink, PodLinks, interface_xml, resolve_nics
 from kubeletx_libvirt.records import Records, UnitRecord
 from kubeletx_libvirt.shares import (
@@ -43,7 +44,6 @@ from kubeletx_libvirt.shares import (
     release_shares,
     share_xml,
 )
-from kubeletx_libvirt.sight import check_sight
 
 SEED_SERIAL = "seed"
 
@@ -113,7 +113,7 @@ class Guests:
         shares = await self._plan_shares(unit_id, record.spec)
         await self._host.blocking(prepare_shares, shares)
         if shares and (pid := await self._libvirtd.pid()) is not None:
-            await self._host.blocking(check_sight, shares, pid)
+            await self._host.blocking(check_visibility, shares, pid)
         if record.nics is not None and sandbox is not None and isinstance(record.spec.detail, Machine):
             machine = msgspec.structs.replace(record.spec.detail, nics=record.nics)
             links = await self._resolve(machine, sandbox)

@@ -162,7 +162,7 @@ class Looks:
         info = {"libvirtState": f"{found.state}/{found.reason}"}
         reason = run.reason
         message = "" if summary.state.is_alive else run.message
-        if summary.state is UnitState.HELD:
+        if summary.state is UnitState.PAUSED:
             reason = held_reason(found.state, found.reason)
             if reason == DISK_ERROR:
                 reason, message = disk_hold(await self._disk_errors(unit_id))
@@ -174,7 +174,7 @@ class Looks:
             finished_at_ns=0 if is_alive else run.finished_at_ns,
             since_ns=run.since_ns,
             exit_code=None if is_alive else run.exit_code,
-            reason=reason if summary.state in (UnitState.EXITED, UnitState.HELD) else "",
+            reason=reason if summary.state in (UnitState.EXITED, UnitState.PAUSED) else "",
             message=message,
             log_path=found.identity.log_path,
             image_ref=found.identity.image_ref,
@@ -191,7 +191,7 @@ class Looks:
     async def confirm(self, unit_id: UnitId, found: Found) -> Run:
         """Return the unit's run; an unconfirmed start is stored as confirmed once the machine is on."""
         run = self._records.run_of(unit_id)
-        is_on = self.state(unit_id, found) in (UnitState.RUNNING, UnitState.HELD)
+        is_on = self.state(unit_id, found) in (UnitState.RUNNING, UnitState.PAUSED)
         if is_on and run.is_starting and unit_id not in self.starting:
             run = msgspec.structs.replace(
                 run, is_starting=False, started_at_ns=run.since_ns or now_ns(self._host)

@@ -2,13 +2,13 @@
 
 | verb | from | to |
 |---|---|---|
-| pause | running | held: the vCPUs stop, the emulator keeps the memory |
-| suspend | running, held | parked: libvirt saves the memory, the emulator ends |
-| resume | held, parked | running |
+| pause | running | paused: the vCPUs stop, the emulator keeps the memory |
+| suspend | running, paused | suspended: libvirt saves the memory, the emulator ends |
+| resume | paused, suspended | running |
 | power_off | every state | exited (created stays created); the disk stays |
 | reboot | running | running, in the same domain, counted by libvirt's reboot event |
 
-Every verb may come twice. Whether a machine is parked is asked from libvirt, so one that was suspended is found
+Every verb may come twice. Whether a machine is suspended is asked from libvirt, so one that was suspended is found
 again after the agent or libvirt restarted. A reboot that is to come later is written down with its time; after
 a restart of the agent it comes at that time, or at once if the time has passed, unless the machine has been off.
 """
@@ -70,7 +70,7 @@ class Power:
         """Stop the vCPUs."""
         async with self._units.alone(unit_id):
             state, found = await self._look(unit_id)
-            if state is UnitState.HELD:
+            if state is UnitState.PAUSED:
                 return
             if state is not UnitState.RUNNING:
                 _refuse(found, state)
@@ -78,15 +78,15 @@ class Power:
             await self._since_now(unit_id)
 
     async def resume(self, unit_id: UnitId) -> None:
-        """Let a held machine run; boot a parked one from its saved memory."""
+        """Let a paused machine run; boot a suspended one from its saved memory."""
         state, found = await self._look(unit_id)
-        if state is UnitState.PARKED:
+        if state is UnitState.SUSPENDED:
             await self._units.start(unit_id)
         async with self._units.alone(unit_id):
             state, found = await self._look(unit_id)
             if state is UnitState.RUNNING:
                 return
-            if state is not UnitState.HELD:
+            if state is not UnitState.PAUSED:
                 _refuse(found, state)
             await self._connection.use(resume_domain, unit_id)
             await self._since_now(unit_id)
@@ -95,9 +95,9 @@ class Power:
         """Save the memory and end the emulator."""
         async with self._units.alone(unit_id):
             state, found = await self._look(unit_id)
-            if state is UnitState.PARKED:
+            if state is UnitState.SUSPENDED:
                 return
-            if state not in (UnitState.RUNNING, UnitState.HELD):
+            if state not in (UnitState.RUNNING, UnitState.PAUSED):
                 _refuse(found, state)
             await self._refuse_shares(unit_id, found)
             await self._connection.use(_save, unit_id)
@@ -195,8 +195,8 @@ class Power:
 def _refuse(found: Found, state: UnitState) -> NoReturn:
     who = f"machine {found.identity.namespace}/{found.identity.pod}"
     is_, fix = {
-        UnitState.HELD: ("paused", "resume it first"),
-        UnitState.PARKED: ("suspended", "resume it first"),
+        UnitState.PAUSED: ("paused", "resume it first"),
+        UnitState.SUSPENDED: ("suspended", "resume it first"),
         UnitState.CREATED: ("not started yet", "start it first"),
         UnitState.EXITED: ("off", "start it first"),
     }.get(state, (state.value, "look again"))

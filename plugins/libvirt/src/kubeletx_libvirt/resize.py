@@ -53,7 +53,7 @@ class Resizes:
             wanted = merged(record.asked or record.spec.resources, resources)
             size = self._size(record, wanted)
             check_within(size, record.resources)
-            if self._looks.state(unit_id, found) in (UnitState.RUNNING, UnitState.HELD):
+            if self._looks.state(unit_id, found) in (UnitState.RUNNING, UnitState.PAUSED):
                 text = await self._connection.use(read_definition, unit_id)
                 if (why := refusal(text, size)) is not None:
                     raise Unsupported(why)

@@ -46,9 +46,9 @@ from kubeletx_libvirt.addresses import Addresses
 from kubeletx_libvirt.client import Connection, DomainEvent
 from kubeletx_libvirt.config import Settings
 from kubeletx_libvirt.console import Consoles
+from kubeletx_libvirt.crashed_guests import CrashedGuests
 from kubeletx_libvirt.disks import Base, base_paths, pod_directory, remove_disks
 from kubeletx_libvirt.domain.metadata import domain_uuid, sandbox_of
-from kubeletx_libvirt.fatal_holds import FatalHolds
 from kubeletx_libvirt.forwarding import Forwards
 from kubeletx_libvirt.guest import Boots, GuestAgent, GuestCommands
 from kubeletx_libvirt.guest_parts import Guests, Libvirtd
@@ -129,7 +129,7 @@ class LibvirtRuntime:
             accelerator=self._accelerator,
             emulator_gid=self._emulator_gid,
         )
-        self.fatal_holds = FatalHolds(self.units)
+        self.crashed_guests = CrashedGuests(self.units)
         self.power = Power(
             host=host,
             connection=self.connection,
@@ -202,7 +202,7 @@ class LibvirtRuntime:
         """Disconnect; the machines go on."""
         pump, kvm, group = self._pump, self._kvm, self._group
         self._pump = self._kvm = self._group = None
-        await self.fatal_holds.close()
+        await self.crashed_guests.close()
         await self._boots.close()
         await self.power.close()
         await self._consoles.close()
@@ -342,7 +342,7 @@ class LibvirtRuntime:
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
         """Our domains."""
         found = await self.looks.all()
-        self.fatal_holds.see(found)
+        self.crashed_guests.see(found)
         return self.looks.summaries(found, match)
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:
@@ -387,7 +387,7 @@ class LibvirtRuntime:
             await self.resizes.note(event)
             if event.kind == "lifecycle" and event.event == libvirt.VIR_DOMAIN_EVENT_SUSPENDED:
                 found = await self.looks.find(UnitId(event.uuid))
-                self.fatal_holds.see({UnitId(event.uuid): found} if found is not None else {})
+                self.crashed_guests.see({UnitId(event.uuid): found} if found is not None else {})
         if event.kind == "reboot":
             self.power.reboots.wake(event.uuid)
         if identity is not None and event.kind == "agent" and event.event == _CONNECTED:
@@ -444,7 +444,7 @@ class LibvirtRuntime:
     async def _adopt(self) -> None:
         """Records that were lost come back from the domains; what belongs to no domain or pod any more goes."""
         all_found = await self.looks.all()
-        self.fatal_holds.see(all_found)
+        self.crashed_guests.see(all_found)
         for unit_id, found in all_found.items():
             await self.looks.confirm(unit_id, found)
             identity = found.identity

@@ -32,7 +32,7 @@ class Pictures:
         """A PNG file. Conflict while the machine is off."""
         found = await self._looks.get(unit_id)
         state = self._looks.state(unit_id, found)
-        if state not in (UnitState.RUNNING, UnitState.HELD):
+        if state not in (UnitState.RUNNING, UnitState.PAUSED):
             name = f"{found.identity.namespace}/{found.identity.pod}"
             raise Conflict(f"machine {name} is {state.value}, not running: its display shows nothing")
         picture = await self._connection.use(_take_picture, unit_id)

@@ -69,7 +69,7 @@ class Snapshots:
                 raise AlreadyExists(f"machine {found.identity.pod} has a snapshot {name!r} already")
             text = await self._connection.use(read_definition, unit_id)
             if (why := refusal(text, state, memory)) is not None:
-                kind = Conflict if state is UnitState.PARKED or not state.is_alive else Unsupported
+                kind = Conflict if state is UnitState.SUSPENDED or not state.is_alive else Unsupported
                 raise kind(f"cannot make snapshot {name!r} of machine {found.identity.pod}: {why}")
             # The processors of a paused guest write nothing, and its agent cannot answer: its disk is as after a power cut.
             quiesce = state is UnitState.RUNNING and not memory
@@ -93,7 +93,7 @@ class Snapshots:
             if wanted is None:
                 raise NotFound(f"machine {found.identity.pod} has no snapshot {name!r}")
             state = self._looks.state(unit_id, found)
-            runs_after = wanted.with_memory or state in (UnitState.RUNNING, UnitState.HELD)
+            runs_after = wanted.with_memory or state in (UnitState.RUNNING, UnitState.PAUSED)
             old = self._records.run_of(unit_id)
             # While libvirt changes emulators the machine is off, which is no end of this unit.
             self._looks.starting.add(unit_id)
@@ -129,7 +129,7 @@ class Snapshots:
 
 def refusal(text: str, state: UnitState, memory: bool) -> str | None:
     """Reason a machine with this XML cannot be saved now; None if it can."""
-    if state is UnitState.PARKED:
+    if state is UnitState.SUSPENDED:
         return "it is suspended; resume it first"
     if memory and not state.is_alive:
         return "it is off and has no memory; leave the memory out, or start it first"

@@ -157,7 +157,7 @@ class Units:
         async with self.alone(unit_id):
             found = await self._looks.get(unit_id)
             state = self._looks.state(unit_id, found)
-            if state not in (UnitState.RUNNING, UnitState.HELD):
+            if state not in (UnitState.RUNNING, UnitState.PAUSED):
                 await self._boot(unit_id, found, state)
 
     async def _boot(self, unit_id: UnitId, found: Found, state: UnitState) -> None:
@@ -170,14 +170,14 @@ class Units:
             await self._host.blocking(_make_log_directory, found.identity.log_path)
             if record is not None:
                 sandbox = self._records.sandboxes.get(found.identity.sandbox_id)
-                network = None if sandbox is None or state is UnitState.PARKED else sandbox.spec
+                network = None if sandbox is None or state is UnitState.SUSPENDED else sandbox.spec
                 await self._guests.renew(unit_id, record, network)
-            if state is not UnitState.PARKED:
+            if state is not UnitState.SUSPENDED:
                 await self._records.save_run(
                     unit_id, Run(is_starting=True, since_ns=now_ns(self._host), restarts=old.restarts)
                 )
             await self._connection.use(_create, unit_id, paused)
-            if state is UnitState.PARKED:
+            if state is UnitState.SUSPENDED:
                 # One saved while it was paused comes back paused, with a reason that says it is still arriving.
                 await self._connection.use(resume_domain, unit_id)
                 if paused:
@@ -186,7 +186,7 @@ class Units:
             await self._records.save_run(
                 unit_id,
                 Run(
-                    started_at_ns=old.started_at_ns if state is UnitState.PARKED else now,
+                    started_at_ns=old.started_at_ns if state is UnitState.SUSPENDED else now,
                     since_ns=now,
                     restarts=old.restarts,
                 ),
@@ -216,10 +216,10 @@ class Units:
             state = self._looks.state(unit_id, found)
             if state in (UnitState.CREATED, UnitState.EXITED):
                 return
-            if state is UnitState.PARKED and grace_seconds > 0 and await self._wake(unit_id, found):
+            if state is UnitState.SUSPENDED and grace_seconds > 0 and await self._wake(unit_id, found):
                 found = await self._looks.get(unit_id)
                 state = self._looks.state(unit_id, found)
-            if state is UnitState.PARKED:
+            if state is UnitState.SUSPENDED:
                 await self._connection.use(_discard_saved, unit_id)
                 self._tell(found.identity, MEMORY_DISCARDED, "The machine's saved memory was thrown away")
             elif what := fatal_hold(found.state, found.reason):
@@ -228,14 +228,14 @@ class Units:
                 await self._connection.use(destroy_domain, unit_id)
             found = await self._looks.find(unit_id)
             if found is not None and self._looks.state(unit_id, found) is UnitState.EXITED:
-                if state is UnitState.PARKED:
+                if state is UnitState.SUSPENDED:
                     found = found._replace(reason=libvirt.VIR_DOMAIN_SHUTOFF_DESTROYED)
                 await self._looks.settle(unit_id, found)
 
     async def _wake(self, unit_id: UnitId, found: Found) -> bool:
         """Bring a suspended machine back, so that its guest can shut down in order; False if it cannot."""
         try:
-            await self._boot(unit_id, found, UnitState.PARKED)
+            await self._boot(unit_id, found, UnitState.SUSPENDED)
         except TimedOut:
             raise
         except KubeletxError as error:
@@ -348,7 +348,7 @@ class Units:
     async def _ask(self, unit_id: UnitId, state: UnitState, grace_seconds: float) -> bool:
         """Ask until it ended or the grace period is over; True when it ended."""
         with self._stops.expect(unit_id) as ended:
-            if state is UnitState.HELD:
+            if state is UnitState.PAUSED:
                 with contextlib.suppress(KubeletxError):  # a broken emulator cannot go on; it ends below
                     await self._connection.use(resume_domain, unit_id)
             try:

@@ -25,13 +25,13 @@ from kubeletx.api import UnitState, names
     [
         (libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_RUNNING_BOOTED, UnitState.RUNNING),
         (libvirt.VIR_DOMAIN_SHUTDOWN, 0, UnitState.RUNNING),
-        (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_USER, UnitState.HELD),
-        (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR, UnitState.HELD),
+        (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_USER, UnitState.PAUSED),
+        (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR, UnitState.PAUSED),
         (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_SNAPSHOT, UnitState.RUNNING),
-        (libvirt.VIR_DOMAIN_PMSUSPENDED, 0, UnitState.HELD),
-        (libvirt.VIR_DOMAIN_SHUTOFF, libvirt.VIR_DOMAIN_SHUTOFF_SAVED, UnitState.PARKED),
+        (libvirt.VIR_DOMAIN_PMSUSPENDED, 0, UnitState.PAUSED),
+        (libvirt.VIR_DOMAIN_SHUTOFF, libvirt.VIR_DOMAIN_SHUTOFF_SAVED, UnitState.SUSPENDED),
         (libvirt.VIR_DOMAIN_SHUTOFF, libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN, UnitState.EXITED),
-        (libvirt.VIR_DOMAIN_CRASHED, libvirt.VIR_DOMAIN_CRASHED_PANICKED, UnitState.HELD),
+        (libvirt.VIR_DOMAIN_CRASHED, libvirt.VIR_DOMAIN_CRASHED_PANICKED, UnitState.PAUSED),
         (libvirt.VIR_DOMAIN_NOSTATE, 0, UnitState.UNKNOWN),
     ],
 )
@@ -46,7 +46,7 @@ def test_a_domain_that_was_never_started_is_created() -> None:
 def test_a_machine_that_is_half_made_does_not_run_yet() -> None:
     half_made = (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_STARTING_UP)
     assert unit_state(*half_made, was_started=True) is UnitState.CREATED
-    assert unit_state(*half_made, was_started=True, has_run=True) is UnitState.PARKED
+    assert unit_state(*half_made, was_started=True, has_run=True) is UnitState.SUSPENDED
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_machine_that_is_ended_by_us_is_held_until_then_and_says_why(
 ) -> None:
     what = fatal_hold(state, reason)
     if what:
-        assert unit_state(state, reason, was_started=was_started) is UnitState.HELD
+        assert unit_state(state, reason, was_started=was_started) is UnitState.PAUSED
         assert held_reason(state, reason) == what
 
 

@@ -38,7 +38,7 @@ def test_a_unit_is_no_target_before_its_post_start_hook_is_done() -> None:
 
 
 def test_held_and_parked_units_rest() -> None:
-    for state in (UnitState.HELD, UnitState.PARKED):
+    for state in (UnitState.PAUSED, UnitState.SUSPENDED):
         assert targets_of(pod(WEB), facts(unit("web", state)), is_stopping=False)[0].is_resting
 
 

@@ -15,7 +15,7 @@ from kubeletx.api import (
     ClusterServiceAccount,
     ImageAuth,
     PodUid,
-    TokenWish,
+    TokenParameters,
     Unavailable,
 )
 from kubeletx.runtimes.images.credentials import NodeCredentials
@@ -48,7 +48,7 @@ class Cluster:
 
     def __init__(self, annotations: Mapping[str, str] | None) -> None:
         self.annotations = annotations
-        self.wishes: list[tuple[str, TokenWish]] = []
+        self.wishes: list[tuple[str, TokenParameters]] = []
         self.problem: Exception | None = None
 
     async def find_service_account(self, namespace: str, name: str) -> ClusterServiceAccount | None:
@@ -56,10 +56,10 @@ class Cluster:
             return None
         return ClusterServiceAccount(uid=f"{namespace}/{name}", annotations=dict(self.annotations))
 
-    async def token(self, uid: PodUid, wish: TokenWish) -> bytes:
+    async def token(self, uid: PodUid, wanted: TokenParameters) -> bytes:
         if self.problem is not None:
             raise self.problem
-        self.wishes.append((uid, wish))
+        self.wishes.append((uid, wanted))
         return f"{TOKEN}-{uid}".encode()
 
 
@@ -275,7 +275,7 @@ async def test_a_service_account_is_shown_by_token_and_chosen_annotations(shop: 
     (asked,) = shop.asked()
     assert asked["serviceAccountToken"] == f"{TOKEN}-u1"
     assert asked["serviceAccountAnnotations"] == {"example.com/role": "puller"}
-    assert shop.cluster.wishes == [("u1", TokenWish(audience="registry"))]
+    assert shop.cluster.wishes == [("u1", TokenParameters(audience="registry"))]
 
 
 @pytest.mark.parametrize(("kind", "runs"), [("ServiceAccount", 1), ("Token", 2)])

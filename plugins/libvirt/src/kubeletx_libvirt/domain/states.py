@@ -4,10 +4,10 @@
 |---|---|
 | running, blocked, in shutdown | running |
 | paused: saving, snapshot, migration | running (it continues by itself) |
-| paused: starting up | created, or parked if it ran before: libvirt ends it should it be restarted now |
+| paused: starting up | created, or suspended if it ran before: libvirt ends it should it be restarted now |
 | paused by a client or by an I/O error; asleep | held |
 | crashed, or paused by a panic or the watchdog: the emulator is stopped and must be ended by us | held |
-| shut off, saved | parked |
+| shut off, saved | suspended |
 | shut off, never started | created |
 | shut off otherwise | exited |
 """
@@ -68,16 +68,16 @@ def unit_state(state: int, reason: int, *, was_started: bool, has_run: bool = Fa
     `has_run`: it ran in this start already; libvirt brings it back from its saved memory.
     """
     if is_half_made(state, reason):
-        return UnitState.PARKED if has_run else UnitState.CREATED
+        return UnitState.SUSPENDED if has_run else UnitState.CREATED
     match state:
         case libvirt.VIR_DOMAIN_RUNNING | libvirt.VIR_DOMAIN_BLOCKED | libvirt.VIR_DOMAIN_SHUTDOWN:
             return UnitState.RUNNING
         case libvirt.VIR_DOMAIN_PAUSED:
-            return UnitState.RUNNING if reason in _PASSING else UnitState.HELD
+            return UnitState.RUNNING if reason in _PASSING else UnitState.PAUSED
         case libvirt.VIR_DOMAIN_PMSUSPENDED | libvirt.VIR_DOMAIN_CRASHED:
-            return UnitState.HELD
+            return UnitState.PAUSED
         case libvirt.VIR_DOMAIN_SHUTOFF if reason == libvirt.VIR_DOMAIN_SHUTOFF_SAVED:
-            return UnitState.PARKED
+            return UnitState.SUSPENDED
         case libvirt.VIR_DOMAIN_SHUTOFF:
             return UnitState.EXITED if was_started else UnitState.CREATED
         case _:
@@ -102,7 +102,7 @@ def fatal_hold(state: int, reason: int) -> str:
 
 
 def held_reason(state: int, reason: int) -> str:
-    """A word for why a HELD machine does not run."""
+    """A word for why a PAUSED machine does not run."""
     if state == libvirt.VIR_DOMAIN_PMSUSPENDED:
         return "GuestAsleep"
     return fatal_hold(state, reason) or _HELD_REASONS.get(reason, "Paused")

@@ -1,4 +1,4 @@
-"""`Turns`: a limit of calls at once, with two queues: who finishes what was begun goes before who begins anew.
+"""`PrioritySemaphore`: limits concurrent calls, with two queues. Calls that continue a pod go before calls that begin one.
 
 With one queue, thirty pods that start together would all get their sandbox before the first of them gets a
 container. With two, pods come up one after another, at the same throughput.
@@ -11,8 +11,8 @@ import contextlib
 from collections import deque
 
 
-class Turns:
-    """Belongs to one event loop. A turn that is given back goes straight to who waits longest."""
+class PrioritySemaphore:
+    """Belongs to one event loop. A released slot goes straight to the waiter that waits longest."""
 
     def __init__(self, limit: int) -> None:
         self._free = limit
@@ -21,32 +21,32 @@ class Turns:
 
     @property
     def is_free(self) -> bool:
-        """Whether `take` would return at once."""
+        """Whether `acquire` would return at once."""
         return self._free > 0
 
-    async def take(self, *, behind: bool = False) -> None:
-        """Wait for a turn; `behind` all others that wait."""
+    async def acquire(self, *, behind: bool = False) -> None:
+        """Wait for a slot; `behind` all others that wait."""
         if self._free > 0:
             self._free -= 1
             return
         queue = self._back if behind else self._front
-        turn = asyncio.get_running_loop().create_future()
-        queue.append(turn)
+        slot = asyncio.get_running_loop().create_future()
+        queue.append(slot)
         try:
-            await turn
+            await slot
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it came together with the cancellation
-                self.give_back()
+            if slot.done() and not slot.cancelled():  # it came together with the cancellation
+                self.release()
             with contextlib.suppress(ValueError):
-                queue.remove(turn)
+                queue.remove(slot)
             raise
 
-    def give_back(self) -> None:
-        """End one's turn."""
+    def release(self) -> None:
+        """Give one slot back."""
         for queue in (self._front, self._back):
             while queue:
-                turn = queue.popleft()
-                if not turn.done():
-                    turn.set_result(None)
+                slot = queue.popleft()
+                if not slot.done():
+                    slot.set_result(None)
                     return
         self._free += 1

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kubeletx_libvirt.mount_visibility import check_visibility, find_daemon, socket_of
 from kubeletx_libvirt.shares import Share, ShareKind
-from kubeletx_libvirt.sight import check_sight, find_daemon, socket_of
 
 from kubeletx.api import Conflict, Unavailable
 
@@ -129,7 +129,7 @@ def test_a_proxy_is_not_taken_for_the_one_who_starts_emulators(tmp_path: Path) -
 
 
 def test_no_answer_is_no_reason_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubeletx_libvirt.sight._SECONDS", 0.01)
+    monkeypatch.setattr("kubeletx_libvirt.mount_visibility._SECONDS", 0.01)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "s"))
         silent.listen()
@@ -140,7 +140,7 @@ def test_no_answer_is_no_reason_to_go_on(tmp_path: Path, monkeypatch: pytest.Mon
 def test_one_who_lets_nobody_take_leave_before_a_login_is_found_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kubeletx_libvirt.sight._SECONDS", 2.0)
+    monkeypatch.setattr("kubeletx_libvirt.mount_visibility._SECONDS", 2.0)
     one = Answering(tmp_path / "s", ANSWERER + "while connection.recv(28): pass")
     assert find_daemon(tmp_path / "s") == one.pid
     one.close()
@@ -148,7 +148,7 @@ def test_one_who_lets_nobody_take_leave_before_a_login_is_found_all_the_same(
 
 def test_what_is_seen_as_it_is_here_is_shared(place: Path, proc: Path) -> None:
     (place / "one").touch()
-    check_sight([share(place), share(place, file="one")], PID, proc)
+    check_visibility([share(place), share(place, file="one")], PID, proc)
 
 
 def test_another_directory_in_the_place_of_a_volume_is_refused_with_its_name_and_the_cure(
@@ -159,32 +159,32 @@ def test_another_directory_in_the_place_of_a_volume_is_refused_with_its_name_and
     (proc / str(PID) / "root").symlink_to(other)
     os.makedirs(f"{other}{place}")
     with pytest.raises(Conflict) as refused:
-        check_sight([share(place)], PID, proc)
+        check_visibility([share(place)], PID, proc)
     words = str(refused.value)
     assert f"volume cfg at /config: in the place of {place} libvirtd (process {PID}) has " in words
     assert "something else" in words
     assert "PrivateMounts=no" in words
     os.rmdir(f"{other}{place}")
     with pytest.raises(Conflict, match="has nothing"):
-        check_sight([share(place)], PID, proc)
+        check_visibility([share(place)], PID, proc)
 
 
 def test_a_read_only_volume_that_could_be_written_to_is_refused(place: Path, proc: Path) -> None:
     with pytest.raises(Conflict, match="could write to; delete the pod"):
-        check_sight([share(place, read_only=True)], PID, proc)
+        check_visibility([share(place, read_only=True)], PID, proc)
 
 
 def test_a_volume_that_is_gone_is_named(place: Path, proc: Path) -> None:
     place.rmdir()
     with pytest.raises(Unavailable, match=f"volume cfg at /config: {place} is not there"):
-        check_sight([share(place)], PID, proc)
+        check_visibility([share(place)], PID, proc)
 
 
 def test_where_nobody_may_look_nothing_is_refused(place: Path, tmp_path: Path) -> None:
-    check_sight([share(place)], PID, tmp_path / "no-such-proc")
+    check_visibility([share(place)], PID, tmp_path / "no-such-proc")
 
 
 def test_a_volume_that_cannot_be_looked_at_is_left_to_libvirt(place: Path, proc: Path) -> None:
     place.rmdir()
     place.symlink_to(place)
-    check_sight([share(place)], PID, proc)
+    check_visibility([share(place)], PID, proc)

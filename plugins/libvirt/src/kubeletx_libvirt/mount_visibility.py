@@ -72,7 +72,7 @@ def find_daemon(path: Path, proc: Path = PROC) -> int | None:
     return pid or None
 
 
-def check_sight(shares: Sequence[Share], pid: int, proc: Path = PROC) -> None:
+def check_visibility(shares: Sequence[Share], pid: int, proc: Path = PROC) -> None:
     """Raises Conflict for a share that process `pid` does not see as we do; says what it sees, and the cure."""
     for share in shares:
         if found := _difference(share, proc / str(pid) / "root"):

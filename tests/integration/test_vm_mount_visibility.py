@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture
 def libvirtd(lab: Lab) -> Iterator[PrivateLibvirtd]:
-    one = PrivateLibvirtd(lab.base_dir, name="lv-sight")
+    one = PrivateLibvirtd(lab.base_dir, name="lv-mounts")
     yield one
     one.end()
 

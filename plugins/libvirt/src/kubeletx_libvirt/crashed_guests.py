@@ -19,7 +19,7 @@ from kubeletx_libvirt.units import Units
 log = structlog.get_logger(__name__)
 
 
-class FatalHolds:
+class CrashedGuests:
     """Crashed guests of one runtime whose emulator still exists."""
 
     def __init__(self, units: Units) -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeletx.volumes import beneath
-from kubeletx.volumes.beneath import make_directories_beneath, make_private, open_beneath, remove_tree
+from kubeletx.volumes import safe_paths
+from kubeletx.volumes.safe_paths import make_directories_beneath, make_private, open_beneath, remove_tree
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_no_name_leads_out_of_the_volume(volume, relative):
 
 
 def test_without_openat2_links_are_not_followed_at_all(volume, monkeypatch):
-    monkeypatch.setattr(beneath, "_OPENAT2", 100_000)  # no such system call
+    monkeypatch.setattr(safe_paths, "_OPENAT2", 100_000)  # no such system call
     (volume / "dir").mkdir()
     (volume / "dir" / "file").write_text("text")
     (volume / "link").symlink_to("dir")
