@@ -6,21 +6,19 @@ channel: a client cannot read the body of a refused upgrade. A streaming URL is 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from aiohttp import web
 
-from kubeletx.api import InvalidConfig, KubeletxError, Session, StreamRequest, StreamUrl, TimedOut
-from kubeletx.streaming.remote_client import open_port_forward, open_session
+from kubeletx.api import InvalidConfig, KubeletxError, Session, StreamUrl
+from kubeletx.streaming.remote_client import open_port_forward
+from kubeletx.streaming.serving import QueryNames, open_in_time, open_url, stream_request
 from kubeletx.streaming.websocket import send_error, serve_remote_command, websocket_response
 
 from ..backend import AdminBackend
-from ..http import flag
 from .routes_pods import target_of
 
-OPEN_TIMEOUT_SECONDS = 30.0
-"""For connecting to a runtime's streaming URL and opening its streams."""
+NAMES = QueryNames(stdin="stdin", stdout="stdout", stderr="stderr", true=("1", "true"))
 
 
 def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
@@ -28,17 +26,17 @@ def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
 
     async def exec_(request: web.Request) -> web.StreamResponse:
         async def connect() -> Session:
-            wanted = stream_request(request)
+            wanted = stream_request(request, NAMES)
             if not wanted.command:
                 raise InvalidConfig(field="command", problem="is empty", fix="name a command")
-            return await _session(await backend.exec(target_of(request), _container(request), wanted), wanted)
+            return await open_url(await backend.exec(target_of(request), _container(request), wanted), wanted)
 
         return await _serve(request, connect)
 
     async def attach(request: web.Request) -> web.StreamResponse:
         async def connect() -> Session:
-            wanted = stream_request(request)
-            return await _session(
+            wanted = stream_request(request, NAMES)
+            return await open_url(
                 await backend.attach(target_of(request), _container(request), wanted), wanted
             )
 
@@ -49,7 +47,7 @@ def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
             port = _port(request)
             found = await backend.port_forward(target_of(request), port)
             if isinstance(found, StreamUrl):
-                return await in_time(open_port_forward(found.url, port))
+                return await open_in_time(open_port_forward(found.url, port))
             return found
 
         return await _serve(request, connect)
@@ -58,18 +56,6 @@ def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
         web.get("/v1/pods/{namespace}/{name}/exec", exec_),
         web.get("/v1/pods/{namespace}/{name}/attach", attach),
         web.get("/v1/pods/{namespace}/{name}/portforward", port_forward),
-    )
-
-
-def stream_request(request: web.Request) -> StreamRequest:
-    """The query: command (repeated), stdin, stdout, stderr, tty. A terminal has no stderr of its own."""
-    tty = flag(request, "tty")
-    return StreamRequest(
-        command=tuple(request.query.getall("command", [])),
-        stdin=flag(request, "stdin"),
-        stdout=flag(request, "stdout"),
-        stderr=flag(request, "stderr") and not tty,
-        tty=tty,
     )
 
 
@@ -83,19 +69,6 @@ async def _serve(request: web.Request, connect: Callable[[], Awaitable[Session]]
         return ws
     await serve_remote_command(ws, session)
     return ws
-
-
-async def _session(found: Session | StreamUrl, wanted: StreamRequest) -> Session:
-    return await in_time(open_session(found.url, wanted)) if isinstance(found, StreamUrl) else found
-
-
-async def in_time(opening: Awaitable[Session]) -> Session:
-    """Raises TimedOut when the runtime's server takes too long."""
-    try:
-        async with asyncio.timeout(OPEN_TIMEOUT_SECONDS):
-            return await opening
-    except TimeoutError as err:
-        raise TimedOut(f"the runtime opened no streams within {OPEN_TIMEOUT_SECONDS:g}s") from err
 
 
 def _container(request: web.Request) -> str:

@@ -13,9 +13,9 @@ from api_connections import connections
 from msgspec.structs import replace
 
 from kubeletx.api import ClusterVolume, ObjectUser, PodUid, TokenParameters, Unavailable
-from kubeletx.apiserver.objects.api_objects import ApiObjects
 from kubeletx.apiserver.objects import followed as objects_followed
 from kubeletx.apiserver.objects import volumes as objects_volumes
+from kubeletx.apiserver.objects.api_objects import ApiObjects
 from kubeletx.apiserver.objects.services import Services
 from kubeletx.kube.client import KubeClient, load_kubeconfig
 from kubeletx.kube.types.meta import ObjectMeta

@@ -25,7 +25,6 @@ from kubeletx.api import (
     Unavailable,
     Unsupported,
 )
-from kubeletx.server.admin.socket import routes_streams
 from kubeletx.server.kubelet import api as kubelet_server
 from kubeletx.streaming import encode_exit, open_port_forward, open_session, websocket
 from kubeletx.streaming.remote_client import forward_over
@@ -431,7 +430,7 @@ async def test_a_port_that_is_none_is_refused_in_words(tmp_path: Path) -> None:
 async def test_a_runtime_that_opens_no_connection_in_time_is_told_to_the_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routes_streams, "OPEN_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(stream_serving, "OPEN_TIMEOUT_SECONDS", 0.05)
 
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
