@@ -5,8 +5,8 @@
 | running, blocked, in shutdown | running |
 | paused: saving, snapshot, migration | running (it continues by itself) |
 | paused: starting up | created, or suspended if it ran before: libvirt ends it should it be restarted now |
-| paused by a client or by an I/O error; asleep | held |
-| crashed, or paused by a panic or the watchdog: the emulator is stopped and must be ended by us | held |
+| paused by a client or by an I/O error; asleep | paused |
+| crashed, or paused by a panic or the watchdog: the emulator is stopped and must be ended by us | paused |
 | shut off, saved | suspended |
 | shut off, never started | created |
 | shut off otherwise | exited |
