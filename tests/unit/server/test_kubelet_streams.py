@@ -27,6 +27,7 @@ from kubeletx.api import (
 )
 from kubeletx.server.kubelet import api as kubelet_server
 from kubeletx.streaming import encode_exit, open_port_forward, open_session, websocket
+from kubeletx.streaming import serving as stream_serving
 from kubeletx.streaming.remote_client import forward_over
 from kubeletx.streaming.spdy import Data, Decoder, Encoder, SpdyConnection, SynStream
 from kubeletx.streaming.spdy_server import accept_upgrade, serve_port_forward, serve_remote_command
