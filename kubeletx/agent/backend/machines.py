@@ -7,9 +7,11 @@ the rest                  a question to the runtime
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 import structlog
 from msgspec.structs import replace
@@ -19,6 +21,7 @@ from kubeletx.api import (
     InvalidConfig,
     KubeletxError,
     NotFound,
+    PodUid,
     SnapshotStatus,
     SupportsDefinition,
     SupportsMachine,
@@ -97,6 +100,7 @@ class MachineBackend:
         self._access = MachineAccess(services, worker_of)
         self._nics = MachineNics(self._access)
         self._reboots = DelayedReboots(services.clock)
+        self._resizing: WeakValueDictionary[PodUid, asyncio.Lock] = WeakValueDictionary()
 
     async def find_machine(self, target: PodTarget) -> MachineView:
         """How it stands and what was asked of it."""
@@ -133,27 +137,9 @@ class MachineBackend:
         for name, text in asked.items():
             _check_amount(name, text)
         self._access.capable(worker, SupportsResize, "resize its units while they run")
-        machine = machine_of(worker.desired.pod, on_vm_runtime=True)
-        spec = sizes_of(machine.resources.limits) if machine is not None else {}
-        kept = sizes_of(wanted_limits(worker.desired, worker.facts))
-        before = worker.facts.orders or Orders()
-        worker.change(changes.resized(self._access.name(worker)))
-        await self._services.overrides.amend(
-            worker,
-            lambda orders: replace(orders, resources={**kept, **asked}, resources_spec=spec),
-        )
-        failure = await self._settle_size(worker)
-        if failure is None:
-            return self._view(worker)
-        text = f"cannot resize machine {target.ref}: {failure.message}"
-        if failure.reason != INFEASIBLE:
-            raise Conflict(f"{text}; it is still wanted and tried again", reason=failure.reason)
-        await self._services.overrides.amend(
-            worker,
-            lambda orders: replace(orders, resources=before.resources, resources_spec=before.resources_spec),
-        )
-        worker.change(changes.resized(self._access.name(worker)))
-        raise Conflict(text, reason=failure.reason)
+        # One at a time: an impossible size goes back to what was wanted before it, and would undo a later one.
+        async with self._resizing.setdefault(worker.uid, asyncio.Lock()):
+            return await self._resize(worker, asked)
 
     async def list_nics(self, target: PodTarget) -> Sequence[NicView]:
         """Those that are there, then those that are wanted and are not."""
@@ -300,6 +286,29 @@ class MachineBackend:
         return await handle.ask("definition", lambda: definitions.definition(unit.id))
 
     # --- private ------------------------------------------------------------------------------------
+
+    async def _resize(self, worker: PodWorker, asked: dict[str, str]) -> MachineView:
+        machine = machine_of(worker.desired.pod, on_vm_runtime=True)
+        spec = sizes_of(machine.resources.limits) if machine is not None else {}
+        kept = sizes_of(wanted_limits(worker.desired, worker.facts))
+        before = worker.facts.orders or Orders()
+        worker.change(changes.resized(self._access.name(worker)))
+        await self._services.overrides.amend(
+            worker,
+            lambda orders: replace(orders, resources={**kept, **asked}, resources_spec=spec),
+        )
+        failure = await self._settle_size(worker)
+        if failure is None:
+            return self._view(worker)
+        text = f"cannot resize machine {worker.desired.ref}: {failure.message}"
+        if failure.reason != INFEASIBLE:
+            raise Conflict(f"{text}; it is still wanted and tried again", reason=failure.reason)
+        await self._services.overrides.amend(
+            worker,
+            lambda orders: replace(orders, resources=before.resources, resources_spec=before.resources_spec),
+        )
+        worker.change(changes.resized(self._access.name(worker)))
+        raise Conflict(text, reason=failure.reason)
 
     async def _settle_size(self, worker: PodWorker) -> Failure | None:
         """Why the machine cannot have the size that is wanted; None: it was asked for, or is later."""

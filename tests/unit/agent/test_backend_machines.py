@@ -336,6 +336,39 @@ async def test_a_size_that_the_node_has_not_is_refused_and_forgotten(agent: Agen
         await agent.until(lambda: unit_of(agent).resources.memory_limit_bytes == 2 << 30)
 
 
+async def test_a_resize_that_follows_an_impossible_one_at_once_is_not_lost(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_machine())
+        impossible = asyncio.create_task(
+            backend.machines.resize_machine(VM, MachineSize(memory="64Ti")), name="impossible"
+        )
+        await agent.until(lambda: wanted_memory(agent) == "64Ti")
+        possible = await agent.done(backend.machines.resize_machine(VM, MachineSize(memory="2Gi")))
+        assert possible.limits["memory"] == "2Gi"
+        await agent.done(asyncio.wait([impossible]))
+        assert (await backend.machines.find_machine(VM)).limits["memory"] == "2Gi"
+        await agent.until(lambda: unit_of(agent).resources.memory_limit_bytes == 2 << 30)
+
+
+async def test_a_resize_after_two_impossible_ones_goes_back_to_what_was_before_both(
+    agent: AgentModel,
+) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_machine())
+        calls = [
+            asyncio.create_task(backend.machines.resize_machine(VM, size), name="impossible")
+            for size in (MachineSize(memory="64Ti"), MachineSize(memory="65Ti"))
+        ]
+        await agent.done(asyncio.wait(calls))
+        assert all(isinstance(call.exception(), Conflict) for call in calls)
+        assert (await backend.machines.find_machine(VM)).limits == {"cpu": "1", "memory": "1Gi"}
+
+
+def wanted_memory(agent: AgentModel) -> str | None:
+    orders = worker_of(agent).facts.orders
+    return orders.resources.get("memory") if orders is not None else None
+
+
 async def test_a_screenshot_and_the_definition_come_from_the_runtime(agent: AgentModel) -> None:
     async with agent.running() as backend:
         await agent.apply(a_machine())
