@@ -292,11 +292,12 @@ class MachineBackend:
         spec = sizes_of(machine.resources.limits) if machine is not None else {}
         kept = sizes_of(wanted_limits(worker.desired, worker.facts))
         before = worker.facts.orders or Orders()
-        worker.change(changes.resized(self._access.name(worker)))
         await self._services.overrides.amend(
             worker,
             lambda orders: replace(orders, resources={**kept, **asked}, resources_spec=spec),
         )
+        # Not before the order: the plan would try the old size, whose failure then holds up the new one.
+        worker.change(changes.resized(self._access.name(worker)))
         failure = await self._settle_size(worker)
         if failure is None:
             return self._view(worker)

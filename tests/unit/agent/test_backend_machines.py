@@ -13,12 +13,15 @@ from msgspec.structs import replace
 from kubeletx.api import (
     Conflict,
     InvalidConfig,
+    InvalidPod,
     NotFound,
+    Resources,
     SupportsNics,
     SupportsResize,
     SupportsSnapshots,
     TimedOut,
     Unavailable,
+    UnitId,
     UnitState,
     Unsupported,
 )
@@ -362,6 +365,34 @@ async def test_a_resize_after_two_impossible_ones_goes_back_to_what_was_before_b
         await agent.done(asyncio.wait(calls))
         assert all(isinstance(call.exception(), Conflict) for call in calls)
         assert (await backend.machines.find_machine(VM)).limits == {"cpu": "1", "memory": "1Gi"}
+
+
+async def test_a_resize_after_a_size_of_the_spec_that_the_runtime_refused_is_not_lost(
+    agent: AgentModel,
+) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_machine())
+        runtime = agent.runtimes["kvm"]
+        update = runtime.update_resources
+
+        async def at_most_4_gib(unit_id: UnitId, resources: Resources) -> None:
+            if (resources.memory_limit_bytes or 0) > 4 << 30:
+                raise InvalidPod(field="memory", problem="is more than the machine was made for")
+            await update(unit_id, resources)
+
+        runtime.update_resources = at_most_4_gib  # type: ignore[method-assign]
+        await backend.apply_pod(sized_machine("8Gi"))
+        await agent.until(lambda: worker_of(agent).facts.unit("testvm").resize_failure is not None)
+        await agent.done(backend.machines.resize_machine(VM, MachineSize(memory="2Gi")))
+        assert unit_of(agent).resources.memory_limit_bytes == 2 << 30
+
+
+def sized_machine(memory: str) -> Pod:
+    made = a_machine()
+    machine = made.spec.virtual_machine
+    assert machine is not None
+    machine = replace(machine, resources=ResourceRequirements(limits={"cpu": "1", "memory": memory}))
+    return replace(made, spec=replace(made.spec, virtual_machine=machine))
 
 
 def wanted_memory(agent: AgentModel) -> str | None:
