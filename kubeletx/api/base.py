@@ -24,7 +24,7 @@ class BaseRuntime:
     """
 
     declared: ClassVar[Traits] = Traits()
-    """What `traits` answers."""
+    """Value returned by `traits`."""
     capabilities: ClassVar[tuple[type, ...]] = ()
     """The protocols that this object answers for itself, with the methods of each."""
 
@@ -41,7 +41,7 @@ class BaseRuntime:
         """Do nothing: there is nothing to disconnect from."""
 
     def traits(self) -> Traits:
-        """What `declared` says."""
+        """Return `declared`."""
         return self.declared
 
     def capability(self, protocol: type[T]) -> T | None:
@@ -54,7 +54,7 @@ class BaseRuntime:
 
 
 def matching(summaries: Iterable[S], match: Mapping[str, str]) -> list[S]:
-    """Those whose labels contain every pair of `match`, in their order; all of them for an empty one."""
+    """Filter by labels that contain every pair of `match`, in order; an empty `match` keeps all."""
     return [one for one in summaries if match.items() <= one.labels.items()]
 
 

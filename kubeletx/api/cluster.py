@@ -88,9 +88,9 @@ class ClusterVolume(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterObjects(Protocol):
-    """What pods of one source may ask for. A pod is followed first: only what it refers to may be read.
+    """Cluster objects for the pods of one source. A pod is followed first: only objects it refers to may be read.
 
-    Raises Unavailable when nobody can tell at present; what was read once is given as it was last seen.
+    Raises Unavailable when an object cannot be read; objects read before are returned as last seen.
     """
 
     def follow(self, pod: ObjectUser) -> None:
@@ -102,11 +102,11 @@ class ClusterObjects(Protocol):
         ...
 
     async def find_config_map(self, namespace: str, name: str) -> ObjectData | None:
-        """The config map, or None when it does not exist. Raises Unavailable when nobody can tell."""
+        """Return the config map, or None if it does not exist. Raises Unavailable when it cannot be read."""
         ...
 
     async def find_secret(self, namespace: str, name: str) -> ObjectData | None:
-        """The secret, or None when it does not exist. Raises Unavailable when nobody can tell."""
+        """Return the secret, or None if it does not exist. Raises Unavailable when it cannot be read."""
         ...
 
     async def token(self, uid: PodUid, wanted: TokenParameters) -> bytes:
@@ -114,7 +114,7 @@ class ClusterObjects(Protocol):
         ...
 
     async def find_service_account(self, namespace: str, name: str) -> ClusterServiceAccount | None:
-        """The service account of a followed pod, read anew, or None when it does not exist."""
+        """Read the service account of a followed pod; None if it does not exist."""
         ...
 
     async def list_services(self, namespace: str) -> tuple[ClusterService, ...]:
@@ -122,6 +122,6 @@ class ClusterObjects(Protocol):
         ...
 
     async def find_volume(self, uid: PodUid, claim: str) -> ClusterVolume | None:
-        """What the followed pod's claim is bound to; None: there is no such claim. Raises Unavailable while it is not
-        bound; the pod hears of it when it is."""
+        """Return the volume of a followed pod's claim; None if the claim does not exist. Raises Unavailable while it is not
+        bound; the pod is notified when it is."""
         ...

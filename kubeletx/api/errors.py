@@ -94,7 +94,7 @@ class Internal(KubeletxError):
 
 
 class ErrorRow(NamedTuple):
-    """How one class of errors appears on the wire and to users."""
+    """One class of errors on the wire and for users."""
 
     grpc_code: str
     event_reason: str

@@ -1,4 +1,4 @@
-"""What the host gives to a plugin: `Endpoint`, `Host`, and the factory's shape."""
+"""The host's side of a runtime plugin: `Endpoint`, `Host`, and the signature of the factory."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     image_url: str | None = None
     isolation: str = "none"
     origin: str = "flag"
-    """Where it was written: flag, configuration file, or the drop-in file's path."""
+    """Origin of the endpoint: flag, configuration file, or the drop-in file's path."""
 
 
 class ObjectRef(msgspec.Struct, frozen=True, kw_only=True):
-    """What an event is about. `kind`: Pod, Node or Runtime; `field`: such as spec.containers{web}."""
+    """Object of an event. `kind`: Pod, Node or Runtime; `field`: such as spec.containers{web}."""
 
     kind: str
     name: str
@@ -44,7 +44,7 @@ class ObjectRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventSink(Protocol):
-    """Where events for users go; bounded, aggregated, never blocking."""
+    """Sink of events for users; bounded, aggregated, never blocking."""
 
     def record(self, ref: ObjectRef, *, type: str, reason: str, message: str) -> None:
         """`type`: Normal or Warning. `reason`: a word of `names.Event`. Returns at once."""
@@ -80,7 +80,7 @@ class Blocking(Protocol):
 
 
 class PodAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """What CNI gave a pod. `ips` in CIDR form; `netns` and `interface` as attached."""
+    """CNI's result for a pod. `ips` in CIDR form; `netns` and `interface` as attached."""
 
     ips: tuple[str, ...]
     gateways: tuple[str, ...] = ()
@@ -103,11 +103,11 @@ class PodNetwork(Protocol):
         ...
 
     async def problem(self) -> str:
-        """Why no pod can be attached now, for people: no configuration yet, say; empty: none is known."""
+        """Reason no pod can be attached now, such as a missing configuration; empty if none is known."""
         ...
 
     async def check(self, uid: PodUid) -> bool:
-        """Whether the attachment is still in place."""
+        """Return True if the attachment is still in place."""
         ...
 
     async def delete(self, uid: PodUid) -> None:

@@ -1,4 +1,4 @@
-"""What a runtime reports: summaries (from lists) and statuses (of one object), stats, events, images.
+"""Reports of a runtime: summaries (from lists), statuses (of one object), stats, events, images.
 
 `list_*` answers with summaries good enough to resume a pod after a restart; `*_status` with everything.
 Times are nanoseconds since the epoch (0: it has not happened), as in CRI; the host turns them into UTC.
@@ -144,7 +144,7 @@ class RuntimeHealth(Seen, frozen=True, kw_only=True):
 
 
 class EventKind(enum.Enum):
-    """What an event is about. Events only make the next look come sooner."""
+    """Kind of an event. Events only make the next look come sooner."""
 
     CREATED = "created"
     STARTED = "started"
@@ -218,7 +218,7 @@ class ImageAuth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InterfaceStats(Seen, frozen=True, kw_only=True):
-    """Counters of a network interface since it was made, as whoever uses it sees them."""
+    """Counters of a network interface since its creation, from its user's side."""
 
     name: str
     rx_bytes: int
@@ -266,7 +266,7 @@ class SnapshotStatus(Seen, frozen=True, kw_only=True):
 
 
 class NicState(enum.Enum):
-    """How a network interface of a machine stands."""
+    """State of a network interface of a machine."""
 
     ATTACHED = "attached"
     ATTACHING = "attaching"
@@ -296,7 +296,7 @@ class ExecResult(Seen, frozen=True, kw_only=True):
 
 
 class LogMode(enum.Enum):
-    """Who writes a unit's log (DECISIONS 18)."""
+    """Writer of a unit's log (DECISIONS 18)."""
 
     FILE = "file"
     """The runtime writes CRI format to the given path and reopens it on request."""
@@ -307,7 +307,7 @@ class LogMode(enum.Enum):
 
 
 class Traits(Seen, frozen=True, kw_only=True):
-    """What a runtime declares about itself, once per connect. The contract suite checks what is declared."""
+    """Declarations of a runtime about itself, once per connect. The contract suite checks them."""
 
     details: tuple[str, ...] = ("process",)
     """Kinds of `UnitSpec.detail` it accepts: process, machine, or the kind of a Custom."""
@@ -366,11 +366,11 @@ FEATURES: frozenset[str] = frozenset(
         "recursive-read-only",
     }
 )
-"""Every word that may stand in `Traits.refuses`."""
+"""Every word allowed in `Traits.refuses`."""
 
 
 def every_feature_but(*can: str) -> tuple[str, ...]:
-    """For `Traits.refuses`: all of `FEATURES` without those named, sorted. Raises ValueError for an unknown word."""
+    """Return all of `FEATURES` except those named, sorted, for `Traits.refuses`. Raises ValueError for an unknown word."""
     if unknown := set(can) - FEATURES:
         raise ValueError(f"unknown feature {min(unknown)!r}: use one of {', '.join(sorted(FEATURES))}")
     return tuple(sorted(FEATURES.difference(can)))

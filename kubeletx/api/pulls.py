@@ -1,7 +1,7 @@
 """`SharedPulls`: ten pods, one image, one pull.
 
-Whoever wants what is being fetched joins in and shares the result. When the last one is cancelled the pull is
-cancelled too, and whoever wants the same then waits for its end first: two never write to the same place.
+Callers that want a key in progress join its pull and share the result. When the last caller is cancelled the pull is
+cancelled too, and the next caller first waits for its end: two pulls never write to the same place.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class SharedPulls(Generic[T]):
     """The running pulls by a key of yours; each gives a `T`."""
 
     def __init__(self) -> None:
-        """Nothing runs yet."""
+        """Start without pulls."""
         self._pulls: dict[str, _Pull[T]] = {}
 
     @property
     def keys(self) -> Collection[str]:
-        """What is being pulled; a live, read-only view."""
+        """Keys of running pulls; a live, read-only view."""
         return self._pulls.keys()
 
     async def join(

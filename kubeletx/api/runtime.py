@@ -41,12 +41,12 @@ T = TypeVar("T")
 
 
 class Runtime(Protocol):
-    """What every runtime must do. All other abilities are asked for with `capability`."""
+    """Methods every runtime has. All others are separate protocols, requested with `capability`."""
 
     async def open(self) -> None:
         """Connect. Raises Unavailable when the backend does not answer; the host tries again later.
 
-        Called again after a connection was lost; capabilities are asked anew after each success.
+        Called again after a lost connection; the host requests capabilities again after each success.
         """
         ...
 
@@ -55,7 +55,7 @@ class Runtime(Protocol):
         ...
 
     def traits(self) -> Traits:
-        """What this runtime declares about itself; valid after `open`."""
+        """Declarations of this runtime; valid after `open`."""
         ...
 
     def capability(self, protocol: type[T]) -> T | None:
@@ -67,7 +67,7 @@ class Runtime(Protocol):
         ...
 
     async def health(self) -> RuntimeHealth:
-        """Whether pods may be started now, from the backend's own view."""
+        """Report whether pods may be started now, from the backend's own view."""
         ...
 
     async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
@@ -207,7 +207,7 @@ class SupportsLogReopen(Protocol):
     """Log rotation by rename and reopen (`LogMode.FILE`)."""
 
     async def reopen_log(self, unit_id: UnitId) -> None:
-        """Close the log file and open its path anew."""
+        """Close the log file and open its path again."""
         ...
 
 
@@ -322,7 +322,7 @@ class SupportsNics(Protocol):
 
 @runtime_checkable
 class SupportsScreenshot(Protocol):
-    """What a machine's display shows."""
+    """Screenshots of a machine's display."""
 
     async def screenshot(self, unit_id: UnitId) -> bytes:
         """A PNG file. Conflict while the machine is off."""
@@ -331,7 +331,7 @@ class SupportsScreenshot(Protocol):
 
 @runtime_checkable
 class SupportsDefinition(Protocol):
-    """How the backend itself describes a unit, for people."""
+    """The backend's own definition of a unit, for people."""
 
     async def definition(self, unit_id: UnitId) -> str:
         """The text, such as libvirt's domain XML, without secrets."""

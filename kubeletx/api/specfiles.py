@@ -70,7 +70,7 @@ class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def log_file(self) -> Path | None:
-        """Where its log goes; None: nobody wants one."""
+        """Path of the unit's log; None without one."""
         if not self.spec.log_path:
             return None
         return Path(self.sandbox.spec.log_directory) / self.spec.log_path

@@ -1,4 +1,4 @@
-"""What the host asks of a runtime: `SandboxSpec` and `UnitSpec`.
+"""Specifications the host gives to a runtime: `SandboxSpec` and `UnitSpec`.
 
 A Pod never crosses the seam. Both specs can be built from our Pod and from a CRI request alone; both
 are plain serialisable values (frozen msgspec Structs), so a runtime may live in another process.
@@ -20,7 +20,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NamespaceMode(enum.Enum):
-    """Whose Linux namespace a unit joins. Source: CRI v1 NamespaceMode."""
+    """Owner of the Linux namespace a unit joins. Source: CRI v1 NamespaceMode."""
 
     POD = "pod"
     CONTAINER = "container"
@@ -37,7 +37,7 @@ class MountPropagation(enum.Enum):
 
 
 class SourceKind(enum.Enum):
-    """What a mount's source on the node is. The host prepares it; the runtime brings it into its guest."""
+    """Kind of a mount's source on the node. The host prepares the source; the runtime mounts it in its guest."""
 
     DIRECTORY = "directory"
     """A directory or a regular file."""
@@ -207,7 +207,7 @@ class Mount(Spec, frozen=True, kw_only=True):
     user_mappings: tuple[IdMapping, ...] = ()
     group_mappings: tuple[IdMapping, ...] = ()
     format: str = ""
-    """Of a disk image: raw or qcow2, fixed when it was made."""
+    """Format of a disk image, fixed at its creation: raw or qcow2."""
     image: str = ""
     """Image volumes: the image reference; `source` is then empty."""
     image_sub_path: str = ""
@@ -332,7 +332,7 @@ class Custom(Spec, frozen=True, kw_only=True, tag="custom"):
 
 
 class UnitSpec(Spec, frozen=True, kw_only=True):
-    """What runs in a sandbox: one container, or the one machine.
+    """Specification of one unit in a sandbox: a container, or the machine.
 
     (sandbox, `name`, `attempt`) is the key: creating the same key again returns the first unit.
     """

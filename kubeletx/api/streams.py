@@ -62,7 +62,7 @@ class Session(Protocol):
 
 
 class StreamRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What exec and attach are asked for. `command` is empty for attach."""
+    """Request of exec or attach. `command` is empty for attach."""
 
     command: tuple[str, ...] = ()
     stdin: bool = False

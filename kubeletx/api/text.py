@@ -1,11 +1,11 @@
-"""Text that UTF-8 can hold. File names, arguments and foreign JSON may bring code points that it cannot: half of a
-surrogate pair stands for a byte that is not UTF-8 (PEP 383), or for a broken escape in JSON."""
+"""Text that can be encoded as UTF-8. File names, arguments and foreign JSON may hold code points that cannot: half of a
+surrogate pair represents a byte that is not UTF-8 (PEP 383), or a broken escape in JSON."""
 
 from __future__ import annotations
 
 
 def is_printable(text: str) -> bool:
-    """Whether the text can be written as UTF-8: to a file, a database, a socket."""
+    """Return True if the text can be encoded as UTF-8, for a file, a database or a socket."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,10 +1,10 @@
-"""Which driver makes pods' cgroups: the one that the runtimes use (R4 of the parity table).
+"""Driver of pods' cgroups: the one the runtimes use (R4 of the parity table).
 
-The host makes a pod's cgroup and the runtime puts the pod's units below it, so both must go by the same driver.
-As the kubelet does, the runtimes are asked (`Traits.cgroup_driver`) and their answer counts more than
-``--cgroup-driver``, which is for runtimes that do not tell. Where they disagree the flag decides, without one
-the first listed; the others are not ready, with a condition that says so. The choice is made when the first
-cgroup is due and then stays until the agent starts again, since cgroups stand by then.
+The host creates a pod's cgroup and the runtime puts the pod's units below it, so both must use the same driver.
+As in the kubelet, the runtimes' answer (`Traits.cgroup_driver`) counts more than
+``--cgroup-driver``, which is for runtimes without an answer. If they disagree the flag decides, without one
+the first listed; the others are not ready, with a condition that says so. The choice is made with the first
+cgroup and then stays until the agent restarts, since cgroups exist by then.
 """
 
 from __future__ import annotations

@@ -33,14 +33,14 @@ _STEADY_SECONDS = 300.0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator configured. `settings`: by kind, decoded. `class_map`: runtime class to NAME or NAME--HANDLER."""
+    """Configuration of the runtimes. `settings`: by kind, decoded. `class_map`: runtime class to NAME or NAME--HANDLER."""
 
     endpoints: tuple[Endpoint, ...] = ()
     settings: dict[str, Any] = {}
     class_map: Mapping[str, str] = {}
     limits: Limits = Limits()
     cgroup_driver: str | None = None
-    """As configured; empty: not set; None: pods get no cgroups of their own."""
+    """Configured driver; empty if not set; None if pods get no cgroups."""
 
 
 class Fleet:
@@ -113,12 +113,12 @@ class Fleet:
     # --- changes at run time ---
 
     def is_leaving(self, name: RuntimeName) -> bool:
-        """Whether it is being removed, so that no pod may be bound to it."""
+        """Return True during its removal: no pod may be bound to it then."""
         return name in self._leaving
 
     @contextlib.contextmanager
     def leaving(self, handle: RuntimeHandle) -> Iterator[None]:
-        """While it is being removed."""
+        """Mark the runtime as leaving inside the context."""
         self._leaving.add(handle.name)
         try:
             yield
@@ -237,7 +237,7 @@ class Fleet:
         return [h.traits.cgroup_driver for h in self._handles.values() if h.traits is not None]
 
     def _make_lasting(self, endpoint: Endpoint) -> str:
-        """Where it stands from now on: its own file, or the flag that it was removed from before."""
+        """Persist the endpoint and return its origin: its own file, or the flag from which it was removed before."""
         for planned in self._plan.endpoints:
             if msgspec.structs.replace(planned, origin=endpoint.origin) == endpoint:
                 self._dropins.unmask(endpoint.name)

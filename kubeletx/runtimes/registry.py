@@ -81,7 +81,7 @@ class RuntimeRegistry:
         )
         self._handles = self._fleet.handles
         self.cgroup_driver = self._fleet.cgroup_driver
-        """Which driver makes pods' cgroups: the runtimes decide it."""
+        """Driver of pods' cgroups, determined by the runtimes."""
 
     # --- start ---
 
@@ -246,7 +246,7 @@ class RuntimeRegistry:
         return tuple(binding.uid for binding in self._bindings.of_runtime(name))
 
     def orphans(self) -> Mapping[PodUid, tuple[RuntimeHandle, PodSnapshot]]:
-        """What carries our labels but has neither a binding nor a tombstone."""
+        """Pods with our labels that have neither a binding nor a tombstone."""
         return {
             uid: (handle, snapshot)
             for handle in self._handles.values()
@@ -331,7 +331,7 @@ class RuntimeRegistry:
             listener.runtime_changed(name)
 
     def pod_changed(self, name: RuntimeName, uid: PodUid, event: RuntimeEvent | None) -> None:
-        """Pass on to every subscriber, except leftovers, which are nobody's business but ours."""
+        """Notify every subscriber, except about leftovers, which the registry clears itself."""
         if (uid, name) in self._tombstones.all:
             return
         if event is None and self._is_second_life(name, uid):
@@ -343,9 +343,9 @@ class RuntimeRegistry:
     # --- private ---
 
     def _is_second_life(self, name: RuntimeName, uid: PodUid) -> bool:
-        """Whether the pod is bound to another runtime than the one that shows it.
+        """Return True if the pod is bound to another runtime than the one that shows it.
 
-        It was bound anew while this runtime was away and the database that knew of it was lost.
+        That happens when it was bound again while this runtime was away and the database was lost.
         """
         binding, handle = self._bindings.find(uid), self._handles.get(name)
         return (

@@ -1,6 +1,6 @@
-"""What each runtime said last about the usage of our units; sums over runtimes are made in `kubeletx.node.totals`.
+"""Last usage of our units by runtime; `kubeletx.node.totals` sums over runtimes.
 
-Every runtime is asked at once and has a few seconds; one that does not answer keeps its last figures and is
+All runtimes are asked in parallel with a deadline of seconds; one that does not answer keeps its last figures and is
 marked (rule 7). A figure that a runtime does not measure stays None and is never taken for 0. CPU rates that a
 runtime does not give come from two readings of its counter.
 """
@@ -105,7 +105,7 @@ class UsageBoard:
 
 
 def _silent(handle: RuntimeHandle, last: RuntimeUsage | None) -> RuntimeUsage:
-    """What it said last, marked as old."""
+    """Last figures, marked as stale."""
     if last is None:
         return RuntimeUsage(name=handle.name, workload_type=handle.workload_type, answered=False)
     return msgspec.structs.replace(last, answered=False)

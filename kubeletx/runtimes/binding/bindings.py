@@ -111,7 +111,7 @@ class Bindings:
         return tuple(b for b in self._by_uid.values() if b.runtime == runtime)
 
     def is_writing(self, runtime: str) -> bool:
-        """Whether a binding to the runtime is being written."""
+        """Return True while a binding to the runtime is being written."""
         return any(name == runtime for name, _ in self._writing.values())
 
     async def wait_written(self, runtime: str) -> None:

@@ -1,6 +1,6 @@
-"""Which features a pod needs from its runtime: words of `kubeletx.api.FEATURES`. Pure.
+"""Features a pod needs from its runtime: words of `kubeletx.api.FEATURES`. Pure.
 
-A pod needs a feature when its manifest asks for it; what the host can do without the runtime's help is no need.
+A pod needs a feature if its manifest uses it and the host cannot provide it alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def needs_of(pod: Pod) -> frozenset[str]:
 
 
 def missing(pod: Pod, traits: Traits, handler: str = "") -> tuple[str, ...]:
-    """What the runtime, or that handler of it, cannot do and the pod needs, for people; empty when all is well."""
+    """Features the pod needs and the runtime, or its handler, lacks, in words for users; empty if none."""
     found = sorted(needs_of(pod) & set(refuses_of(traits, handler)))
     if traits.remote:
         found += _remote(pod)
@@ -35,7 +35,7 @@ def refuses_of(traits: Traits, handler: str) -> tuple[str, ...]:
 
 
 def machine_problems(pod: Pod) -> list[str]:
-    """What keeps a pod that was written as containers from being a machine, with the field's path."""
+    """Reasons why a pod written as containers cannot be a machine, each with its field."""
     spec = pod.spec
     if len(spec.containers) != 1 or spec.init_containers or spec.ephemeral_containers:
         return ["containers (a machine is written as exactly one, without init and ephemeral ones)"]
@@ -150,7 +150,7 @@ def _profiles(seccomp: object | None, apparmor: object | None) -> Iterator[str]:
 
 
 def _remote(pod: Pod) -> list[str]:
-    """What a runtime on another machine cannot bring: the node's own network and directories."""
+    """Features that a runtime on another machine lacks: the node's network and directories."""
     found = ["host-network on a remote runtime"] if pod.spec.host_network else []
     found += [f"volume {volume.name!r} of this node on a remote runtime" for volume in pod.spec.volumes]
     return found

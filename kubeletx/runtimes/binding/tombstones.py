@@ -64,11 +64,11 @@ class Tombstones:
         return MappingProxyType(self._all)
 
     def of_runtime(self, runtime: str) -> tuple[Tombstone, ...]:
-        """Those of one runtime."""
+        """Tombstones of one runtime."""
         return tuple(stone for stone in self._all.values() if stone.runtime == runtime)
 
     async def wait_for(self, runtime: str) -> tuple[Tombstone, ...]:
-        """Those of one runtime, once there is one."""
+        """Wait for a tombstone of one runtime; return all of them."""
         while not (stones := self.of_runtime(runtime)):
             self._added.clear()
             await self._added.wait()
@@ -85,7 +85,7 @@ class Tombstones:
             self._store.write_later(lambda connection: _insert(connection, stone))
 
     async def remove(self, uid: PodUid, runtime: RuntimeName) -> None:
-        """Nothing is left of the pod there."""
+        """Remove the tombstone: nothing of the pod is left on the runtime."""
         if self._all.pop((uid, runtime), None) is not None:
             self._store.write_later(lambda connection: _delete(connection, uid, runtime))
 

@@ -24,7 +24,7 @@ class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
     origin: str = ""
 
     def supports(self, version: str) -> bool:
-        """Whether the network speaks this version of the specification or a later one."""
+        """Return True if the network uses this version of the specification or a later one."""
         return _numbers(self.cni_version) >= _numbers(version)
 
 
@@ -72,7 +72,7 @@ def plugin_input(
     capabilities: dict[str, Any],
     previous: dict[str, Any] | None,
 ) -> bytes:
-    """What the plugin reads on standard input. `capabilities`: what the runtime offers, by name."""
+    """Build the plugin's standard input. `capabilities`: the runtime's capability arguments by name."""
     wanted = plugin.get("capabilities") or {}
     offered = {name: value for name, value in capabilities.items() if wanted.get(name) and value}
     data = {k: v for k, v in plugin.items() if k != "capabilities"}

@@ -1,7 +1,7 @@
-"""What was asked of the pod network, on disk before it is asked: the only way to give addresses back after a crash.
+"""Journal of requests to the pod network, written before each request, to release addresses after a crash.
 
-One file per pod. An entry without a result is an ADD that was begun; `deleting` one that has to be deleted until
-that succeeds, whoever asked for it.
+One file per pod. An entry without a result is an unfinished ADD; `deleting` marks one to delete until
+that succeeds.
 """
 
 from __future__ import annotations

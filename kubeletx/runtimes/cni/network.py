@@ -67,7 +67,7 @@ class CniPodNetwork:
 
     @property
     def attachments(self) -> Mapping[PodUid, Entry]:
-        """What is journaled; a live, read-only view."""
+        """Journal entries by pod; a live, read-only view."""
         return MappingProxyType(self._entries)
 
     # --- PodNetwork ---
@@ -109,7 +109,7 @@ class CniPodNetwork:
             return to_address(result, netns=netns, interface=entry.interface)
 
     async def problem(self) -> str:
-        """Why no pod can be attached now: no usable configuration, or a plugin of it is not installed."""
+        """Reason no pod can be attached now: no usable configuration, or a missing plugin."""
         try:
             config = await self._disk.run(load_config, self._conf_dir)
             for plugin in config.plugins:
@@ -119,7 +119,7 @@ class CniPodNetwork:
         return ""
 
     async def check(self, uid: PodUid) -> bool:
-        """Whether the attachment is still in place."""
+        """Return True if the attachment is still in place."""
         async with self._lock(uid):
             entry = self._entries.get(uid)
             if entry is None or entry.result is None or entry.deleting or not _exists(entry.netns):
@@ -166,7 +166,7 @@ class CniPodNetwork:
     # --- private ---
 
     async def _delete_again(self, uid: PodUid) -> None:
-        """Unless the pod was attached anew while this waited for its turn."""
+        """Repeat the DEL, unless the pod was attached again meanwhile."""
         async with self._lock(uid):
             entry = self._entries.get(uid)
             if entry is not None and entry.deleting:
@@ -259,7 +259,7 @@ class CniPodNetwork:
 
 
 def _half_made_goes(entry: Entry) -> Entry:
-    """Of an ADD that a crash cut off nobody knows how far it came: it is given back."""
+    """Mark an ADD that a crash interrupted for deletion: its progress is unknown."""
     return entry if entry.result is not None else msgspec.structs.replace(entry, deleting=True)
 
 

@@ -8,7 +8,7 @@ from kubeletx.api import PodAddress
 
 
 def to_address(result: dict[str, Any], *, netns: str, interface: str) -> PodAddress:
-    """What the network gave the pod; addresses on other interfaces than the pod's are left out."""
+    """Address of the pod from a CNI result; addresses of other interfaces are left out."""
     interfaces = result.get("interfaces") or []
     ips: list[str] = []
     gateways: list[str] = []

@@ -29,7 +29,7 @@ class Found(NamedTuple):
 
     @property
     def item(self) -> str:
-        """The item of the endpoint flag that stands for it."""
+        """Item of the endpoint flag for this socket."""
         return f"container:{self.name}:unix://{self.path}"
 
 
@@ -50,7 +50,7 @@ def discover(
 
 
 def describe(found: Sequence[Found]) -> str:
-    """One line for people: what was found and what it stands for."""
+    """One line for the log: the found socket and its endpoint."""
     return ", ".join(f"{f.name} at {f.path}{'' if f.listens else ' (nothing listens)'}" for f in found)
 
 

@@ -1,4 +1,4 @@
-"""What an operator asked for at run time, as files under the root directory: added runtimes, masks, cordons.
+"""Operator changes at run time, as files under the root directory: added runtimes, masks, cordons.
 
     runtimes.d/50-kvm.json       one runtime; ours are written as JSON, operators may also write YAML
     runtimes.d/containerd.removed   a runtime of the flags that was removed; the flag's item is skipped
@@ -39,7 +39,7 @@ class DropIn(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
-    """What the files say. `errors`: one per file that cannot be used."""
+    """Content of the files. `errors`: one per unusable file."""
 
     endpoints: tuple[Endpoint, ...] = ()
     removed: frozenset[str] = frozenset()

@@ -162,7 +162,7 @@ def split_item(text: str, field: str) -> Item:
 
 
 def format_endpoints(endpoints: Sequence[Endpoint]) -> tuple[str, str]:
-    """The values of the runtime flag and the image flag that stand for `endpoints`; parsing gives them back."""
+    """Format `endpoints` as values of the runtime flag and the image flag; parsing is the inverse."""
     runtime, images = [], []
     for endpoint in endpoints:
         url = urls.join(endpoint.url, plugin=endpoint.kind, isolation=endpoint.isolation)

@@ -30,7 +30,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     plugin: str = ""
 
     def serves(self, workload_type: str, scheme: str) -> bool:
-        """Whether it declares both; ``qemu`` also stands for ``qemu+ssh`` and the like."""
+        """Return True if the kind serves both; ``qemu`` also matches ``qemu+ssh`` and the like."""
         return workload_type in self.workload_types and (
             scheme in self.schemes or scheme.partition("+")[0] in self.schemes
         )

@@ -26,7 +26,7 @@ BUCKETS: tuple[float, ...] = tuple(round(0.005 * 2.5**n, 6) for n in range(14))
 
 
 class CallClass(enum.Enum):
-    """Which limit a call counts against."""
+    """Limit a call counts against."""
 
     BEGINNING = "beginning"
     """Shares the places of CHANGING and waits behind its calls: pods that were begun are finished first."""
@@ -149,7 +149,7 @@ class CallGate:
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling() == 0:
-                # Nobody cancelled us: grpc.aio raises this when its channel is closed under a call.
+                # This task was not cancelled: grpc.aio raises this when its channel is closed under a call.
                 count.errors += 1
                 raise Unavailable(f"runtime {self._name}: {method}: the connection was closed") from error
             raise

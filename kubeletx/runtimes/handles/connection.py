@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 _QUICK_SECONDS = 1.0
-"""How soon a failed probe is repeated."""
+"""Seconds until a failed probe is repeated."""
 
 
 class Connection:
@@ -68,13 +68,13 @@ class Connection:
         self.gate = CallGate(endpoint.name, limits, self._refusal)
         self.reachable = asyncio.Event()
         self.opened = 0
-        """How often the runtime was opened; a new number means new capabilities and streams."""
+        """Number of openings; a new number means new capabilities and streams."""
         self.traits: Traits | None = None
         self.version: RuntimeVersion | None = None
 
     @property
     def state(self) -> RuntimeState:
-        """How the runtime stands."""
+        """State of the runtime."""
         return self._health.state
 
     @property
@@ -83,7 +83,7 @@ class Connection:
         return self._health.heard_at
 
     def cordon(self, cordoned: bool) -> None:
-        """Set the operator's wish."""
+        """Set or lift the cordon."""
         if self.state.cordoned != cordoned:
             self._health = cordon(self._health, cordoned)
             self._on_change()
@@ -98,7 +98,7 @@ class Connection:
         self._poked.set()
 
     def capability(self, protocol: type[T]) -> T | None:
-        """What the plugin answered after the last opening; None before the first."""
+        """Return the capability as of the last opening; None before the first."""
         if self.opened == 0:
             return None
         if protocol not in self._capabilities:
@@ -143,7 +143,7 @@ class Connection:
         return self._judge(health, self.traits) if self.traits is not None else health
 
     async def close(self) -> None:
-        """Disconnect, within a deadline; failures do not matter any more. `run` opens it anew."""
+        """Disconnect, within a deadline; failures are ignored. `run` opens the runtime again."""
         self._opened = False
         try:
             await self.gate.call("close", CallClass.PROBE, self._limits.open_seconds, self._runtime.close)

@@ -1,9 +1,9 @@
-"""`EventFilter`: which events of a runtime are news, and about which pod.
+"""`EventFilter`: passes the events of a runtime that are news, with their pod.
 
-Most events are echoes of our own calls. One is news only if neither the snapshot nor a call of ours that is
-under way explains it. What such a call explains is held until it returns: its caller notes or looks afterwards;
-if it fails, the events are judged after all. Events of ids that nobody knows are kept for a while: the create that makes the id may
-not have returned yet; registering the id replays them. Other agents' events age out there.
+Most events are echoes of our own calls. An event is news only if neither the snapshot nor a running call
+explains it. Events explained by a running call are held until it returns: its caller notes or looks afterwards;
+if it fails, the events are judged then. Events of unknown ids are kept for a while: the create of the id may
+not have returned yet; registering the id replays them. Events of other agents expire there.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class EventFilter:
         self._creating[uid] += 1
 
     def end_create(self, uid: PodUid) -> None:
-        """It returned, one way or the other."""
+        """Note the end of the create, successful or not."""
         self._creating[uid] -= 1
         if self._creating[uid] <= 0:
             del self._creating[uid]
@@ -112,7 +112,7 @@ class EventFilter:
             self.take(event)
 
     def shows(self, uid: PodUid, event: RuntimeEvent) -> bool:
-        """Whether the pod's last snapshot already contains what the event tells."""
+        """Return True if the pod's last snapshot already shows the event's change."""
         snapshot = self._table.find(uid)
         if event.kind in (EventKind.OOM, EventKind.CHANGED, EventKind.RESYNC):
             return False

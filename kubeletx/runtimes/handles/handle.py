@@ -62,7 +62,7 @@ class RuntimeListener(Protocol):
     """Told about changes, from the event loop, synchronously; must be quick."""
 
     def runtime_changed(self, name: RuntimeName) -> None:
-        """Its state changed, it was added or removed, or it was listed for the first time."""
+        """Called when its state changed, it was added or removed, or it was listed for the first time."""
         ...
 
     def pod_changed(self, name: RuntimeName, uid: PodUid, event: RuntimeEvent | None) -> None:
@@ -142,12 +142,12 @@ class RuntimeHandle:
 
     @property
     def state(self) -> RuntimeState:
-        """How it stands."""
+        """State of the runtime."""
         return self._connection.state
 
     @property
     def traits(self) -> Traits | None:
-        """As declared after the last opening; None before the first."""
+        """Traits declared after the last opening; None before the first."""
         return self._connection.traits
 
     @property
@@ -157,12 +157,12 @@ class RuntimeHandle:
 
     @property
     def is_listed(self) -> bool:
-        """Whether everything on it was listed at least once, so that `pods` is complete."""
+        """True once everything on it was listed, so that `pods` is complete."""
         return self._listed.is_set()
 
     @property
     def has_event_stream(self) -> bool:
-        """Whether its events flow now."""
+        """True while its event stream is open."""
         return self._watch.streaming
 
     @property
@@ -182,7 +182,7 @@ class RuntimeHandle:
 
     @property
     def opened(self) -> int:
-        """How often it was connected; after each time its capabilities and store may be others."""
+        """Number of connections; its capabilities and store may differ after each."""
         return self._connection.opened
 
     def require_reachable(self) -> None:
@@ -218,7 +218,7 @@ class RuntimeHandle:
     # --- calls that change ---
 
     async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
-        """As `Runtime.create_sandbox`; has twice the usual deadline."""
+        """Call `Runtime.create_sandbox` with twice the usual deadline."""
         self._filter.begin_create(spec.uid)
         try:
             sandbox_id = await self._change(
@@ -234,12 +234,12 @@ class RuntimeHandle:
         return sandbox_id
 
     async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
-        """As `Runtime.stop_sandbox`. Its own event is not reported: note or look afterwards."""
+        """Call `Runtime.stop_sandbox`. Its own event is not reported: note or look afterwards."""
         with self._filter.acting([sandbox_id], EventKind.STOPPED):
             await self._change("stop_sandbox", lambda: self._runtime.stop_sandbox(sandbox_id))
 
     async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
-        """As `Runtime.remove_sandbox`; afterwards the snapshot no longer shows it and its units."""
+        """Call `Runtime.remove_sandbox`; then the snapshot no longer shows it and its units."""
         ids = (sandbox_id, *self._table.units_in(sandbox_id))
         with self._filter.acting(ids, EventKind.STOPPED, EventKind.DELETED):
             await self._change("remove_sandbox", lambda: self._runtime.remove_sandbox(sandbox_id))
@@ -247,7 +247,7 @@ class RuntimeHandle:
         self._table.note_removed(sandbox_id, at=self._clock.monotonic())
 
     async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
-        """As `Runtime.create_unit`."""
+        """Call `Runtime.create_unit`."""
         self._filter.begin_create(sandbox.uid)
         try:
             unit_id = await self._change(
@@ -260,12 +260,12 @@ class RuntimeHandle:
         return unit_id
 
     async def start_unit(self, unit_id: UnitId) -> None:
-        """As `Runtime.start_unit`. Its own Started event is not reported: note or look afterwards."""
+        """Call `Runtime.start_unit`. Its own Started event is not reported: note or look afterwards."""
         with self._filter.acting([unit_id], EventKind.STARTED):
             await self._change("start_unit", lambda: self._runtime.start_unit(unit_id))
 
     async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """As `Runtime.stop_unit`; the grace period comes on top of the deadline.
+        """Call `Runtime.stop_unit`; the grace period is added to the deadline.
 
         Its own Stopped event is not reported: note or look afterwards.
         """
@@ -278,7 +278,7 @@ class RuntimeHandle:
             )
 
     async def remove_unit(self, unit_id: UnitId) -> None:
-        """As `Runtime.remove_unit`; afterwards the snapshot no longer shows it."""
+        """Call `Runtime.remove_unit`; then the snapshot no longer shows it."""
         with self._filter.acting([unit_id], EventKind.DELETED):
             await self._change("remove_unit", lambda: self._runtime.remove_unit(unit_id))
         self._filter.unexpect(unit_id)
@@ -296,27 +296,27 @@ class RuntimeHandle:
     # --- queries ---
 
     async def version(self) -> RuntimeVersion:
-        """As `Runtime.version`."""
+        """Call `Runtime.version`."""
         return await self._query("version", self._runtime.version)
 
     async def health(self) -> RuntimeHealth:
-        """As `Runtime.health`, asked now; `state` has the last answer with hysteresis."""
+        """Call `Runtime.health` now; `state` has the last answer with hysteresis."""
         return self._connection.judge(await self._query("health", self._runtime.health))
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
-        """As `Runtime.list_sandboxes`: whatever matches, other agents' included."""
+        """Call `Runtime.list_sandboxes`: all that match, including other agents'."""
         return await self._query("list_sandboxes", lambda: self._runtime.list_sandboxes(match))
 
     async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
-        """As `Runtime.sandbox_status`."""
+        """Call `Runtime.sandbox_status`."""
         return await self._query("sandbox_status", lambda: self._runtime.sandbox_status(sandbox_id))
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
-        """As `Runtime.list_units`."""
+        """Call `Runtime.list_units`."""
         return await self._query("list_units", lambda: self._runtime.list_units(match))
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:
-        """As `Runtime.unit_status`."""
+        """Call `Runtime.unit_status`."""
         return await self._query("unit_status", lambda: self._runtime.unit_status(unit_id))
 
     async def ask(self, method: str, start: Callable[[], Awaitable[T]], *, seconds: float | None = None) -> T:
@@ -326,7 +326,7 @@ class RuntimeHandle:
     # --- last-known ---
 
     def snapshot(self, uid: PodUid) -> PodSnapshot | None:
-        """What it last said about the pod; None when nothing of the pod is known to be there."""
+        """Last snapshot of the pod; None if nothing of it is known on this runtime."""
         return self._table.find(uid)
 
     def looked_at(self, uid: PodUid) -> float:
@@ -338,7 +338,7 @@ class RuntimeHandle:
         return self._table.pods
 
     def shows(self, uid: PodUid, event: RuntimeEvent) -> bool:
-        """Whether the snapshot already contains what the event tells; if so, the debt is paid (rule 9)."""
+        """Return True if the snapshot already shows the event's change (rule 9)."""
         return self._filter.shows(uid, event)
 
     async def look(self, uid: PodUid) -> PodSnapshot:

@@ -1,11 +1,11 @@
-"""Whether a runtime can be used: `RuntimeState`, and the pure rule that follows its probes.
+"""Usability of a runtime: `RuntimeState`, and the pure rule that derives it from probes.
 
             none succeeds for the grace (10 s), and two failed
     reachable ───────────────────────────────────────────────▶ unreachable
               ◀───────────────────────────────────────────────
                             one probe succeeds
 
-A runtime that answers is as ready as it says, at once. One that does not answer keeps what it said last until
+A runtime that answers is as ready as it reports, immediately. One that does not answer keeps its last report until
 the outage is certain, so that a late answer or a restart of the runtime changes nothing, and an outage changes
 readiness once. With a grace below 10 s a single failed probe after 10 silent seconds is an outage too.
 """
@@ -24,7 +24,7 @@ SILENT_SECONDS = 10.0
 
 
 class RuntimeState(msgspec.Struct, frozen=True, kw_only=True):
-    """How one runtime stands now.
+    """Current state of one runtime.
 
     `ready`: reachable and its own health call says ready. `since`: when `ready` last changed. `reason` and
     `message` say why it is not ready, or why its network is not; empty when all is well. `handlers`: those it

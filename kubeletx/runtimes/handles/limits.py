@@ -26,7 +26,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     stopping: int = 128
     querying: int = 32
     relist_seconds: float = 1.0
-    """How often a runtime without a stream of events is listed."""
+    """Interval of lists for a runtime without an event stream."""
     safety_relist_seconds: tuple[float, float] = (60.0, 300.0)
     """With events: a random time in this range between two lists."""
     settle_seconds: float = 2.0

@@ -34,19 +34,19 @@ class Queries(Protocol):
     """The questions of `kubeletx.api.Runtime`, with deadlines and limits."""
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
-        """As `Runtime.list_sandboxes`."""
+        """See `Runtime.list_sandboxes`."""
         ...
 
     async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
-        """As `Runtime.sandbox_status`."""
+        """See `Runtime.sandbox_status`."""
         ...
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
-        """As `Runtime.list_units`."""
+        """See `Runtime.list_units`."""
         ...
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:
-        """As `Runtime.unit_status`."""
+        """See `Runtime.unit_status`."""
         ...
 
 

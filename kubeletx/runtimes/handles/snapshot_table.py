@@ -42,7 +42,7 @@ class SnapshotTable:
         self._listed_at = 0.0
 
     def looked_at(self, uid: PodUid) -> float:
-        """When the newest look or list that covers the pod began; 0 before the first."""
+        """Start time of the newest look or list that covers the pod; 0 before the first."""
         return max(self._began.get(uid, 0.0), self._listed_at)
 
     @property
@@ -55,11 +55,11 @@ class SnapshotTable:
         return self._pods.get(uid)
 
     def owner_of(self, object_id: str) -> PodUid | None:
-        """Whose sandbox or unit this is."""
+        """Pod that owns this sandbox or unit."""
         return self._owners.get(object_id)
 
     def is_gone(self, object_id: str) -> bool:
-        """Whether we removed it ourselves not long ago."""
+        """Return True if this agent removed the object recently."""
         return object_id in self._gone
 
     def units_in(self, sandbox_id: SandboxId) -> tuple[UnitId, ...]:

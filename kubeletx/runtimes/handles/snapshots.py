@@ -26,7 +26,7 @@ class PodSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Nothing of the pod is on the runtime."""
+        """True if nothing of the pod is on the runtime."""
         return not self.sandboxes and not self.units
 
     def units_named(self, name: str) -> tuple[UnitSummary, ...]:

@@ -51,10 +51,10 @@ class Watch:
         self._reopened = asyncio.Event()
         self._opened_seen = 0
         self.streaming = False
-        """Whether events flow now."""
+        """True while events flow."""
 
     def connection_changed(self) -> None:
-        """The connection's state changed: after an outage everything is listed, and streams start anew."""
+        """Note a change of the connection's state: after an outage everything is listed and streams restart."""
         if not self._connection.state.reachable:
             return
         if self._connection.opened != self._opened_seen:
@@ -111,7 +111,7 @@ class Watch:
                 continue
             began = self._clock.monotonic()
             error = await self._stream_until_reopened(source, trouble)
-            if error is None:  # opened anew: subscribe to the new connection at once
+            if error is None:  # opened again: subscribe to the new connection immediately
                 trouble.end()
                 continue
             if isinstance(error, Unsupported):
@@ -127,7 +127,7 @@ class Watch:
             await sleep_or(self._clock, backoff.next(), self._reopened)
 
     async def _stream_until_reopened(self, source: SupportsEvents, trouble: _Trouble) -> Exception | None:
-        """Why the stream ended; None when it was given up for a new connection."""
+        """Run the stream; return the error that ended it, or None if it ended for a new connection."""
         drain = asyncio.create_task(self._drain(source, trouble), name=f"runtime-{self._name}-stream")
         reopened = asyncio.create_task(_wait(self._reopened), name=f"runtime-{self._name}-reopened")
         try:
@@ -187,7 +187,7 @@ class _Trouble:
 
     @property
     def is_there(self) -> bool:
-        """It failed, and did not succeed since."""
+        """True after a failure until the next success."""
         return self._since is not None
 
     def is_worth_a_line(self) -> bool:
@@ -201,7 +201,7 @@ class _Trouble:
         return True
 
     def end(self) -> bool:
-        """It works. True when the trouble was told."""
+        """Note a success; True if the trouble was logged."""
         told, self._told, self._since = self._told, False, None
         return told
 

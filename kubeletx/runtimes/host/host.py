@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 class HostParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What every runtime's host shares. `root`: the agent's root directory."""
+    """Parts that the hosts of all runtimes share. `root`: the agent's root directory."""
 
     agent_id: str
     node_name: str

@@ -1,6 +1,6 @@
-"""Which pulls were made for pods, and with whose credentials: in memory and on disk (see `verification`).
+"""Pulls made for pods and their credentials, in memory and on disk (see `verification`).
 
-A pull is noted durably before it begins, so that an image whose pull was cut off by a crash never counts as preloaded:
+A pull is stored durably before it begins, so that an image whose pull a crash interrupted never counts as preloaded:
 such an image has a record without credentials, and pods verify theirs by a pull of their own.
 """
 
@@ -52,7 +52,7 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What is recorded of one store: ids of images, and references whose pull began and does not run."""
+    """Records of one store: ids of images, and references whose pull began and no longer runs."""
 
     images: frozenset[str]
     pulls: frozenset[str]
@@ -79,11 +79,11 @@ class AccessRecords:
         self._begun.update(begun)
 
     def find(self, store: StoreId, image: str, repository: str) -> Access | None:
-        """Who may use the image by this name; None: no pull by this name is recorded."""
+        """Access record of the image under this name; None without a recorded pull."""
         return self._records.get((store, image), {}).get(_key(repository))
 
     def is_pulled(self, store: StoreId, image: str, requested: str) -> bool:
-        """Whether a pod's pull brought the image, or may have: one began."""
+        """Return True if a pod's pull fetched the image, or may have: one began."""
         return (store, image) in self._records or (store, _key(requested)) in self._begun
 
     async def begin(self, store: StoreId, requested: str) -> None:
@@ -139,7 +139,7 @@ class AccessRecords:
             self._store.write_later(lambda connection: connection.execute(delete(ACCESS).where(match)))
 
     def known(self, store: StoreId) -> Known:
-        """For `settle`: what is recorded before the store is listed."""
+        """Return the records before the store is listed, for `settle`."""
         return Known(
             images=frozenset(image for one, image in self._records if one == store),
             pulls=frozenset(

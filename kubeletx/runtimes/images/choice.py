@@ -1,4 +1,4 @@
-"""Which images to delete. Pure. Source: kubelet, pkg/kubelet/images/image_gc_manager.go.
+"""Choice of images to delete. Pure. Source: kubelet, pkg/kubelet/images/image_gc_manager.go.
 
 Only images that we pulled ourselves are ever chosen, and never one that is pinned, in use, or younger than the
 minimum age. The one unused for longest goes first.
@@ -26,7 +26,7 @@ class DiskUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bytes_to_free(usage: DiskUsage, settings: CollectionSettings) -> int:
-    """How much to free to reach the low threshold; 0 below the high one."""
+    """Bytes to free to reach the low threshold; 0 below the high one."""
     if usage.capacity_bytes <= 0:
         return 0
     used_percent = 100 - usage.available_bytes * 100 // usage.capacity_bytes
@@ -38,7 +38,7 @@ def bytes_to_free(usage: DiskUsage, settings: CollectionSettings) -> int:
 def used_images(
     images: Iterable[ImageStatus], units: Iterable[UnitSummary], wanted: Iterable[str]
 ) -> frozenset[str]:
-    """Ids of the images that any unit stands on, whoever made it, or that a pod of this node wants.
+    """Ids of the images that any unit uses, of any client, or that a pod of this node wants.
 
     `wanted`: references as pods write them. Each word is read once: there may be thousands of pods.
     """
@@ -71,7 +71,7 @@ def deletable(
 
 
 def choose(candidates: Sequence[ImageStatus], wanted_bytes: int) -> list[ImageStatus]:
-    """As many of the first candidates as are needed to free `wanted_bytes`."""
+    """Take candidates from the front until they free `wanted_bytes`."""
     chosen: list[ImageStatus] = []
     freed = 0
     for image in candidates:
@@ -89,7 +89,7 @@ def too_old(
     max_age: timedelta,
     now: datetime,
 ) -> list[ImageStatus]:
-    """Candidates that nobody used for `max_age`."""
+    """Candidates unused for `max_age`."""
     return [image for image in candidates if _age(records[image.id].used_at, now) > max_age]
 
 

@@ -33,7 +33,7 @@ _NO_CREDENTIALS = "credentials not found"
 
 
 class DockerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What we read of a docker config; an old ``.dockercfg`` is the content of `auths` alone."""
+    """Fields of a docker config; an old ``.dockercfg`` is the content of `auths` only."""
 
     auths: dict[str, dict[str, Any]] = {}
     cred_helpers: dict[str, str] = {}
@@ -44,7 +44,7 @@ class DockerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def default_paths(root: Path, environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """Where the kubelet looks: its root directory, the working directory, the home and ``/``."""
+    """Default paths, as in the kubelet: its root directory, the working directory, the home and ``/``."""
     home = Path(environment.get("HOME") or "/root")
     places = (root, Path(), home / ".docker", Path("/.docker"))
     old_places = (root, Path(), home, Path("/"))
@@ -132,7 +132,7 @@ class NodeCredentials:
 
 
 class HelperAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a credential helper prints."""
+    """Output of a credential helper."""
 
     username: str = msgspec.field(name="Username")
     secret: str = msgspec.field(name="Secret")

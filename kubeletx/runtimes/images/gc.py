@@ -49,7 +49,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True):
-    """What was removed from one store."""
+    """Images removed from one store."""
 
     store: StoreId
     runtimes: tuple[RuntimeName, ...]
@@ -57,7 +57,7 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def freed_bytes(self) -> int:
-        """As the store gave the sizes."""
+        """Freed bytes, from the sizes the store reported."""
         return sum(image.size_bytes for image in self.images)
 
 

@@ -1,4 +1,4 @@
-"""Which registry credentials fit an image. Pure. Source: kubelet, pkg/credentialprovider/keyring.go.
+"""Registry credentials that match an image. Pure. Source: kubelet, pkg/credentialprovider/keyring.go.
 
 A docker config names registries by URL or host, with an optional path, and its hosts may hold globs. Every
 matching entry is a candidate, the longest path first; an image of the default registry also takes the entry of
@@ -98,7 +98,7 @@ def repository_of(image: str) -> str:
 
 
 def fits(key: str, repository: str) -> bool:
-    """Whether the pattern HOST[:PORT][/PATH] fits: globs in each part of the host, the path as a beginning."""
+    """Return True if the pattern HOST[:PORT][/PATH] matches: globs in each part of the host, the path as a prefix."""
     host, slash, path = key.partition("/")
     image_host, _, image_path = repository.partition("/")
     if slash and not image_path.startswith(path):

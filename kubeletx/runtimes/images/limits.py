@@ -1,4 +1,4 @@
-"""How often and how many at once: `TokenBucket` and `PullBackoffs`."""
+"""Rate limits of pulls: `TokenBucket` and `PullBackoffs`."""
 
 from __future__ import annotations
 

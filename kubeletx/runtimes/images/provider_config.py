@@ -1,9 +1,9 @@
-"""Which credential providers there are: CredentialProviderConfig, read once at start, every mistake named.
+"""Credential providers from CredentialProviderConfig, read once at start; every mistake is named.
 
     --image-credential-provider-config   a file, or a directory whose *.json, *.yaml and *.yml count, sorted by name
     --image-credential-provider-bin-dir  where the programs are; a provider's name is its program's
 
-A provider that could never be asked is refused as well: a pattern with a scheme, a program that is not there.
+A provider that could never work is refused as well: a pattern with a scheme, a missing program.
 Source: kubelet v1.36, pkg/credentialprovider/plugin/config.go and kubelet.config.k8s.io/v1, CredentialProviderConfig.
 """
 

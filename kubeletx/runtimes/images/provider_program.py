@@ -37,7 +37,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Login(Strict, frozen=True, kw_only=True):
-    """What opens a registry. Both may be empty."""
+    """Credentials of a registry. Both fields may be empty."""
 
     username: str
     password: str
@@ -47,7 +47,7 @@ class Login(Strict, frozen=True, kw_only=True):
 
 
 class Answer(Strict, frozen=True, kw_only=True):
-    """What a provider prints. `auth`: by pattern of images. `cache_duration` None: as the configuration says."""
+    """Output of a provider. `auth`: by pattern of images. `cache_duration`: None means the configured one."""
 
     kind: Literal["CredentialProviderResponse"]
     api_version: str

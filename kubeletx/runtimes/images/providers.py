@@ -31,13 +31,13 @@ from .verification import AccountUse, Credential
 log = structlog.get_logger(__name__)
 
 PURGE_SECONDS = 15 * 60.0
-"""How often what is over is forgotten, whether or not somebody asks for it again."""
+"""Interval in which expired entries are dropped."""
 
 _Key = tuple[str, str, tuple[object, ...]]
 
 
 class _Account(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider learns of the pod. `key`: what answers are remembered under. Empty: nothing.
+    """Data about the pod for a provider; empty for none. `key`: the cache key of answers.
 
     `identity`: its uid, namespace and name.
     """
@@ -80,7 +80,7 @@ class CredentialProviders:
         return {one.settings.name: one.count for one in self._providers}
 
     def is_personal(self, image: str) -> bool:
-        """Whether the credentials for the image may depend on the pod that wants it."""
+        """Return True if the credentials for the image may depend on the pod."""
         repository = repository_of(image)
         return any(one.settings.token is not None and one.fits(repository) for one in self._providers)
 
@@ -124,11 +124,11 @@ class _Provider:
         self._running: Shared[Answer] = Shared(f"credential provider {settings.name}")
 
     def fits(self, repository: str) -> bool:
-        """Whether it knows of such images."""
+        """Return True if the provider handles such images."""
         return any(fits(pattern, repository) for pattern in self.settings.match_images)
 
     async def entries(self, repository: str, puller: Puller | None) -> tuple[Entry, ...]:
-        """What it knows of the image now; empty when it does not, or fails."""
+        """Credentials for the image; empty if it has none or fails."""
         try:
             account = await self._account(puller)
             return await self._entries(repository, account) if account is not None else ()
@@ -191,7 +191,7 @@ class _Provider:
             )
 
     async def _account(self, puller: Puller | None) -> _Account | None:
-        """None: the provider is not to be asked for this pod."""
+        """Data about the pod; None if the provider must not run for it."""
         wanted = self.settings.token
         if wanted is None:
             return _Account()

@@ -1,4 +1,4 @@
-"""Who wants an image: what credentials may depend on besides the image."""
+"""Identity of a pull's requester, on which credentials may depend."""
 
 from __future__ import annotations
 

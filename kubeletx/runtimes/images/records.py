@@ -1,4 +1,4 @@
-"""What no look at a store can tell: which images we pulled ourselves, and when each was last used."""
+"""Facts a store does not keep: the images this agent pulled, and when each was last used."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ImageRecords:
             self._records.setdefault((record.store, record.image), record)
 
     def find(self, store: StoreId, image: str) -> ImageRecord | None:
-        """The record of an image that we pulled; None for anybody else's."""
+        """Record of an image this agent pulled; None for others."""
         return self._records.get((store, image))
 
     def of_store(self, store: StoreId) -> dict[str, ImageRecord]:

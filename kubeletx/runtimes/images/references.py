@@ -63,7 +63,7 @@ def find(text: str) -> Reference | None:
 
 
 def is_same(one: str, other: str) -> bool:
-    """Whether both name the same image; what is no reference is compared as text."""
+    """Return True if both name the same image; texts that are not references are compared as text."""
     return one == other or ((meant := find(one)) is not None and meant == find(other))
 
 

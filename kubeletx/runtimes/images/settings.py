@@ -25,14 +25,14 @@ class PullSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def at_once(self) -> int | None:
-        """How many pulls may run at once in one store; None: any number."""
+        """Maximum of concurrent pulls in one store; None for no limit."""
         if self.parallel is not None and self.parallel > 1:
             return self.parallel
         return 1 if self.serialize else None
 
 
 class CollectionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """When images are collected. `max_age_seconds` 0: unused images are not removed for their age alone."""
+    """Settings of image garbage collection. `max_age_seconds`: 0 means no removal by age."""
 
     high_percent: int = 85
     low_percent: int = 80

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Shared(Generic[T]):
-    """For looks only: whoever joins gets an answer that may be as old as the first question."""
+    """Shares calls in progress, for reads only: a joining caller may get an answer as old as the first request."""
 
     def __init__(self, name: str) -> None:
         """`name`: of the tasks."""
@@ -18,7 +18,7 @@ class Shared(Generic[T]):
         self._calls: dict[Hashable, asyncio.Task[T]] = {}
 
     async def join(self, key: Hashable, call: Callable[[], Awaitable[T]]) -> T:
-        """The answer to the call under way for `key`, else to a new one. A cancelled caller disturbs nobody."""
+        """Await the running call for `key`, or start one. A cancelled caller does not affect the others."""
         task = self._calls.get(key)
         if task is None:
             task = self._calls[key] = asyncio.ensure_future(_task_of(call))

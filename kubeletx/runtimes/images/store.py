@@ -52,11 +52,11 @@ class Credentials(Protocol):
     """The node's registry credentials."""
 
     def is_personal(self, image: str) -> bool:
-        """Whether those for the image may depend on the pod that wants it."""
+        """Return True if credentials for the image may depend on the pod."""
         ...
 
     async def lookup(self, image: str, puller: Puller | None) -> Sequence[Credential]:
-        """Those that may serve the image, best first; empty: pull without. `puller` None: no pod asks."""
+        """Credentials for the image, best first; empty to pull without. `puller`: None if no pod asks."""
         ...
 
     async def find_account(self, puller: Puller) -> AccountUse | None:
@@ -108,7 +108,7 @@ class ImageStore:
         return await self._ask("find_image", lambda service: service.find_image(image), via)
 
     async def find_shared(self, image: ImageSpec, via: RuntimeHandle) -> ImageStatus | None:
-        """As `find`, but many pods that start together ask once. Not for who has just changed something."""
+        """Find like `find`, with one shared call for concurrent callers. Not for use after a change."""
         return await self._finding.join((via.name, msgspec.json.encode(image)), lambda: self.find(image, via))
 
     async def list(self) -> Sequence[ImageStatus]:
@@ -133,7 +133,7 @@ class ImageStore:
         credentials: Sequence[Credential] = (),
         puller: Puller | None = None,
     ) -> bool:
-        """Whether the pod may use the image that is present without a pull of its own (see `verification`)."""
+        """Return True if the pod may use the present image without its own pull (see `verification`)."""
         access, repository = self._records.access, repository_of(image.requested)
         is_pulled = access.is_pulled(self.id, present.id, image.requested)
         if not self._verification.is_needed(image.requested, is_pulled=is_pulled):
@@ -173,10 +173,10 @@ class ImageStore:
 
         `credentials`: the pod's own, tried before the node's. `sandbox`: of the pod that asks; None: an
         operator does, or nothing about the pod matters. `force`: an operator asks, no back-off.
-        `puller`: the pod that asks, whose failures count for its back-off (a pod that is made anew tries at once).
+        `puller`: the pod that asks, whose failures count for its back-off (a recreated pod tries at once).
         `on_begin`: called when the wait for other pulls is over; never if another pull is joined.
         Raises PullFailed, and PullBackOff while the owner's last failure is too recent. Has no deadline; the
-        pull is cancelled when nobody waits for it any more.
+        pull is cancelled when its last caller is.
         """
         key = f"{image.requested}|{image.handler}" if image.handler else image.requested
         owned = f"{puller.uid if puller is not None else ''}|{key}"
@@ -218,7 +218,7 @@ class ImageStore:
         sandbox: SandboxSpec | None,
         puller: Puller | None,
     ) -> Iterator[str]:
-        """Who shares a pull: only those who may do the same, else one without rights fails those who have them."""
+        """Key of a shared pull: only callers with equal rights share one, else one without rights fails the others."""
         if sandbox is not None and (source := sandbox.annotations.get(POD_SOURCE)):
             yield source
         if credentials:
@@ -320,7 +320,7 @@ class ImageStore:
 
 
 class _Outcome:
-    """What a pull brought; `image_id` empty: nothing yet."""
+    """Result of a pull; `image_id` is empty until it ends."""
 
     def __init__(self) -> None:
         self.image_id = ""

@@ -128,7 +128,7 @@ class ImageStores:
             self._order_members(known[2])
 
     def pod_changed(self, name: RuntimeName, uid: PodUid, event: RuntimeEvent | None) -> None:
-        """Nothing to do."""
+        """Ignore the event."""
 
     def _order_members(self, store: ImageStore) -> None:
         members: Sequence[RuntimeHandle] = self._registry.handles()

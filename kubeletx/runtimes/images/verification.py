@@ -1,4 +1,4 @@
-"""Which pods may use an image that is present. Pure. Source: kubelet v1.36, pkg/kubelet/images/pullmanager.
+"""Verification of pods' rights to a present image. Pure. Source: kubelet v1.36, pkg/kubelet/images/pullmanager.
 
 A pull is recorded with the credentials that opened the registry. A pod may use the image without a pull if it has one
 of these credentials, or if no pod-specific credential was needed. Otherwise its own pull decides. The policy says for
@@ -37,7 +37,7 @@ class VerificationSettings(msgspec.Struct, frozen=True, kw_only=True):
     allowlist: tuple[str, ...] = ()
 
     def is_needed(self, image: str, *, is_pulled: bool) -> bool:
-        """Whether pods prove their right to this image. `is_pulled`: a pull of it is recorded or began."""
+        """Return True if pods must prove their right to this image. `is_pulled`: a pull of it is recorded or began."""
         match self.policy:
             case "NeverVerify":
                 return False
@@ -74,7 +74,7 @@ class AccountUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Origin = SecretUse | AccountUse | None
-"""Where a credential comes from; None: the node, or no credential at all."""
+"""Origin of a credential; None for the node, or no credential."""
 
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +85,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may use an image without a pull. `node_wide`: every pod. All empty: the pull was cut off, nobody yet."""
+    """Pods that may use an image without a pull. `node_wide`: every pod. All empty: the pull was interrupted, no pod may."""
 
     node_wide: bool = False
     secrets: tuple[SecretUse, ...] = ()
@@ -127,7 +127,7 @@ def digest_of(auth: ImageAuth) -> str:
 
 
 def check_pattern(pattern: str) -> str | None:
-    """What is wrong with an item of the allowlist; None: nothing."""
+    """Problem of an item of the allowlist; None if it is valid."""
     text = pattern.removesuffix("*") if pattern.endswith("/*") else pattern
     if pattern != pattern.strip():
         return "it begins or ends with a space"

@@ -1,4 +1,4 @@
-"""What parent and child say to each other besides the contract: how the child starts, and the host's side."""
+"""Messages between parent and child outside the contract: the child's start, and the host's side."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Init(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """What the runtime declared after its `open`. `capabilities`: names of the Supports... classes."""
+    """Declarations of the runtime after `open`. `capabilities`: names of the Supports... classes."""
 
     traits: Traits
     capabilities: tuple[str, ...]
@@ -52,7 +52,7 @@ class Control(Protocol):
         ...
 
     async def ping(self) -> None:
-        """Whether the child's event loop turns."""
+        """Check that the child's event loop runs."""
         ...
 
 

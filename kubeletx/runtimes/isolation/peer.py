@@ -42,7 +42,7 @@ Emit = Callable[[Any], Awaitable[None]]
 
 
 class Server(Protocol):
-    """What answers the other side's calls."""
+    """Handler of the other side's calls."""
 
     async def serve(self, target: str, method: str, args: msgspec.Raw, emit: Emit) -> Any:
         """Do it; `emit` sends one item of a stream or one report of progress."""
@@ -54,7 +54,7 @@ class Server(Protocol):
 
 
 class Peer:
-    """`name` stands in messages: whose process is on the other side."""
+    """One end of the connection. `name`: the other side's process, for messages."""
 
     def __init__(
         self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server
@@ -73,7 +73,7 @@ class Peer:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the other side is gone."""
+        """True once the other side is gone."""
         return self._closed is not None
 
     async def run(self) -> None:
@@ -105,7 +105,7 @@ class Peer:
         *,
         progress: tuple[Any, Callable[[Any], None]] | None = None,
     ) -> Any:
-        """The other side's result. `progress`: type of the reports, and who hears them."""
+        """Call the other side and return its result. `progress`: type of the reports, and their receiver."""
         call_id, queue = await self._begin(target, method, args)
         ended = False
         try:
@@ -229,6 +229,6 @@ def _answer(frame: Any) -> Answer:
 
 
 def _foreign(error: Exception, method: str) -> KubeletxError:
-    """As `calls.translate` would see it without a process between."""
+    """Translate an error as `calls.translate` does without a process boundary."""
     text = f"{method}: {type(error).__name__}: {error}"
     return Unavailable(text) if isinstance(error, OSError | EOFError) else Internal(text)

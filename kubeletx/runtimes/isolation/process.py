@@ -59,12 +59,12 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Process id of the child."""
         return self._process.pid
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can still be called."""
+        """True while the child can be called."""
         return self._process.returncode is None and not self.peer.is_closed
 
     async def stop(self, grace_seconds: float) -> None:

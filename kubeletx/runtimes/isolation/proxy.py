@@ -95,7 +95,7 @@ class IsolatedRuntime:
             await child.stop(CLOSE_SECONDS)
 
     def traits(self) -> Traits:
-        """What the runtime declared at its last opening."""
+        """Traits of the runtime at its last opening."""
         return self._traits
 
     def capability(self, protocol: type[T]) -> T | None:

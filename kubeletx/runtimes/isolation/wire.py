@@ -1,7 +1,7 @@
-"""What goes over the socket: frames, and the signatures of the contract's methods.
+"""Wire format: frames, and the signatures of the contract's methods.
 
 A frame is a length (4 bytes, big endian) and one msgpack value. Arguments and results are encoded by the types
-that the protocols declare, so nothing is written down twice.
+that the protocols declare, so no signature is repeated.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Call(msgspec.Struct, frozen=True, tag="call", array_like=True):
 
 
 class Note(msgspec.Struct, frozen=True, tag="note", array_like=True):
-    """Do something; nobody waits."""
+    """One-way message without an answer."""
 
     target: str
     method: str
@@ -71,7 +71,7 @@ class Credit(msgspec.Struct, frozen=True, tag="credit", array_like=True):
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel", array_like=True):
-    """Nobody waits for the call any more."""
+    """Cancel a call: its caller is gone."""
 
     id: int
 
@@ -87,7 +87,7 @@ class Streamed(msgspec.Struct, frozen=True):
 
 
 class Shape(enum.Enum):
-    """How a method is called."""
+    """Signature of a method on the wire."""
 
     CALL = "call"
     STREAM = "stream"
@@ -164,7 +164,7 @@ def error_of(failure: Failure) -> KubeletxError:
 
 
 def find_object(name: str) -> Any:
-    """What ``module:qualified.name`` stands for, importing the module."""
+    """Import and return the object named ``module:qualified.name``."""
     import importlib
 
     module, _, path = name.partition(":")
