@@ -36,8 +36,18 @@ from kubeletx.api import (
 from kubeletx.kube.types.core import Pod
 
 from .binding.bindings import Binding, Bindings
+from .binding.features import missing
 from .binding.leftovers import clear_leftovers
-from .binding.selection import Choice, Chosen, RuntimeView, Waits, choose
+from .binding.selection import (
+    Choice,
+    Chosen,
+    Lacking,
+    Requested,
+    RuntimeView,
+    Waits,
+    choose_for,
+    requested_runtime,
+)
 from .binding.tombstones import Tombstone, Tombstones
 from .endpoints.grammar import Item, make_endpoint
 from .endpoints.kinds import KindTable
@@ -149,15 +159,20 @@ class RuntimeRegistry:
         )
 
     def choose(self, pod: Pod) -> Choice:
-        """The runtime for a pod that is not bound yet; it waits while an earlier life of it is cleared there.
+        """The runtime for a pod that is not bound yet; see `choose_for`."""
+        request = requested_runtime(pod, self._class_map)
+        return self.choose_for(request, pod.uid, lambda traits, handler: missing(pod, traits, handler))
+
+    def choose_for(self, request: Requested, uid: PodUid, lacking: Lacking) -> Choice:
+        """The runtime for a request of pod `uid`; it waits while an earlier life of the pod is cleared there.
 
         A pod that a runtime shows already (its binding was lost) belongs there.
         """
         for handle in self._handles.values():
-            if self.find_orphan(handle.name, pod.uid) is not None:
+            if self.find_orphan(handle.name, uid) is not None:
                 return Chosen(runtime=handle.name, why="it runs there already")
-        choice = choose(pod, self.view(), self._class_map)
-        if isinstance(choice, Chosen) and (pod.uid, choice.runtime) in self._tombstones.all:
+        choice = choose_for(request, self.view(), lacking)
+        if isinstance(choice, Chosen) and (uid, choice.runtime) in self._tombstones.all:
             return Waits(
                 reason=names.RUNTIME_NOT_READY,
                 message=f"runtime {choice.runtime!r} still holds an earlier life of this pod, which is stopped first",

@@ -10,11 +10,11 @@ names it?  no ──▶ first listed runtime of its type that is not cordoned �
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from kubeletx.api import CONTAINER, VM, RuntimeName, Traits, names
+from kubeletx.api import CONTAINER, VM, PodUid, RuntimeName, Traits, names
 from kubeletx.kube.types.core import Pod
 
 from .features import missing, reason_of
@@ -60,13 +60,26 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True):
 Choice = Chosen | Waits | Rejected
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What the pod says about its runtime. `sources`: where the name stands, for messages."""
+Lacking = Callable[[Traits, str], Sequence[str]]
+"""Returns what a runtime, or that handler of it, cannot do and the workload needs, for people."""
 
-    workload_type: str | None
-    name: str | None
+
+class RuntimeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The runtime that a pod, or a sandbox of another CRI client, asks for.
+
+    `workload_type` None: not said. `name` None: any runtime of the type. `sources`: the fields that have the name, for
+    messages. `type_follows_name`: without a `workload_type` it is the type of the named runtime.
+    """
+
+    uid: PodUid
+    workload_type: str | None = None
+    name: str | None = None
     handler: str = ""
     sources: tuple[str, ...] = ()
+    type_follows_name: bool = False
+
+
+Requested = RuntimeRequest | Waits | Rejected
 
 
 def choose(pod: Pod, view: Sequence[RuntimeView], class_map: Mapping[str, str]) -> Choice:
@@ -74,24 +87,28 @@ def choose(pod: Pod, view: Sequence[RuntimeView], class_map: Mapping[str, str]) 
 
     `view`: in the order listed. `class_map`: runtime class name to ``NAME`` or ``NAME--HANDLER``.
     """
-    wish = wish_of(pod, class_map)
-    if not isinstance(wish, Wish):
-        return wish
+    return choose_for(
+        requested_runtime(pod, class_map), view, lambda traits, handler: missing(pod, traits, handler)
+    )
+
+
+def choose_for(request: Requested, view: Sequence[RuntimeView], lacking: Lacking) -> Choice:
+    """The runtime for a request. `view`: in the order listed."""
+    if not isinstance(request, RuntimeRequest):
+        return request
     by_name = {runtime.name: runtime for runtime in view}
-    workload_type = wish.workload_type or _type_of_class(pod, wish, by_name)
-    if wish.name is not None:
-        return _named(pod, wish, workload_type, by_name)
-    return _default(pod, workload_type, view)
+    workload_type = _type_of(request, by_name)
+    if request.name is not None:
+        return _named(request, workload_type, by_name, lacking)
+    return _default(workload_type, view, lacking)
 
 
-def wish_of(pod: Pod, class_map: Mapping[str, str]) -> Wish | Waits | Rejected:
-    """The pod's wish; Rejected if it names two runtimes, Waits for a class that nobody mapped."""
+def requested_runtime(pod: Pod, class_map: Mapping[str, str]) -> Requested:
+    """Read the request of a pod: Rejected if it names two runtimes, Waits for a class that is not mapped."""
     annotations = pod.metadata.annotations
     named: list[tuple[str, str]] = []
     if pod.spec.runtime_service_name:
         named.append(("spec.runtimeServiceName", pod.spec.runtime_service_name))
-    if annotation := annotations.get(names.RUNTIME_SERVICE_NAME):
-        named.append((f"annotation {names.RUNTIME_SERVICE_NAME}", annotation))
     handler = ""
     if class_name := pod.spec.runtime_class_name:
         target = class_map.get(class_name)
@@ -104,36 +121,78 @@ def wish_of(pod: Pod, class_map: Mapping[str, str]) -> Wish | Waits | Rejected:
             )
         runtime, _, handler = target.partition(HANDLER_MARK)
         named.append((f"spec.runtimeClassName {class_name}", runtime))
-    if len({name for _, name in named}) > 1:
-        found = ", ".join(f"{where} names {name!r}" for where, name in named)
-        return Rejected(
-            reason=names.RUNTIME_MISMATCH, message=f"the pod names different runtimes: {found}; name one"
-        )
-    workload_type = VM if pod.spec.virtual_machine is not None else annotations.get(names.WORKLOAD_TYPE)
-    return Wish(
-        workload_type=workload_type or None,
-        name=named[0][1] if named else None,
+    return _request(
+        named,
+        annotations,
+        uid=pod.uid,
         handler=handler,
-        sources=tuple(where for where, _ in named),
+        workload_type=VM if pod.spec.virtual_machine is not None else None,
+        type_follows_name=bool(class_name),
+    )
+
+
+def requested_by_sandbox(handler: str, annotations: Mapping[str, str], uid: PodUid) -> Requested:
+    """Read the request of a CRI sandbox. `handler`: ``NAME``, ``NAME--HANDLER`` or empty, as a RuntimeClass has it."""
+    name, _, rest = handler.partition(HANDLER_MARK)
+    named = [("runtime handler", name)] if name else []
+    return _request(
+        named, annotations, uid=uid, handler=rest, workload_type=None, type_follows_name=bool(name)
     )
 
 
 def workload_type_of(pod: Pod, view: Sequence[RuntimeView], class_map: Mapping[str, str]) -> str:
     """The pod's workload type (DECISIONS 3); ``container`` if nothing says otherwise."""
-    wish = wish_of(pod, class_map)
-    if not isinstance(wish, Wish):
+    request = requested_runtime(pod, class_map)
+    if not isinstance(request, RuntimeRequest):
         return VM if pod.spec.virtual_machine is not None else CONTAINER
-    return wish.workload_type or _type_of_class(pod, wish, {r.name: r for r in view})
+    return _type_of(request, {runtime.name: runtime for runtime in view})
 
 
-def _type_of_class(pod: Pod, wish: Wish, by_name: Mapping[RuntimeName, RuntimeView]) -> str:
-    runtime = by_name.get(RuntimeName(wish.name or "")) if pod.spec.runtime_class_name else None
+def _request(
+    named: list[tuple[str, str]],
+    annotations: Mapping[str, str],
+    *,
+    uid: PodUid,
+    handler: str,
+    workload_type: str | None,
+    type_follows_name: bool,
+) -> RuntimeRequest | Rejected:
+    """Add the annotations to the fields; Rejected if they name different runtimes. The first of `named` is the most exact."""
+    if annotation := annotations.get(names.RUNTIME_SERVICE_NAME):
+        named.insert(
+            1 if named and named[0][0] == "spec.runtimeServiceName" else 0,
+            (f"annotation {names.RUNTIME_SERVICE_NAME}", annotation),
+        )
+    if len({name for _, name in named}) > 1:
+        found = ", ".join(f"{where} names {name!r}" for where, name in named)
+        return Rejected(
+            reason=names.RUNTIME_MISMATCH, message=f"the pod names different runtimes: {found}; name one"
+        )
+    return RuntimeRequest(
+        uid=uid,
+        workload_type=workload_type or annotations.get(names.WORKLOAD_TYPE) or None,
+        name=named[0][1] if named else None,
+        handler=handler,
+        sources=tuple(where for where, _ in named),
+        type_follows_name=type_follows_name,
+    )
+
+
+def _type_of(request: RuntimeRequest, by_name: Mapping[RuntimeName, RuntimeView]) -> str:
+    if request.workload_type:
+        return request.workload_type
+    runtime = by_name.get(RuntimeName(request.name or "")) if request.type_follows_name else None
     return runtime.workload_type if runtime is not None else CONTAINER
 
 
-def _named(pod: Pod, wish: Wish, workload_type: str, by_name: Mapping[RuntimeName, RuntimeView]) -> Choice:
-    name = RuntimeName(wish.name or "")
-    where = wish.sources[0]
+def _named(
+    request: RuntimeRequest,
+    workload_type: str,
+    by_name: Mapping[RuntimeName, RuntimeView],
+    lacking: Lacking,
+) -> Choice:
+    name = RuntimeName(request.name or "")
+    where = request.sources[0]
     runtime = by_name.get(name)
     if runtime is None:
         known = ", ".join(sorted(by_name)) or "none"
@@ -149,24 +208,24 @@ def _named(pod: Pod, wish: Wish, workload_type: str, by_name: Mapping[RuntimeNam
             f"{workload_type} workload",
         )
     if runtime.traits is not None and (
-        problem := _unsupported(pod, runtime.name, runtime.traits, wish.handler)
+        problem := _unsupported(runtime.name, lacking(runtime.traits, request.handler))
     ):
         return problem
     if runtime.cordoned:
         return Waits(reason=names.RUNTIME_CORDONED, message=f"runtime {name!r} is cordoned", runtime=name)
     if not runtime.ready or runtime.traits is None:
         return Waits(reason=names.RUNTIME_NOT_READY, message=f"runtime {name!r} is not ready", runtime=name)
-    if wish.handler and runtime.handlers and wish.handler not in runtime.handlers:
+    if request.handler and runtime.handlers and request.handler not in runtime.handlers:
         return Waits(
             reason=names.RUNTIME_NOT_FOUND,
-            message=f"{where}: runtime {name!r} has no handler {wish.handler!r}; "
+            message=f"{where}: runtime {name!r} has no handler {request.handler!r}; "
             f"handlers: {', '.join(runtime.handlers)}",
             runtime=name,
         )
-    return Chosen(runtime=name, handler=wish.handler, why=f"named by {', '.join(wish.sources)}")
+    return Chosen(runtime=name, handler=request.handler, why=f"named by {', '.join(request.sources)}")
 
 
-def _default(pod: Pod, workload_type: str, view: Sequence[RuntimeView]) -> Choice:
+def _default(workload_type: str, view: Sequence[RuntimeView], lacking: Lacking) -> Choice:
     of_type = [runtime for runtime in view if runtime.workload_type == workload_type]
     if not of_type:
         return Waits(
@@ -184,16 +243,15 @@ def _default(pod: Pod, workload_type: str, view: Sequence[RuntimeView]) -> Choic
             message=f"runtime {runtime.name!r}, the default of type {workload_type}, was not reached yet",
             runtime=runtime.name,
         )
-    return _unsupported(pod, runtime.name, runtime.traits) or Chosen(
+    return _unsupported(runtime.name, lacking(runtime.traits, "")) or Chosen(
         runtime=runtime.name, why=f"default of type {workload_type}"
     )
 
 
-def _unsupported(pod: Pod, name: RuntimeName, traits: Traits, handler: str = "") -> Rejected | None:
-    lacking = missing(pod, traits, handler)
+def _unsupported(name: RuntimeName, lacking: Sequence[str]) -> Rejected | None:
     if not lacking:
         return None
     return Rejected(
-        reason=reason_of(lacking),
+        reason=reason_of(tuple(lacking)),
         message=f"runtime {name!r} cannot do what the pod needs: {', '.join(lacking)}",
     )

@@ -47,6 +47,7 @@ from kubeletx.api import (
 from .calls import CallClass, CallCount
 from .connection import Connection
 from .event_filter import EventFilter
+from .event_tee import EventSubscription, EventTee
 from .health import RuntimeState
 from .limits import Limits
 from .relister import Relister
@@ -111,6 +112,7 @@ class RuntimeHandle:
             on_change=self._changed,
             judge=judge or _as_told,
         )
+        self._tee = EventTee()
         self._watch = Watch(
             name=endpoint.name,
             connection=self._connection,
@@ -118,10 +120,15 @@ class RuntimeHandle:
             limits=limits,
             take=self._filter.take,
             relist=self._relist_quietly,
+            tee=self._tee,
         )
 
     def __repr__(self) -> str:
         return f"RuntimeHandle({self.name}, {self.endpoint.url})"
+
+    def subscribe(self) -> EventSubscription:
+        """Subscribe to all events of the runtime, also those of objects that are not ours; see `event_tee`."""
+        return self._tee.subscribe()
 
     # --- what it is and how it stands ---
 

@@ -21,6 +21,7 @@ from kubeletx.api import Clock, EventKind, KubeletxError, RuntimeEvent, Supports
 
 from ..host.waiting import Backoff, sleep_or
 from .connection import Connection
+from .event_tee import RESYNC, EventTee
 from .limits import Limits
 
 log = structlog.get_logger(__name__)
@@ -29,7 +30,10 @@ _YIELD_EVERY = 200
 
 
 class Watch:
-    """`take` judges one event; `relist` lists everything and raises when the runtime does not answer."""
+    """`take` judges one event; `relist` lists everything and raises when the runtime does not answer.
+
+    `tee` gets every event before it is judged, and a RESYNC after each gap.
+    """
 
     def __init__(
         self,
@@ -40,6 +44,7 @@ class Watch:
         limits: Limits,
         take: Callable[[RuntimeEvent], None],
         relist: Callable[[], Awaitable[None]],
+        tee: EventTee,
     ) -> None:
         self._name = name
         self._connection = connection
@@ -47,6 +52,7 @@ class Watch:
         self._limits = limits
         self._take = take
         self._relist = relist
+        self._tee = tee
         self._list_wanted = asyncio.Event()
         self._reopened = asyncio.Event()
         self._opened_seen = 0
@@ -148,7 +154,9 @@ class Watch:
             self.streaming = True
             self.want_list()
             count = 0
+            self._tee.put(RESYNC)
             async for event in stream:
+                self._tee.put(event)
                 if event.kind is EventKind.RESYNC:
                     self.want_list()
                 else:

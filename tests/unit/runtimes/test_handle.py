@@ -100,6 +100,24 @@ async def test_another_agents_pods_are_never_ours(bench: Bench) -> None:
     assert bench.listener.pods == []
 
 
+async def test_subscribers_get_foreign_events_and_echoes_of_our_own_calls(bench: Bench) -> None:
+    with bench.handle.subscribe() as events:
+        assert (await anext(events)).kind is EventKind.RESYNC
+        _, unit_id = await bench.start_pod("a", note=True)
+        foreign = sandbox_of("one", "b")
+        foreign = type(foreign)(
+            uid=foreign.uid, name="b", namespace="default", labels={names.POD_UID: "uid-b"}
+        )
+        other_id = bench.runtime.backend.add_sandbox(foreign)
+        await bench.clock.run_for(1)
+        seen = set()
+        while not {unit_id, other_id} <= seen:
+            async with asyncio.timeout(10):
+                event = await anext(events)
+            seen |= {event.unit_id, event.sandbox_id}
+    assert bench.listener.pods == []
+
+
 async def test_our_own_actions_are_no_news(bench: Bench) -> None:
     await bench.start_pod("a", note=True)
     await bench.start_pod("b", note=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletx.api import FEATURES, RuntimeName, Traits, names
+from kubeletx.api import FEATURES, PodUid, RuntimeName, Traits, names
 from kubeletx.kube.types.core import (
     Capabilities,
     Container,
@@ -29,7 +29,18 @@ from kubeletx.kube.types.core import (
     VolumeMount,
 )
 from kubeletx.runtimes.binding.features import missing, needs_of
-from kubeletx.runtimes.binding.selection import Chosen, Rejected, RuntimeView, Waits, choose, workload_type_of
+from kubeletx.runtimes.binding.selection import (
+    Chosen,
+    Rejected,
+    RuntimeRequest,
+    RuntimeView,
+    Waits,
+    choose,
+    choose_for,
+    requested_by_sandbox,
+    requested_runtime,
+    workload_type_of,
+)
 
 TRAITS = Traits(details=("process", "machine"))
 
@@ -283,3 +294,63 @@ def test_the_default_depends_on_the_order_listed_alone(node: list[RuntimeView], 
     mixed = data.draw(st.permutations(others)) + mine
     if mine:
         assert choose(pod(), mixed, {}) == choice
+
+
+def no_needs(_traits: Traits, _handler: str) -> tuple[str, ...]:
+    return ()
+
+
+def test_a_cri_sandbox_chooses_as_a_pod_with_that_runtime_class_does() -> None:
+    uid = PodUid("u1")
+    for handler, class_name in (
+        ("two", "second"),
+        ("two--crun", "crun"),
+        ("two--gvisor", "odd"),
+        ("kvm", "vms"),
+    ):
+        request = requested_by_sandbox(handler, {}, uid)
+        assert isinstance(request, RuntimeRequest)
+        assert request.uid == uid
+        mine = choose_for(request, NODE, no_needs)
+        same = choose(pod(runtime_class_name=class_name), NODE, CLASSES)
+        assert type(mine) is type(same)
+        if isinstance(mine, Chosen) and isinstance(same, Chosen):
+            assert (mine.runtime, mine.handler) == (same.runtime, same.handler)
+    assert requested_by_sandbox("", {}, uid) == RuntimeRequest(uid=uid)
+
+
+def test_a_cri_sandbox_may_name_its_runtime_and_type_in_annotations() -> None:
+    notes = {names.RUNTIME_SERVICE_NAME: "two", names.WORKLOAD_TYPE: "container"}
+    request = requested_by_sandbox("", notes, PodUid("u1"))
+    assert choose_for(request, NODE, no_needs) == Chosen(
+        runtime=RuntimeName("two"), why=f"named by annotation {names.RUNTIME_SERVICE_NAME}"
+    )
+    both = requested_by_sandbox("one", notes, PodUid("u1"))
+    assert isinstance(both, Rejected)
+    assert both.message.endswith("runtime handler names 'one'; name one")
+
+
+def test_what_a_workload_lacks_is_asked_for_the_handler_and_rejects_it() -> None:
+    asked: list[str] = []
+
+    def lacking(_traits: Traits, handler: str) -> tuple[str, ...]:
+        asked.append(handler)
+        return ("sysctls",)
+
+    found = choose_for(requested_by_sandbox("two--crun", {}, PodUid("u1")), NODE, lacking)
+    assert isinstance(found, Rejected)
+    assert asked == ["crun"]
+
+
+def test_the_sources_of_a_pods_request_are_in_the_order_of_their_rank() -> None:
+    request = requested_runtime(
+        pod({names.RUNTIME_SERVICE_NAME: "two"}, runtime_service_name="two", runtime_class_name="crun"),
+        CLASSES,
+    )
+    assert isinstance(request, RuntimeRequest)
+    assert request.handler == "crun"
+    assert request.sources == (
+        "spec.runtimeServiceName",
+        f"annotation {names.RUNTIME_SERVICE_NAME}",
+        "spec.runtimeClassName crun",
+    )
