@@ -1,8 +1,8 @@
-"""`run_agent`: the composition root. Builds every room, injects, and owns start and stop.
+"""`run_agent`: the agent as a process: settings of the process, signals, and one error for a failed start.
 
-start  lock, agent id ─► plugins, endpoints ─► guard ─► store ─► registry (connects) ─► bindings, pods found
-       again ─► servers ─► sources
-stop   sources and servers first, then pod workers (what runs goes on), history is written, runtimes closed
+start  plugins ─► `assemble` (lock, agent id, guard, parts, state database) ─► `Assembly.run`
+stop   `Assembly.run` is cancelled (servers, tasks, pod workers; what runs goes on) ─► the parts are closed in
+       reverse order: clients, threads, history, state database, lock
 """
 
 from __future__ import annotations
@@ -17,18 +17,16 @@ import structlog
 
 from kubeletx.api import KubeletxError, Unavailable
 from kubeletx.kube.client.buffers import begin_small
+from kubeletx.runtimes.host.clock import SystemClock
 
-from .assembly import Assembly, assemble
+from .assembly import assemble
 from .config.tree import AgentConfig
 from .host.logging import set_up_logging
 from .host.process import apply_process_settings
-from .host.service_manager import ServiceManager
-from .host.supervise import supervise
+from .lifecycle import Assembly
+from .plugins import load_plugins, log_plugins
 
 log = structlog.get_logger(__name__)
-
-CONNECT_SECONDS = 1.0
-"""How long the start waits for runtimes to be listed; a slower one joins by itself."""
 
 GC_THRESHOLDS = (10_000, 20, 20)
 """Python's own (700, 10, 10) took 14 % of the CPU time of starting pods; these take half and 1 MiB more."""
@@ -57,7 +55,7 @@ async def run_agent(config: AgentConfig) -> int:
         parts = await _built(stack, config)
         try:
             async with asyncio.TaskGroup() as group:
-                task = group.create_task(_run(parts, began), name="agent")
+                task = group.create_task(parts.run(began), name="agent")
                 await stopping.wait()
                 log.info("Stopping; what runs goes on running")
                 task.cancel()
@@ -69,73 +67,13 @@ async def run_agent(config: AgentConfig) -> int:
 
 async def _built(stack: AsyncExitStack, config: AgentConfig) -> Assembly:
     """The agent's parts. Raises Unavailable when the machine is in the way (a full disk, say)."""
+    plugins = load_plugins()
+    log_plugins(plugins)
     try:
-        return await stack.enter_async_context(assemble(config))
+        return await stack.enter_async_context(assemble(config, plugins=plugins, clock=SystemClock()))
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise Unavailable(f"cannot start: {where}{error.strerror or error}") from error
-
-
-async def _run(parts: Assembly, began: float) -> None:
-    manager = ServiceManager()
-    async with asyncio.TaskGroup() as group:
-        group.create_task(parts.registry.run(), name="runtimes")
-        if parts.cgroups is not None:
-            await parts.cgroups.prepare(parts.pods_limit)
-        await _wait_listed(parts)
-        found = await parts.manager.recover()
-        await _resume_cgroups(parts)
-        ready = asyncio.Event()
-        group.create_task(parts.manager.run(ready=ready), name="pods")
-        await ready.wait()
-        for name, run in parts.background.items():
-            group.create_task(supervise(name, run, parts.clock), name=name)
-        await parts.start_servers()
-        parts.sources.start(group, parts.clock)
-        if parts.cluster is not None:
-            parts.cluster.start(group, parts.clock, parts.sources.health)
-        gc.collect()
-        gc.freeze()
-        log.info(
-            "Started",
-            node=parts.node_name,
-            runtimes=",".join(h.name for h in parts.registry.handles()),
-            recovered_pods=found,
-            elapsed_seconds=round(time.monotonic() - began, 3),
-        )
-        manager.ready(f"node {parts.node_name}")
-        group.create_task(manager.run(), name="service-manager")
-        try:
-            await asyncio.Event().wait()
-        finally:
-            manager.stopping()
-            await parts.stop_servers()
-
-
-async def _resume_cgroups(parts: Assembly) -> None:
-    """Pods that run already keep their share of the processors."""
-    if parts.cgroups is None:
-        return
-    try:
-        await parts.cgroups.resume(parts.manager.running())
-    except KubeletxError as error:
-        log.warning("Failed to set the shares of running pods", err=str(error))
-
-
-async def _wait_listed(parts: Assembly) -> None:
-    """Give every runtime a moment, so that pods come back with their state at once."""
-    waiting = [
-        asyncio.create_task(handle.wait_listed(), name=f"wait-listed-{handle.name}")
-        for handle in parts.registry.handles()
-    ]
-    if not waiting:
-        return
-    try:
-        await asyncio.wait(waiting, timeout=CONNECT_SECONDS)
-    finally:
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
 
 
 def _first(group: BaseExceptionGroup[KubeletxError]) -> KubeletxError:

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 
 import structlog
 from msgspec.structs import replace
@@ -47,10 +47,10 @@ is silent for longer, such as an API server in an outage, must not keep crashed 
 class PodManager:
     """Implements `PodSink` and the runtimes' listener. All methods but `run` are synchronous and quick."""
 
-    def __init__(self, services: PodExecutor, *, keeps_orphans: bool) -> None:
-        """`keeps_orphans`: the database was lost, so unclaimed pods are not stopped by themselves."""
+    def __init__(self, services: PodExecutor, *, has_lost_history: Callable[[], bool]) -> None:
+        """`has_lost_history`: whether the database was lost; then unclaimed pods are not stopped by themselves."""
         self._services = services
-        self._keeps_orphans = keeps_orphans
+        self._has_lost_history = has_lost_history
         self.active = services.active
         self._workers = services.active.workers
         self._tasks: dict[PodUid, asyncio.Task[None]] = {}
@@ -215,7 +215,7 @@ class PodManager:
             worker = self._workers.get(uid)
             if worker is None or worker.desired.source != source:
                 continue
-            if self._keeps_orphans or uid in self._orphans:
+            if self._has_lost_history() or uid in self._orphans:
                 log.warning("Kept a pod that no source claims", pod=worker.desired.ref, pod_uid=uid)
                 continue
             self._stop_unclaimed(worker)
@@ -319,7 +319,7 @@ class PodManager:
             name=desired.pod.name,
             source=desired.source,
             bound_at=self._services.clock.now(),
-            why=FOUND_WITHOUT_HISTORY if self._keeps_orphans else "found again on its runtime",
+            why=FOUND_WITHOUT_HISTORY if self._has_lost_history() else "found again on its runtime",
         )
         self._services.registry.restore(binding)
         log.warning("Found a pod without a binding", pod=desired.ref, pod_uid=uid, runtime=handle.name)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -37,17 +37,20 @@ _RETRY_SECONDS = 5.0
 
 
 class Store:
-    """Made by `Store.open`. Owns one daemon thread, which never delays the exit of the program."""
+    """Owns one daemon thread, which never delays the exit of the program. Nothing is read or written before `begin`."""
 
-    def __init__(self, path: Path, tables: Sequence[MetaData], queue: WorkQueue) -> None:
+    def __init__(
+        self, path: Path, *, expected: bool = False, later_seconds: float = 1.0, later_limit: int = 10_000
+    ) -> None:
+        """`expected`: a missing file counts as lost (the agent has run here before)."""
         self.path = path
-        self._tables = tables
-        self._queue = queue
+        self._tables: tuple[MetaData, ...] = ()
+        self._queue = WorkQueue(later_seconds=later_seconds, later_limit=later_limit)
         self._connection: Connection | None = None
         self._problem: Exception | None = None
         self._lost: str | None = None
         self._durable = True
-        self._expected = False
+        self._expected = expected
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
 
@@ -61,24 +64,26 @@ class Store:
         later_seconds: float = 1.0,
         later_limit: int = 10_000,
     ) -> Self:
-        """Open or make the database.
-
-        `expected`: a missing file counts as lost (the agent has run here before). Raises InvalidConfig for
-        a file of a newer version. A corrupt file is set aside and a new one made; `lost` tells. A file that
-        cannot be used now (disk full) is no error: it is tried again with each write.
-        """
-        queue = WorkQueue(later_seconds=later_seconds, later_limit=later_limit)
-        store = cls(path, tuple(tables), queue)
-        store._expected = expected
-        store._thread.start()
-        try:
-            await store.read(lambda _connection: None)
-        except Unavailable as error:
-            log.warning("Started without the state database", path=str(path), err=str(error))
-        except BaseException:
-            queue.close()
-            raise
+        """Make the store and `begin`. `expected`: see the constructor."""
+        store = cls(path, expected=expected, later_seconds=later_seconds, later_limit=later_limit)
+        await store.begin(tables)
         return store
+
+    async def begin(self, tables: Iterable[MetaData]) -> None:
+        """Open or make the database with these tables.
+
+        Raises InvalidConfig for a file of a newer version. A corrupt file is set aside and a new one made; `lost`
+        tells. A file that cannot be used now (disk full) is no error: it is tried again with each write.
+        """
+        self._tables = tuple(tables)
+        self._thread.start()
+        try:
+            await self.read(lambda _connection: None)
+        except Unavailable as error:
+            log.warning("Started without the state database", path=str(self.path), err=str(error))
+        except BaseException:
+            self._queue.close()
+            raise
 
     @property
     def lost(self) -> str | None:
@@ -113,6 +118,8 @@ class Store:
 
     async def close(self, timeout_seconds: float = 5.0) -> None:
         """Write what waits and close the file; gives up after `timeout_seconds` on a hung disk."""
+        if self._thread.ident is None:
+            return
         self._queue.close()
         deadline = asyncio.get_running_loop().time() + timeout_seconds
         while not self._closed.is_set() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110

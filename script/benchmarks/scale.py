@@ -22,13 +22,12 @@ from datetime import UTC, datetime
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from timeit import default_timer
-from unittest import mock
 
 import msgspec
 import structlog
 
-from kubeletx.agent import assembly, plugins
-from kubeletx.agent.assembly import Assembly, assemble
+from kubeletx.agent import plugins
+from kubeletx.agent.assembly import assemble
 from kubeletx.agent.config.tree import (
     AgentConfig,
     CgroupSettings,
@@ -39,7 +38,9 @@ from kubeletx.agent.config.tree import (
     ServerSettings,
 )
 from kubeletx.agent.host.logging import set_up_logging
+from kubeletx.agent.lifecycle import Assembly
 from kubeletx.kube.types.core import Pod
+from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.static.manifest import ManifestReader
 from kubeletx_testing.lab import pod_manifest
 
@@ -161,18 +162,18 @@ async def running_agent(root: Path) -> AsyncIterator[tuple[Assembly, float, floa
     )
     found = [EntryPoint(name="bench", value=fake_plugin.__name__, group="kubeletx")]
     began, cpu = default_timer(), time.process_time()
-    with mock.patch.object(assembly, "load_plugins", return_value=plugins.load_plugins(found)):
-        async with assemble(config) as parts, asyncio.TaskGroup() as group:
-            tasks = [group.create_task(parts.registry.run(), name="runtimes")]
-            await asyncio.gather(*(handle.wait_listed() for handle in parts.registry.handles()))
-            await parts.manager.recover()
-            ready = asyncio.Event()
-            tasks.append(group.create_task(parts.manager.run(ready=ready), name="pods"))
-            await ready.wait()
-            await until(lambda: all(worker.plan is not None for worker in parts.manager.workers.values()))
-            yield parts, default_timer() - began, time.process_time() - cpu
-            for task in tasks:
-                task.cancel()
+    loaded = plugins.load_plugins(found)
+    async with assemble(config, plugins=loaded, clock=SystemClock()) as parts, asyncio.TaskGroup() as group:
+        tasks = [group.create_task(parts.registry.run(), name="runtimes")]
+        await asyncio.gather(*(handle.wait_listed() for handle in parts.registry.handles()))
+        await parts.manager.recover()
+        ready = asyncio.Event()
+        tasks.append(group.create_task(parts.manager.run(ready=ready), name="pods"))
+        await ready.wait()
+        await until(lambda: all(worker.plan is not None for worker in parts.manager.workers.values()))
+        yield parts, default_timer() - began, time.process_time() - cpu
+        for task in tasks:
+            task.cancel()
 
 
 async def until(is_so: Callable[[], bool], *, pause_seconds: float = 0.05) -> None:

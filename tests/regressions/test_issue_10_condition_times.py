@@ -89,7 +89,7 @@ def test_the_api_server_sees_a_new_time_only_when_it_sees_another_status() -> No
 async def test_the_node_says_after_a_restart_since_when_it_is_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = AgentModel(tmp_path, monkeypatch)
+    model = AgentModel(tmp_path)
     seen = []
     for _ in range(2):
         async with model.running() as backend:

@@ -12,7 +12,7 @@ from kubeletx.node.status import is_ready
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgentModel:
-    return AgentModel(tmp_path, monkeypatch, ("one",))
+    return AgentModel(tmp_path, ("one",))
 
 
 async def silence(model: AgentModel, seconds: float) -> list[bool]:

@@ -20,7 +20,7 @@ from kubeletx.agent.config.kubelet_legacy import LEGACY_OPTIONS
 from kubeletx.agent.config.kubelet_options import KUBELET_OPTIONS
 from kubeletx.agent.config.load import load_config
 from kubeletx.agent.config.tree import AgentConfig, ProcessSettings
-from kubeletx.agent.host.pod_cgroups import check_swap
+from kubeletx.agent.host.pod_cgroups import check_swap, has_swap
 from kubeletx.agent.host.process import apply_process_settings
 from kubeletx.agent.plugins import load_plugins
 from kubeletx.api import InvalidConfig
@@ -345,19 +345,21 @@ def test_what_may_not_be_set_of_the_process_stops_nothing(tmp_path: Path) -> Non
 
 
 def test_swap_is_refused_where_it_was_asked_to_be_and_promised_only_on_cgroup_v2(tmp_path: Path) -> None:
-    check_swap(load_config(flags={"fail-swap-on": ["true"]}), 2, tmp_path / "kernel-without-swap")
+    assert not has_swap(tmp_path / "kernel-without-swap")
     swaps = tmp_path / "swaps"
     swaps.write_text("Filename\tType\tSize\tUsed\tPriority\n")
     refuses = load_config(flags={"fail-swap-on": ["true"]})
-    check_swap(refuses, 2, swaps)
+    assert not has_swap(swaps)
+    check_swap(refuses, 2, is_on=False)
     swaps.write_text(swaps.read_text() + "/swapfile file 1024 0 -2\n")
-    check_swap(load_config(), 1, swaps)
+    assert has_swap(swaps)
+    check_swap(load_config(), 1, is_on=True)
     with pytest.raises(InvalidConfig, match="failSwapOn: this machine has swap"):
-        check_swap(refuses, 2, swaps)
+        check_swap(refuses, 2, is_on=True)
     limited = load_config(config_file=write(tmp_path, "memorySwap: {swapBehavior: LimitedSwap}\n"))
-    check_swap(limited, 2, swaps)
+    check_swap(limited, 2, is_on=True)
     with pytest.raises(InvalidConfig, match=r"memorySwap.swapBehavior: 'LimitedSwap' needs cgroup v2"):
-        check_swap(limited, 1, swaps)
+        check_swap(limited, 1, is_on=True)
 
 
 def test_levels_of_enforcement_that_are_not_carried_out_are_named(tmp_path: Path) -> None:

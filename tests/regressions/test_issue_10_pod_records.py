@@ -13,7 +13,7 @@ from kubeletx.kube.types.core import ObjectMeta, Pod, PodStatus
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgentModel:
-    return AgentModel(tmp_path, monkeypatch, ("one",))
+    return AgentModel(tmp_path, ("one",))
 
 
 async def rows(model: AgentModel) -> set[str]:

@@ -17,7 +17,7 @@ TWO = f"{RUNTIME_LABEL_PREFIX}two"
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgentModel:
-    return AgentModel(tmp_path, monkeypatch)
+    return AgentModel(tmp_path)
 
 
 def waiting(model: AgentModel, name: str) -> str | None:

@@ -17,7 +17,7 @@ WEB = PodTarget(namespace="default", name="web")
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgentModel:
-    return AgentModel(tmp_path, monkeypatch)
+    return AgentModel(tmp_path)
 
 
 async def test_streams_and_logs_say_that_the_runtime_does_not_answer(model: AgentModel) -> None:

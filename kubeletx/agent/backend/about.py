@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +22,6 @@ from kubeletx.server.views import (
 
 from ..config.tree import AgentConfig
 from ..config.view import effective_values
-from ..host.source_health import SourceHealth
-from ..host.watchdog import Pulse
 from ..plugins import LoadedPlugin, RunningPlugins
 
 if TYPE_CHECKING:
@@ -43,19 +41,15 @@ class AgentBackend:
         started_at: datetime,
         plugins: RunningPlugins,
         counted: Counted,
-        pulse: Pulse,
-        sources: SourceHealth,
+        health: Callable[[], tuple[PartHealth, ...]],
         plugin_rooms: PluginRooms | None = None,
-        reporting: Reporting | None = None,
     ) -> None:
-        """`reporting` None: the node is of no cluster. `plugin_rooms` None: plugins register only runtimes."""
+        """`health`: of every part of the agent. `plugin_rooms` None: plugins register only runtimes."""
         self._config = config
         self._plugins = plugins
         self._plugin_rooms = plugin_rooms
         self._counted = counted
-        self._pulse = pulse
-        self._sources = sources
-        self._reporting = reporting
+        self._health = health
         self._node_name = node_name
         self._version = VersionView(
             version=kubeletx.__version__,
@@ -72,19 +66,7 @@ class AgentBackend:
 
     async def health(self) -> HealthView:
         """Each part; asks no runtime."""
-        stall, failing = self._pulse.worst_seconds, self._sources.problems()
-        return HealthView(
-            parts=(
-                PartHealth(
-                    name="syncloop",
-                    ok=self._pulse.is_alive,
-                    message="" if self._pulse.is_alive else f"the event loop stalled for {stall:.1f} s",
-                ),
-                PartHealth(name="sources", ok=not failing, message="; ".join(failing)),
-                *node_name_health(self._reporting),
-                *(self._plugin_rooms.health() if self._plugin_rooms is not None else ()),
-            )
-        )
+        return HealthView(parts=self._health())
 
     async def plugins(self) -> Sequence[PluginView]:
         """Every plugin found at start or by a reload."""
@@ -103,11 +85,9 @@ class AgentBackend:
         return metrics_view(self._node_name, self._counted)
 
 
-def node_name_health(reporting: Reporting | None) -> list[PartHealth]:
-    """Whether this agent alone has the node's name; empty: the node is of no cluster."""
-    if reporting is None:
-        return []
-    return [PartHealth(name="node-name", ok=not reporting.problem, message=reporting.problem)]
+def node_name_health(reporting: Reporting) -> tuple[PartHealth, ...]:
+    """Tell whether this agent alone has the node's name."""
+    return (PartHealth(name="node-name", ok=not reporting.problem, message=reporting.problem),)
 
 
 def plugin_views(plugins: Iterable[LoadedPlugin], rooms: PluginRooms | None = None) -> Sequence[PluginView]:

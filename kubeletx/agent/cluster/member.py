@@ -34,7 +34,6 @@ from kubeletx.pods.admission import NodeAdmission
 from kubeletx.pods.manager import PodManager
 from kubeletx.pods.model.facts import DesiredPod
 from kubeletx.pods.model.sources import API
-from kubeletx.pods.status.board import StatusBoard
 from kubeletx.runtimes.images.limits import TokenBucket
 
 from ..config.kubelet_words import EXTERNAL
@@ -46,8 +45,10 @@ from .link import ClusterLink
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """Built and connected; `start` runs its tasks."""
+    """Built and connected; `run` owns its tasks. `health` gets the failures of the pod source."""
 
+    clock: Clock
+    health: SourceHealth
     link: ClusterLink
     node: ApiNode
     pods: ApiPods
@@ -60,17 +61,18 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     pod_reflector: Reflector[Pod]
     node_reflector: Reflector[Node]
 
-    def start(self, group: asyncio.TaskGroup, clock: Clock, health: SourceHealth) -> None:
-        """Once the node has an identity; static pods do not wait for that. `health` gets the failures of the pod source."""
-        group.create_task(self._join(group, clock, health), name="api-join")
-
-    async def _join(self, group: asyncio.TaskGroup, clock: Clock, health: SourceHealth) -> None:
+    async def run(self) -> None:
+        """Join the cluster once the node has an identity; static pods do not wait for that."""
         if self.link.found.bootstrap is not None:
-            await supervise("api-bootstrap", self.link.found.bootstrap.run, clock)
-        self._start(group, clock, health)
+            await supervise("api-bootstrap", self.link.found.bootstrap.run, self.clock)
+        async with asyncio.TaskGroup() as group:
+            for name, run in self._tasks().items():
+                task = f"api-{name}"
+                on_failure = functools.partial(self.health.failed, API) if name == "pods" else None
+                group.create_task(supervise(task, run, self.clock, on_failure), name=task)
 
-    def _start(self, group: asyncio.TaskGroup, clock: Clock, health: SourceHealth) -> None:
-        """Each in a task of its own; one that fails with a bug starts again."""
+    def _tasks(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """Each runs in a task of its own; one that fails with a bug starts again."""
         perhaps = {
             "client-certificate": self.link.client_rotation,
             "server-certificate": self.server_rotation,
@@ -83,7 +85,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
             **({"taints": self.taints.run} if self.taints is not None else {}),
         }
         while_allowed = self.lease.reporting.while_allowed
-        tasks: dict[str, Callable[[], Awaitable[None]]] = {
+        return {
             **{name: part.run for name, part in perhaps.items() if part is not None},
             **{name: functools.partial(while_allowed, run) for name, run in reports.items()},
             "node-watch": self._follow_node,
@@ -93,10 +95,6 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
             "objects": self.link.objects.run,
             "runtime-classes": self.link.class_reflector.run,
         }
-        for name, run in tasks.items():
-            task = f"api-{name}"
-            on_failure = functools.partial(health.failed, API) if name == "pods" else None
-            group.create_task(supervise(task, run, clock, on_failure), name=task)
 
     async def _follow_node(self) -> None:
         """A list from before the registration would look like a deletion."""
@@ -135,16 +133,16 @@ def make_cluster(
     addresses: tuple[str, ...],
     manager: PodManager,
     admission: NodeAdmission,
-    board: StatusBoard,
     sources: Collection[str],
     recorder: EventSink,
     watch_node: Callable[[], AsyncIterator[Node]],
     watch_events: Callable[[], AsyncIterator[Event]],
+    health: SourceHealth,
     clock: Clock,
 ) -> Cluster:
     """The node's tasks, over a link that is there already.
 
-    `sources`: of static pods. `recorder`: where events of ours go.
+    `sources`: of static pods. `recorder`: where events of ours go. `health`: gets the failures of the pod source.
     """
     settings, client = config.cluster, link.client
     heartbeats = client.lane(None)  # an agent with much to tell does not lose its node
@@ -162,7 +160,6 @@ def make_cluster(
     )
     pods = ApiPods(manager, is_here=is_here, may_begin=lambda: lease.reporting.is_allowed)
     statuses = StatusReporter(client, pods, clock=clock, is_here=is_here)
-    board.subscribe(statuses.board_changed)
     mirrors = Mirrors(
         client,
         pods,
@@ -171,7 +168,6 @@ def make_cluster(
         events=recorder,
         clock=clock,
     )
-    board.subscribe(mirrors.wake)
     node = ApiNode(
         heartbeats,
         node_name,
@@ -194,6 +190,8 @@ def make_cluster(
     node.subscribe(lambda found: lease.owned_by(found.metadata.uid if found is not None else ""))
     link.connect(manager, node, admission)
     return Cluster(
+        clock=clock,
+        health=health,
         link=link,
         node=node,
         pods=pods,

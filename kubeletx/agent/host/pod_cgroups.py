@@ -33,9 +33,9 @@ def check_cgroup_version(settings: CgroupSettings, version: int, events: EventSi
     events.record(node, type="Warning", reason=Event.CGROUP_V1, message=text)
 
 
-def check_swap(config: AgentConfig, version: int, swaps: Path = Path("/proc/swaps")) -> None:
+def check_swap(config: AgentConfig, version: int, *, is_on: bool) -> None:
     """Raises InvalidConfig for swap that the operator does not want, or that pods could not be given."""
-    if config.node.fail_swap_on and _has_swap(swaps):
+    if config.node.fail_swap_on and is_on:
         raise InvalidConfig(
             field="failSwapOn",
             problem="this machine has swap, which is to be refused",
@@ -49,7 +49,7 @@ def check_swap(config: AgentConfig, version: int, swaps: Path = Path("/proc/swap
         )
 
 
-def _has_swap(swaps: Path) -> bool:
+def has_swap(swaps: Path = Path("/proc/swaps")) -> bool:
     """Whether a line follows the table's head. A kernel without swap has no such file."""
     try:
         return swaps.read_text().count("\n") > 1
@@ -65,9 +65,9 @@ def may_make_cgroups(settings: CgroupSettings, trees: CgroupTrees) -> bool:
 def make_pod_cgroups(
     config: AgentConfig, context: NodeContext, files: Blocking, trees: CgroupTrees, driver: Callable[[], str]
 ) -> PodCgroupManager | None:
-    """Who makes cgroups for pods; None: nobody, by configuration or because this user may not.
+    """The manager of pods' cgroups. None: pods get none, by configuration or because this user may not make any.
 
-    `driver` is asked when the first cgroup is due: the runtimes decide it.     Raises InvalidConfig when they were asked for in so many words and cannot be made.
+    `driver` is asked when the first cgroup is due: the runtimes decide it. Raises InvalidConfig when they were asked for in so many words and cannot be made.
     """
     settings = config.cgroups
     if not settings.per_qos:

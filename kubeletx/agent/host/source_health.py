@@ -12,6 +12,7 @@ import msgspec
 
 from kubeletx.api import Clock, EventSink, ObjectRef
 from kubeletx.api.names import Event
+from kubeletx.server.views import PartHealth
 
 FORGET_SECONDS: Final = 120.0
 """Without another failure, after which the source counts as well."""
@@ -52,3 +53,8 @@ class SourceHealth:
             for name, one in sorted(self._failing.items())
             if one.count >= REPEATED and now - one.last_at < FORGET_SECONDS
         )
+
+    def parts(self) -> tuple[PartHealth, ...]:
+        """For ``/healthz``."""
+        failing = self.problems()
+        return (PartHealth(name="sources", ok=not failing, message="; ".join(failing)),)

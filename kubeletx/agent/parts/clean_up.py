@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import structlog
 
 from kubeletx.api import Blocking, Clock, KubeletxError, PodUid
@@ -19,6 +20,11 @@ from kubeletx.pods.manager import PodManager
 from kubeletx.pods.records import PodRecords
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.volumes.preparer import VolumePreparer
+
+from .part import Part, PartContext, Task
+from .pods import PodsRoom
+from .runtimes import RuntimesRoom
+from .volumes import VolumesRoom
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +47,7 @@ class CleanUp:
         records: PodRecords,
         blocking: Blocking,
         clock: Clock,
-        sources: frozenset[str],
+        sources: Callable[[], frozenset[str]],
     ) -> None:
         """`sources`: names of the sources that must have delivered everything first."""
         self._manager = manager
@@ -56,7 +62,7 @@ class CleanUp:
 
     async def run(self) -> None:
         """Wait for the sources, clean up, end."""
-        while not self._sources <= self._manager.synced_sources:
+        while not self._sources() <= self._manager.synced_sources:
             await self._manager.wait_synced()
         await self._clock.sleep(SETTLE_SECONDS)
         self._records.prune(self._known())
@@ -99,3 +105,30 @@ class CleanUp:
             return False
         log.info("Removed a directory of a pod that is gone", pod_uid=uid)
         return True
+
+
+class CleanUpRoom(msgspec.Struct, frozen=True, kw_only=True):
+    """One task, which ends."""
+
+    part: Part
+
+
+def make_clean_up(
+    ctx: PartContext,
+    runtimes: RuntimesRoom,
+    volumes: VolumesRoom,
+    pods: PodsRoom,
+    sources: Callable[[], frozenset[str]],
+) -> CleanUpRoom:
+    """`sources`: names of all pod sources."""
+    clean_up = CleanUp(
+        manager=pods.manager,
+        registry=runtimes.registry,
+        volumes=volumes.preparer,
+        directories=pods.directories,
+        records=pods.services.records,
+        blocking=volumes.files,
+        clock=ctx.clock,
+        sources=sources,
+    )
+    return CleanUpRoom(part=Part(name="clean-up", tasks=(Task(name="clean-up", run=clean_up.run),)))

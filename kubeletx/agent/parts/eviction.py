@@ -1,53 +1,78 @@
-"""Eviction as a part of the agent: what the evictor hears, whom it tells, and how processes are counted."""
+"""Eviction: ends pods when the node runs short of memory, disk or process ids."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from kubeletx.api import Blocking, Clock, EventSink
+import msgspec
+
 from kubeletx.kube.types.core import Pod
 from kubeletx.node.cgroup_fs import CgroupTrees
 from kubeletx.node.cgroups import PodCgroupManager
 from kubeletx.node.memory_events import MemoryEvents
 from kubeletx.node.readiness import Pressure
-from kubeletx.pods.admission import Door
-from kubeletx.pods.eviction.evictor import Evictor, Node
+from kubeletx.pods.eviction.evictor import Evictor
+from kubeletx.pods.eviction.evictor import Node as EvictedNode
 
-from ..backend.node import NodeBackend
-from ..config.tree import AgentConfig
+from .images import ImagesRoom
+from .node import NodeRoom
+from .part import Part, PartContext, Task
+from .pods import PodsRoom
+from .runtimes import RuntimesRoom
 from .settings import eviction_policy
+from .views import ViewsRoom
+from .volumes import VolumesRoom
 
 
-def make_evictor(
-    config: AgentConfig,
-    evicted: Node,
-    *,
-    door: Door,
-    node: NodeBackend,
-    clock: Clock,
-    blocking: Blocking,
-    events: EventSink,
-    stalls: MemoryEvents,
-) -> Evictor:
-    """The evictor; admission and the node's conditions hear of every pressure. `stalls`: make it look sooner."""
+class EvictionRoom(msgspec.Struct, frozen=True, kw_only=True):
+    """One task."""
+
+    part: Part
+
+
+def make_eviction(
+    ctx: PartContext,
+    node: NodeRoom,
+    runtimes: RuntimesRoom,
+    images: ImagesRoom,
+    volumes: VolumesRoom,
+    pods: PodsRoom,
+    views: ViewsRoom,
+) -> EvictionRoom:
+    """Make the evictor; each pressure goes to admission and to the node's conditions."""
 
     def on_pressure(pressure: Pressure) -> None:
-        door.pressure = pressure
-        node.pressure_changed(pressure)
+        pods.door.pressure = pressure
+        views.node.pressure_changed(pressure)
 
-    return Evictor(
-        evicted,
-        eviction_policy(config),
-        clock=clock,
-        blocking=blocking,
-        events=events,
+    stalls = MemoryEvents(ctx.clock)
+    evictor = Evictor(
+        EvictedNode(
+            root_dir=ctx.config.root_dir,
+            ref=node.ref,
+            pods=pods.services.active,
+            registry=runtimes.registry,
+            stores=images.stores,
+            collector=views.collector,
+            usage=views.usage,
+            disks=views.disks,
+            pids=_pids_counter(pods.cgroups, ctx.host.trees),
+            evictions=pods.services.counters.evictions,
+        ),
+        eviction_policy(ctx.config),
+        clock=ctx.clock,
+        blocking=volumes.files,
+        events=node.events,
         on_pressure=on_pressure,
         wait=stalls.wait,
     )
+    return EvictionRoom(
+        part=Part(name="eviction", tasks=(Task(name="eviction", run=evictor.run),), close=(stalls.close,))
+    )
 
 
-def pids_counter(cgroups: PodCgroupManager | None, trees: CgroupTrees) -> Callable[[Pod], int | None]:
-    """How many processes a pod has, by its cgroup; pods without one of ours cannot be counted."""
+def _pids_counter(cgroups: PodCgroupManager | None, trees: CgroupTrees) -> Callable[[Pod], int | None]:
+    """Count a pod's processes by its cgroup; None for a pod without one of ours."""
 
     def count(pod: Pod) -> int | None:
         if cgroups is None:

@@ -3,36 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kubeletx.api import ObjectRef
+import msgspec
 
-from ..backend.node import NodeBackend
-from ..config.tree import AgentConfig
-from ..plugins import Plugins
+from kubeletx.api import ClusterObjects
+from kubeletx.pods.model.sources import API
+
 from ..plugins.host_parts import PluginHostParts
+from .node import NodeRoom
+from .part import Part, PartContext, Task
+from .views import ViewsRoom
 
 if TYPE_CHECKING:
     from ..plugins.rooms import PluginRooms
 
 
-def make_plugin_rooms(
-    config: AgentConfig,
-    plugins: Plugins,
-    settings: Mapping[str, Any],
-    parts: PluginHostParts,
-    node: NodeBackend,
-) -> PluginRooms | None:
-    """The rooms; None when plugins register only runtimes. `settings`: of every name that declares some."""
-    if not len(plugins.registrations):
-        return None
+class PluginsRoom(msgspec.Struct, frozen=True, kw_only=True):
+    """`rooms` None: plugins register only runtimes."""
+
+    part: Part
+    rooms: PluginRooms | None
+
+
+def make_plugins(
+    ctx: PartContext, node: NodeRoom, views: ViewsRoom, objects: Mapping[str, ClusterObjects]
+) -> PluginsRoom:
+    """Make a host for everything that plugins register beside runtimes. `objects`: of the cluster, by source."""
+    if not len(ctx.plugins.registrations):
+        return PluginsRoom(part=Part(name="plugins"), rooms=None)
     from ..plugins.rooms import PluginRooms
 
-    return PluginRooms(
-        plugins.registrations,
-        parts=parts,
-        own_settings=settings,
-        settings=config.plugins,
-        node=ObjectRef(kind="Node", name=parts.node_name, uid=parts.node_name),
-        on_checks=node.checks_changed,
+    rooms = PluginRooms(
+        ctx.plugins.registrations,
+        parts=PluginHostParts(
+            node_name=node.reporter.name,
+            root=ctx.config.root_dir,
+            clock=ctx.clock,
+            events=node.events,
+            cluster=objects.get(API),
+        ),
+        own_settings=ctx.plugins.decode_settings(ctx.config.runtimes.plugins),
+        settings=ctx.config.plugins,
+        node=node.ref,
+        on_checks=views.node.checks_changed,
     )
+    tasks = tuple(Task(name=name, run=run) for name, run in rooms.background().items())
+    part = Part(name="plugins", tasks=tasks, close=(rooms.close,), health=(rooms.health,))
+    return PluginsRoom(part=part, rooms=rooms)

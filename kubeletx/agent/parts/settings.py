@@ -1,8 +1,6 @@
-"""What each room gets from the configuration: one small function a room, no I/O but for the facts of this host."""
+"""The settings of each room, from the configuration: one small function a room, without I/O."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import kubeletx
 from kubeletx.api import Clock
@@ -16,7 +14,6 @@ from kubeletx.pods.admission import AdmissionNode
 from kubeletx.pods.eviction.evictor import EvictionPolicy
 from kubeletx.pods.logs.rotation import RotationLimits
 from kubeletx.pods.model.node_context import NodeContext
-from kubeletx.pods.specs.host_facts import read_host_facts
 from kubeletx.runtimes.cni.network import CniPodNetwork
 from kubeletx.runtimes.handles.limits import Limits
 from kubeletx.runtimes.images.provider_config import ProviderPlan, read_providers
@@ -26,6 +23,7 @@ from kubeletx.runtimes.images.verification import VerificationSettings
 from ..config.kubelet_words import EXTERNAL
 from ..config.ports import declared_features, kubelet_port
 from ..config.tree import AgentConfig
+from ..host.readings import HostReadings
 
 
 def call_limits(config: AgentConfig) -> Limits:
@@ -130,10 +128,10 @@ def node_plan(config: AgentConfig) -> NodePlan:
 
 
 def node_context(
-    config: AgentConfig, agent_id: str, reporter: NodeReporter, cgroup_version: int
+    config: AgentConfig, agent_id: str, reporter: NodeReporter, host: HostReadings
 ) -> NodeContext:
-    """What pods on this node have around them."""
-    host = read_host_facts(cgroup_version)
+    """What the specs of pods need to know of the node."""
+    facts = host.facts
     return NodeContext(
         agent_id=agent_id,
         node_name=reporter.name,
@@ -145,31 +143,33 @@ def node_context(
         resolv_conf=config.network.resolv_conf,
         allocatable=_amounts(reporter.allocatable),
         memory_capacity_bytes=reporter.capacity.memory_bytes,
-        cgroup_version=cgroup_version,
+        cgroup_version=host.trees.version,
         cgroup_root=config.cgroups.root,
         cpu_cfs_quota=config.cgroups.cpu_cfs_quota,
         cpu_cfs_quota_period_us=round(config.cgroups.cpu_cfs_quota_period_seconds * 1_000_000),
         single_process_oom_kill=bool(config.cgroups.single_process_oom_kill),
-        hugepage_sizes=host.hugepage_sizes,
-        swap_capacity_bytes=host.swap_capacity_bytes,
-        swap_controller=host.swap_controller,
+        hugepage_sizes=facts.hugepage_sizes,
+        swap_capacity_bytes=facts.swap_capacity_bytes,
+        swap_controller=facts.swap_controller,
         memory_swap=config.pods.swap_behavior or "NoSwap",
-        recursive_read_only=host.recursive_read_only,
+        recursive_read_only=facts.recursive_read_only,
         pod_pids_limit=config.pods.pids_limit,
         seccomp_default=config.pods.seccomp_default,
         allowed_unsafe_sysctls=config.pods.allowed_unsafe_sysctls,
     )
 
 
-def admission_node(config: AgentConfig, context: NodeContext, reporter: NodeReporter) -> AdmissionNode:
-    """What admission holds pods against."""
+def admission_node(
+    config: AgentConfig, context: NodeContext, reporter: NodeReporter, host: HostReadings
+) -> AdmissionNode:
+    """The node as admission compares pods with it."""
     return AdmissionNode(
         name=reporter.name,
         allocatable=context.allocatable,
         max_pods=reporter.capacity.pods,
         labels=node_labels(reporter.name, config.node.labels),
         allowed_unsafe_sysctls=config.pods.allowed_unsafe_sysctls,
-        has_apparmor=Path("/sys/module/apparmor").exists(),
+        has_apparmor=host.has_apparmor,
     )
 
 

@@ -1,50 +1,57 @@
-"""The watch for a shutdown of the host as a part of the agent: whom it tells."""
+"""The watch for a shutdown of the host."""
 
 from __future__ import annotations
 
-from kubeletx.api import Blocking, Clock, EventSink, ObjectRef
-from kubeletx.apiserver.status.reporter import StatusReporter
+import msgspec
+
 from kubeletx.node.logind import Logind
 from kubeletx.node.shutdown import groups_of
-from kubeletx.pods.active_pods import ActivePods
-from kubeletx.pods.admission import Door
 from kubeletx.pods.eviction.host_shutdown import HostShutdown
 
-from ..backend.node import NodeBackend
-from ..config.tree import AgentConfig
+from .cluster import ClusterRoom
+from .node import NodeRoom
+from .part import Part, PartContext, Task
+from .pods import PodsRoom
+from .views import ViewsRoom
+from .volumes import VolumesRoom
 
 SHUTTING_DOWN = "node is shutting down"
 
 
+class ShutdownRoom(msgspec.Struct, frozen=True, kw_only=True):
+    """One task."""
+
+    part: Part
+
+
 def make_shutdown(
-    config: AgentConfig,
-    *,
-    pods: ActivePods,
-    door: Door,
-    node: NodeBackend,
-    node_ref: ObjectRef,
-    statuses: StatusReporter | None,
-    clock: Clock,
-    blocking: Blocking,
-    events: EventSink,
-) -> HostShutdown:
-    """The watch; admission and the node's Ready condition hear of it. `statuses` None: there is no API server."""
-    settings = config.shutdown
+    ctx: PartContext,
+    node: NodeRoom,
+    volumes: VolumesRoom,
+    pods: PodsRoom,
+    views: ViewsRoom,
+    cluster: ClusterRoom,
+) -> ShutdownRoom:
+    """Make the watch; a shutdown closes admission and makes the node not ready."""
+    settings = ctx.config.shutdown
 
     def on_change(is_going: bool) -> None:
-        door.is_shutting_down = is_going
-        node.problems_changed(*([SHUTTING_DOWN] if is_going else []))
+        pods.door.is_shutting_down = is_going
+        views.node.problems_changed(*([SHUTTING_DOWN] if is_going else []))
 
     def has_told() -> bool:
-        return statuses is None or statuses.is_idle
+        return cluster.cluster is None or cluster.cluster.statuses.is_idle
 
-    return HostShutdown(
-        Logind(blocking),
+    shutdown = HostShutdown(
+        Logind(volumes.files),
         groups_of(settings.grace_seconds, settings.critical_grace_seconds, settings.by_priority),
-        pods=pods,
-        clock=clock,
-        events=events,
-        node=node_ref,
+        pods=pods.services.active,
+        clock=ctx.clock,
+        events=node.events,
+        node=node.ref,
         on_change=on_change,
         has_told=has_told,
+    )
+    return ShutdownRoom(
+        part=Part(name="host-shutdown", tasks=(Task(name="host-shutdown", run=shutdown.run),))
     )

@@ -1,103 +1,102 @@
-"""Which pod sources this agent has, and their tasks."""
+"""Pod sources on the node: manifest files, a manifest URL, `kubeletx apply`."""
 
 from __future__ import annotations
 
-import asyncio
 import functools
-from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
 import structlog
 
-from kubeletx.api import Clock, EventSink, ObjectRef
+from kubeletx.api import EventSink, ObjectRef
 from kubeletx.api.names import Event
 from kubeletx.kube.manifests.unknown_fields import unknown
 from kubeletx.kube.types.core import Pod
-from kubeletx.pods.manager import PodManager
 from kubeletx.pods.model.sources import APPLIED, FILE, URL
+from kubeletx.runtimes.endpoints.kinds import WorkloadTypes
 from kubeletx.static.applied import AppliedSource
 from kubeletx.static.file import FileSource
-from kubeletx.static.manifest import ManifestReader
+from kubeletx.static.manifest import ManifestReader, OnUnknown
 from kubeletx.static.url import UrlSource
 
-from ..config.tree import AgentConfig
 from ..host.source_health import SourceHealth
-from ..host.supervise import supervise
+from .node import NodeRoom
+from .part import Part, PartContext, Run, Task
+from .pods import PodsRoom
 
 log = structlog.get_logger(__name__)
 
 
-class Sources(msgspec.Struct, frozen=True, kw_only=True):
-    """All sources. `applied` is also written by the admin server."""
+class SourcesRoom(msgspec.Struct, frozen=True, kw_only=True):
+    """`applied`: also written by the admin server. `health`: failures of all sources, the cluster's too."""
 
+    part: Part
     applied: AppliedSource
     health: SourceHealth
-    file: FileSource | None = None
-    url: UrlSource | None = None
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Names of the sources there are."""
-        named = {APPLIED: self.applied, FILE: self.file, URL: self.url}
-        return frozenset(name for name, source in named.items() if source is not None)
-
-    def start(self, group: asyncio.TaskGroup, clock: Clock) -> None:
-        """Run each in a task of its own; one that fails with a bug starts again."""
-        runs = {APPLIED: self.applied.start}
-        if self.file is not None:
-            runs[FILE] = self.file.run
-        if self.url is not None:
-            runs["url"] = self.url.run
-        for name, run in runs.items():
-            task, on_failure = f"source-{name}", functools.partial(self.health.failed, name)
-            group.create_task(supervise(task, run, clock, on_failure), name=task)
 
 
-def make_sources(
-    config: AgentConfig,
-    manager: PodManager,
-    clock: Clock,
-    node_name: str,
-    workload_types: Collection[str],
-    health: SourceHealth,
-    events: EventSink,
-) -> Sources:
-    """The sources that the configuration names, and the applied one, which is always there."""
-    settings = config.sources
-    on_unknown = functools.partial(_warn, events)
-    reader = ManifestReader(node_name=node_name, workload_types=workload_types)
-    file = url = None
-    if settings.pod_manifest_path is not None:
-        file = FileSource(
-            path=settings.pod_manifest_path,
-            sink=manager,
-            reader=reader,
-            clock=clock,
-            check_seconds=settings.file_check_seconds,
-            memory=_directory(config.root_dir / "manifests"),
-            on_unknown=on_unknown,
-        )
-    if settings.manifest_url is not None:
-        url = UrlSource(
-            url=settings.manifest_url,
-            headers=settings.manifest_url_headers,
-            sink=manager,
-            reader=reader,
-            clock=clock,
-            check_seconds=settings.http_check_seconds,
-            has_earlier_pods=lambda: manager.has_unclaimed(URL),
-            on_unknown=on_unknown,
-        )
+def make_sources(ctx: PartContext, node: NodeRoom, pods: PodsRoom) -> SourcesRoom:
+    """The sources that the configuration names, and the one of applied pods, which is always there."""
+    workload_types = WorkloadTypes(ctx.plugins.kinds)
+    reader = ManifestReader(node_name=node.reporter.name, workload_types=workload_types)
+    on_unknown = functools.partial(_warn, node.events)
     applied = AppliedSource(
-        directory=_directory(config.applied_directory),
-        sink=manager,
-        node_name=node_name,
-        clock=clock,
+        directory=_directory(ctx.config.applied_directory),
+        sink=pods.manager,
+        node_name=node.reporter.name,
+        clock=ctx.clock,
         workload_types=workload_types,
-        is_bound=manager.is_bound,
+        is_bound=pods.manager.is_bound,
     )
-    return Sources(applied=applied, health=health, file=file, url=url)
+    runs: dict[str, Run] = {APPLIED: applied.start}
+    if (file := _file_source(ctx, pods, reader, on_unknown)) is not None:
+        runs[FILE] = file.run
+    if (url := _url_source(ctx, pods, reader, on_unknown)) is not None:
+        runs[URL] = url.run
+    health = SourceHealth(clock=ctx.clock, events=node.events, node=node.ref)
+    feeds = tuple(
+        Task(name=f"source-{name}", run=run, on_failure=functools.partial(health.failed, name))
+        for name, run in runs.items()
+    )
+    part = Part(
+        name="sources", sources=tuple(runs), feeds=feeds, close=(applied.close,), health=(health.parts,)
+    )
+    return SourcesRoom(part=part, applied=applied, health=health)
+
+
+def _file_source(
+    ctx: PartContext, pods: PodsRoom, reader: ManifestReader, on_unknown: OnUnknown
+) -> FileSource | None:
+    settings = ctx.config.sources
+    if settings.pod_manifest_path is None:
+        return None
+    return FileSource(
+        path=settings.pod_manifest_path,
+        sink=pods.manager,
+        reader=reader,
+        clock=ctx.clock,
+        check_seconds=settings.file_check_seconds,
+        memory=_directory(ctx.config.root_dir / "manifests"),
+        on_unknown=on_unknown,
+    )
+
+
+def _url_source(
+    ctx: PartContext, pods: PodsRoom, reader: ManifestReader, on_unknown: OnUnknown
+) -> UrlSource | None:
+    settings = ctx.config.sources
+    if settings.manifest_url is None:
+        return None
+    return UrlSource(
+        url=settings.manifest_url,
+        headers=settings.manifest_url_headers,
+        sink=pods.manager,
+        reader=reader,
+        clock=ctx.clock,
+        check_seconds=settings.http_check_seconds,
+        has_earlier_pods=lambda: pods.manager.has_unclaimed(URL),
+        on_unknown=on_unknown,
+    )
 
 
 def _warn(events: EventSink, pod: Pod, fields: tuple[str, ...]) -> None:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-import pytest
 
-from kubeletx.agent import assembly
-from kubeletx.agent.assembly import Assembly
+from kubeletx.agent.assembly import assemble
 from kubeletx.agent.backend import Backend
 from kubeletx.agent.config.tree import (
     AgentConfig,
@@ -26,11 +23,13 @@ from kubeletx.agent.config.tree import (
     ServerSettings,
     SourceSettings,
 )
-from kubeletx.agent.main import _run
+from kubeletx.agent.host.readings import HostReadings
+from kubeletx.agent.lifecycle import Assembly
 from kubeletx.agent.plugins import LoadedPlugin, Plugins
 from kubeletx.agent.plugins.registrations import Registrations
 from kubeletx.api import Endpoint, Host
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
+from kubeletx.node.cgroup_fs import CgroupTrees
 from kubeletx.runtimes.endpoints.kinds import Kind, KindTable
 from kubeletx.testing import FakeClock, FakeRuntime
 
@@ -44,9 +43,7 @@ def _type_of(name: str) -> str:
 class AgentModel:
     """`runtimes` holds the fakes by name; their backends survive restarts of the agent."""
 
-    def __init__(
-        self, root: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...] = ("one", "two")
-    ) -> None:
+    def __init__(self, root: Path, names: tuple[str, ...] = ("one", "two")) -> None:
         self.root = root
         self.clock = FakeClock()
         self.runtimes: dict[str, FakeRuntime] = {}
@@ -83,10 +80,11 @@ class AgentModel:
         """Whether a life begins for a test once the source of applied pods is synced."""
         self.registrations = Registrations()
         """What plugins register beside the runtimes; filled before a start."""
-        monkeypatch.setattr(assembly, "load_plugins", self._plugins)
-        monkeypatch.setattr(assembly, "SystemClock", lambda: self.clock)
+        self.host = HostReadings(trees=CgroupTrees())
+        """The machine as the agent reads it at its start."""
 
-    def _plugins(self) -> Plugins:
+    @property
+    def plugins(self) -> Plugins:
         """The plugin of the runtimes, and those of the registrations."""
         loaded = [LoadedPlugin(name="fake", distribution="d", version="1", state="ready", kinds=("fake",))]
         for name in dict.fromkeys(one.plugin for one in self.registrations):
@@ -114,9 +112,9 @@ class AgentModel:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Backend]:
         """One life of the agent, from its start to its end in order."""
-        async with assembly.assemble(self.config) as parts:
+        async with assemble(self.config, plugins=self.plugins, clock=self.clock, host=self.host) as parts:
             self.parts = parts
-            task = asyncio.create_task(_run(parts, time.monotonic()))
+            task = asyncio.create_task(parts.run())
             try:
                 await self.until(
                     lambda: (

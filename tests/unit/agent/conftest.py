@@ -15,4 +15,4 @@ from agent_model import AgentModel
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgentModel:
     """An agent with two fake runtimes, not started."""
-    return AgentModel(tmp_path, monkeypatch)
+    return AgentModel(tmp_path)

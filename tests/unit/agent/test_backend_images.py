@@ -27,7 +27,7 @@ async def test_a_pull_shows_progress_and_ends_with_the_store_s_name(agent: Agent
 async def test_an_image_says_for_which_workload_types_its_store_is_the_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = AgentModel(tmp_path, monkeypatch, names=("one", "two", "kvm"))
+    agent = AgentModel(tmp_path, names=("one", "two", "kvm"))
     async with agent.running() as backend:
         for name in ("one", "two", "kvm"):
             await agent.done(collect(backend.pull_image("new", name)))

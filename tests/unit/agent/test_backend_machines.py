@@ -41,7 +41,7 @@ VM = PodTarget(namespace="default", name="vm")
 
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgentModel:
-    return AgentModel(tmp_path, monkeypatch, names=("one", "kvm"))
+    return AgentModel(tmp_path, names=("one", "kvm"))
 
 
 def a_machine(power: str | None = None, **spec: Any) -> Pod:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from agent_model import AgentModel, a_pod
 
+from kubeletx.agent.host.readings import HostReadings
 from kubeletx.api import SupportsStats
 from kubeletx.kube.types.node import Node
+from kubeletx.node.cgroup_fs import CgroupTrees
 from kubeletx.node.readiness import Pressure
 from kubeletx.server.metrics.agent import render
 
@@ -107,11 +111,7 @@ async def test_metrics_tell_what_happened_and_what_there_is(agent: AgentModel) -
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_cgroup_v1_is_told_by_an_event(
-    agent: AgentModel, version: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from kubeletx.agent import assembly
-
+async def test_cgroup_v1_is_told_by_an_event(agent: AgentModel, version: int) -> None:
     class Trees:
         def __init__(self) -> None:
             self.version = version
@@ -119,7 +119,7 @@ async def test_cgroup_v1_is_told_by_an_event(
         def find_closed(self, _path: str) -> None:
             return None
 
-    monkeypatch.setattr(assembly, "CgroupTrees", Trees)
+    agent.host = HostReadings(trees=cast("CgroupTrees", Trees()))
     async with agent.running() as backend:
         reasons = [event.reason for event in await backend.list_events()]
         assert ("CgroupV1" in reasons) == (version == 1)

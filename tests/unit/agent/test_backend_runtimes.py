@@ -32,7 +32,7 @@ async def test_runtimes_are_listed_in_order_with_their_default(agent: AgentModel
 async def test_each_runtime_says_whether_its_image_service_is_the_default_of_its_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = AgentModel(tmp_path, monkeypatch, names=("one", "two", "kvm"))
+    agent = AgentModel(tmp_path, names=("one", "two", "kvm"))
     async with agent.running() as backend:
         await backend.list_images()
         services = [view.image_service for view in await backend.list_runtimes()]

@@ -41,7 +41,7 @@ def make_clean_up(root: Path, clock: FakeClock, known: set[str], synced: set[str
         records=cast("PodRecords", SimpleNamespace(prune=lambda known: None)),
         blocking=blocking,
         clock=clock,
-        sources=frozenset({"file"}),
+        sources=lambda: frozenset({"file"}),
     )
 
 

@@ -280,7 +280,7 @@ async def test_a_runtime_that_does_not_answer_costs_none_of_its_pods(
 async def test_a_machine_is_evicted_for_what_its_emulator_uses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signals: Signals
 ) -> None:
-    agent = AgentModel(tmp_path, monkeypatch, names=("one", "kvm"))
+    agent = AgentModel(tmp_path, names=("one", "kvm"))
     agent.configure("eviction", hard={"memory.available": "100Mi"})
     resources = ResourceRequirements(requests={"memory": "10Mi"}, limits={"memory": "10Mi"})
     machine = VirtualMachine(name="testVM", image="busybox", resources=resources)

@@ -17,9 +17,8 @@ import pytest
 from agent_model import AgentModel, a_pod
 from msgspec.structs import replace
 
-from kubeletx.agent import assembly
 from kubeletx.agent.backend.counted import SecretFigures
-from kubeletx.agent.backend.figures import FigureBackend
+from kubeletx.agent.host.readings import HostReadings
 from kubeletx.api.counting import Durations
 from kubeletx.apiserver.certificates.rotation import CertificateRotation
 from kubeletx.kube.client.counts import RequestCounts
@@ -125,21 +124,13 @@ def names(text: bytes) -> set[str]:
 
 
 @pytest.fixture
-def figure_backends(monkeypatch: pytest.MonkeyPatch) -> list[FigureBackend]:
-    """What the kubelet's API would measure with; its port stays closed."""
-    found: list[FigureBackend] = []
-    monkeypatch.setattr(assembly, "kubelet_server", lambda _c, _b, figures, *_, **__: found.append(figures))
-    return found
-
-
-@pytest.fixture
-def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def trees(agent: AgentModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A unified cgroup tree of plain files."""
     root = tmp_path / "cgroup"
     root.mkdir()
     (root / "cgroup.controllers").write_text("cpu io memory pids\n")
     (root / "cgroup.subtree_control").write_text("cpu io memory pids\n")
-    monkeypatch.setattr(assembly, "CgroupTrees", lambda: CgroupTrees(root))
+    agent.host = HostReadings(trees=CgroupTrees(root))
     monkeypatch.setattr("kubeletx.node.cgroup_fs._enable_controllers", lambda _directory: None)
     return root
 
@@ -182,7 +173,7 @@ async def test_a_kubelets_dashboards_find_what_they_ask_for(agent: AgentModel, t
 
 
 async def test_dashboards_of_containers_and_metrics_server_find_what_they_ask_for(
-    agent: AgentModel, trees: Path, figure_backends: list[FigureBackend]
+    agent: AgentModel, trees: Path
 ) -> None:
     agent.configure("cgroups", per_qos=True)
     resources = ResourceRequirements(requests=REQUESTS)
@@ -196,7 +187,7 @@ async def test_dashboards_of_containers_and_metrics_server_find_what_they_ask_fo
             (trees / group).mkdir(exist_ok=True)
             for name, text in UNIT_FILES.items():
                 (trees / group / name).write_text(text)
-        (figure_backend,) = figure_backends
+        figure_backend = agent.parts.servers.figures
         await agent.done(figure_backend.figures())
         (trees / "kubepods/cpu.stat").write_text("usage_usec 500009\n")
         await agent.clock.run_for(10)

@@ -11,7 +11,6 @@ import structlog
 from agent_model import AgentModel, a_pod
 from msgspec.structs import replace
 
-from kubeletx.agent import assembly
 from kubeletx.agent.config.tree import AgentConfig, CgroupSettings
 from kubeletx.agent.host.pod_cgroups import check_cgroup_version, make_pod_cgroups, may_make_cgroups
 from kubeletx.api import InvalidConfig, ObjectRef, Resources
@@ -127,8 +126,7 @@ async def test_a_restart_of_the_agent_does_not_starve_burstable_pods(
 ) -> None:
     driver = Limits()
     monkeypatch.setattr(
-        assembly,
-        "make_pod_cgroups",
+        "kubeletx.agent.parts.pods.make_pod_cgroups",
         lambda *_: PodCgroupManager(
             lambda: driver, limits_of=lambda _pod: Resources(cpu_shares=300), blocking=no_thread
         ),

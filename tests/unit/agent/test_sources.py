@@ -168,7 +168,11 @@ async def test_a_pod_source_of_an_api_server_that_fails_shows_in_health_too() ->
     health = SourceHealth(clock=clock, events=events, node=ObjectRef(kind="Node", name="n"))
     part = SimpleNamespace(run=idle)
     cluster = SimpleNamespace(
-        link=SimpleNamespace(client_rotation=None, objects=part, class_reflector=part),
+        clock=clock,
+        health=health,
+        link=SimpleNamespace(
+            found=SimpleNamespace(bootstrap=None), client_rotation=None, objects=part, class_reflector=part
+        ),
         lease=SimpleNamespace(reporting=SimpleNamespace(while_allowed=while_allowed)),
         server_rotation=None,
         taints=None,
@@ -181,9 +185,9 @@ async def test_a_pod_source_of_an_api_server_that_fails_shows_in_health_too() ->
         _renew_lease=idle,
         _follow_pods=fail,
     )
-    async with asyncio.TaskGroup() as group:
-        Cluster._start(cluster, group, clock, health)  # type: ignore[arg-type]
-        await clock.run_for(15)
-        assert health.problems() == ("api failed 2 times: ValueError: no good",)
-        for task in group._tasks:  # type: ignore[attr-defined]
-            task.cancel()
+    cluster._tasks = lambda: Cluster._tasks(cluster)  # type: ignore[arg-type]
+    task = asyncio.create_task(Cluster.run(cluster))  # type: ignore[arg-type]
+    await clock.run_for(15)
+    assert health.problems() == ("api failed 2 times: ValueError: no good",)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

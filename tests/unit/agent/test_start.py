@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import cast
 
 import pytest
 import structlog
 from agent_model import AgentModel, a_pod
 
-from kubeletx.agent import assembly
+from kubeletx.agent.host.readings import HostReadings
 from kubeletx.agent.main import run_agent
 from kubeletx.api import InvalidConfig, KubeletxError, Unavailable
+from kubeletx.node.cgroup_fs import CgroupTrees
 
 
 async def refused(agent: AgentModel) -> KubeletxError:
@@ -69,7 +71,7 @@ async def test_a_disk_that_is_full_at_the_first_start_is_one_line(
     def full(_root: Path) -> tuple[str, bool]:
         raise OSError(28, "No space left on device", "/root/agent-id")
 
-    monkeypatch.setattr(assembly, "ensure_agent_id", full)
+    monkeypatch.setattr("kubeletx.agent.parts.root.ensure_agent_id", full)
     monkeypatch.setattr("kubeletx.agent.main.set_up_logging", lambda *_: None)
     with pytest.raises(Unavailable) as raised:
         await run_agent(agent.config)
@@ -162,16 +164,14 @@ async def test_without_a_database_pods_that_run_go_on_and_new_ones_wait(agent: A
 # --- other things in the way ---
 
 
-async def test_a_failed_cgroup_v1_check_names_the_setting(
-    agent: AgentModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_cgroup_v1_check_names_the_setting(agent: AgentModel) -> None:
     class Trees:
         version = 1
 
         def find_closed(self, _path: str) -> None:
             return None
 
-    monkeypatch.setattr(assembly, "CgroupTrees", Trees)
+    agent.host = HostReadings(trees=cast("CgroupTrees", Trees()))
     agent.configure("cgroups", fail_cgroup_v1=True)
     assert (
         "failCgroupV1: this machine has cgroup v1; boot it with cgroup v2" in (await refused(agent)).message

@@ -165,7 +165,7 @@ class Node:
         )
         assert self.registry.configure() == ()
         self.services = self._services(store, AdmissionNode(name="n", **admission))
-        self.manager = PodManager(self.services, keeps_orphans=keeps_orphans)
+        self.manager = PodManager(self.services, has_lost_history=lambda: keeps_orphans)
         self.registry.subscribe(self.manager)
         tasks = [asyncio.create_task(self.registry.run())]
         try:

@@ -240,6 +240,6 @@ async def test_a_check_that_holds_the_event_loop_is_named_in_the_log(
 
 async def test_an_agent_without_registrations_makes_nothing_for_them(agent: AgentModel) -> None:
     async with agent.running() as backend:
-        assert "plugin-health" not in agent.parts.background
+        assert "plugin-health" not in {task.name for part in agent.parts.parts for task in part.tasks}
         assert not (agent.config.root_dir / "plugins").exists()
         assert "kubeletx_plugin_callback" not in render(await backend.metrics()).decode()

@@ -1,0 +1,91 @@
+"""`Composition`: collects the parts of the agent, opens the state database for all of them, and closes them.
+
+add, add, … ─► open: tables of all parts, then `load` of each in order ─► … ─► close of each in reverse order
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from types import MappingProxyType, TracebackType
+from typing import Protocol, Self, TypeVar
+
+from kubeletx.api import ClusterObjects
+from kubeletx.pods.status.board import StatusBoard
+from kubeletx.server.views import PartHealth
+from kubeletx.store import Store
+
+from .parts.part import Close, Part
+
+
+class Room(Protocol):
+    """A room as its factory returns it."""
+
+    @property
+    def part(self) -> Part:
+        """What it gives to the agent."""
+        ...
+
+
+R = TypeVar("R", bound=Room)
+
+
+class Composition:
+    """The parts in the order in which they were added. Leaving the context closes them in reverse order."""
+
+    def __init__(self) -> None:
+        self._parts: list[Part] = []
+        self._objects: dict[str, ClusterObjects] = {}
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.__aexit__(kind, error, trace)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """In the order in which they were added."""
+        return tuple(self._parts)
+
+    @property
+    def objects(self) -> Mapping[str, ClusterObjects]:
+        """Cluster objects by the name of a pod's source; a live view."""
+        return MappingProxyType(self._objects)
+
+    def sources(self) -> frozenset[str]:
+        """Names of all pod sources."""
+        return frozenset(name for part in self._parts for name in part.sources)
+
+    def health(self) -> tuple[PartHealth, ...]:
+        """The health of all parts, in order."""
+        return tuple(found for part in self._parts for check in part.health for found in check())
+
+    def add(self, room: R) -> R:
+        """Take the room's part; returns the room."""
+        part = room.part
+        self._parts.append(part)
+        self._objects.update(part.objects)
+        for close in part.close:
+            self._stack.push_async_callback(_close, close)
+        return room
+
+    async def open(self, store: Store, board: StatusBoard) -> None:
+        """Open the store with the tables of all parts, load each part, and connect the status listeners."""
+        for part in self._parts:
+            for listener in part.status_listeners:
+                board.subscribe(listener)
+        await store.begin([metadata for part in self._parts for metadata in part.tables])
+        for part in self._parts:
+            if part.load is not None:
+                await part.load()
+
+
+async def _close(close: Close) -> None:
+    done = close()
+    if inspect.isawaitable(done):
+        await done

@@ -1,0 +1,41 @@
+"""`HostReadings`: what the agent reads from the machine at its start, as a value that tests can give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from kubeletx.node.cgroup_fs import CgroupTrees
+from kubeletx.pods.specs.host_facts import HostFacts, read_host_facts
+
+from .guard import Kubelet, find_kubelets, is_port_free
+from .pod_cgroups import has_swap
+
+APPARMOR = Path("/sys/module/apparmor")
+
+
+class HostReadings(msgspec.Struct, frozen=True, kw_only=True):
+    """The machine when the agent starts."""
+
+    trees: CgroupTrees
+    facts: HostFacts = HostFacts()
+    kubelets: tuple[Kubelet, ...] = ()
+    """Kubelet processes on the machine."""
+    is_port_free: Callable[[str, int], bool] = is_port_free
+    """True when no process listens on the address and port."""
+    has_apparmor: bool = False
+    has_swap: bool = False
+
+
+def read_host() -> HostReadings:
+    """Read this machine."""
+    trees = CgroupTrees()
+    return HostReadings(
+        trees=trees,
+        facts=read_host_facts(trees.version),
+        kubelets=tuple(find_kubelets()),
+        has_apparmor=APPARMOR.exists(),
+        has_swap=has_swap(),
+    )

@@ -1,0 +1,137 @@
+"""`Assembly.run`: the order in which the agent's parts start and stop.
+
+start  runtimes connect ─► cgroups ─► pods found again ─► pod workers ─► tasks of all parts ─► servers ─► feeds
+stop   servers first; then all tasks are cancelled together; what runs goes on running
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Iterable
+
+import msgspec
+import structlog
+
+from kubeletx.api import Clock, KubeletxError
+from kubeletx.pods.manager import PodManager
+from kubeletx.runtimes.registry import RuntimeRegistry
+
+from .backend import Backend
+from .host.service_manager import ServiceManager
+from .host.supervise import supervise
+from .parts.admin import AdminRoom
+from .parts.node import NodeRoom
+from .parts.part import Part, Server, Task
+from .parts.pods import PodsRoom
+from .parts.runtimes import RuntimesRoom
+from .parts.servers import ServersRoom
+
+log = structlog.get_logger(__name__)
+
+CONNECT_SECONDS = 1.0
+"""Upper bound of the wait for the first list of the runtimes; a slower runtime joins later."""
+
+
+class Assembly(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent's parts, built and connected; nothing runs before `run`."""
+
+    clock: Clock
+    parts: tuple[Part, ...]
+    node: NodeRoom
+    runtimes: RuntimesRoom
+    pods: PodsRoom
+    admin: AdminRoom
+    servers: ServersRoom
+    enforces_pods_limit: bool
+    """Write the node's allocatable into the cgroup above all pods."""
+
+    @property
+    def registry(self) -> RuntimeRegistry:
+        """All runtimes."""
+        return self.runtimes.registry
+
+    @property
+    def manager(self) -> PodManager:
+        """All pods."""
+        return self.pods.manager
+
+    @property
+    def backend(self) -> Backend:
+        """The agent's side of the servers."""
+        return self.admin.backend
+
+    async def run(self, began: float | None = None) -> None:
+        """Run until cancelled. `began`: when the process started to build the agent, in monotonic seconds."""
+        began = time.monotonic() if began is None else began
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.registry.run(), name="runtimes")
+            await self._prepare_cgroups()
+            await self._wait_listed()
+            found = await self.manager.recover()
+            await self._resume_cgroups()
+            ready = asyncio.Event()
+            group.create_task(self.manager.run(ready=ready), name="pods")
+            await ready.wait()
+            self._launch(group, (task for part in self.parts for task in part.tasks))
+            await self._serve(group, found, began)
+
+    async def _serve(self, group: asyncio.TaskGroup, found: int, began: float) -> None:
+        service, listening = ServiceManager(), list[Server]()
+        try:
+            for server in (server for part in self.parts for server in part.servers):
+                await server.start()
+                listening.append(server)
+            self._launch(group, (task for part in self.parts for task in part.feeds))
+            gc.collect()
+            gc.freeze()
+            name = self.node.reporter.name
+            log.info(
+                "Started",
+                node=name,
+                runtimes=",".join(handle.name for handle in self.registry.handles()),
+                recovered_pods=found,
+                elapsed_seconds=round(time.monotonic() - began, 3),
+            )
+            service.ready(f"node {name}")
+            group.create_task(service.run(), name="service-manager")
+            await asyncio.Event().wait()
+        finally:
+            service.stopping()
+            for server in reversed(listening):
+                await server.stop()
+
+    def _launch(self, group: asyncio.TaskGroup, tasks: Iterable[Task]) -> None:
+        for task in tasks:
+            root = supervise(task.name, task.run, self.clock, task.on_failure)
+            group.create_task(root, name=task.name)
+
+    async def _prepare_cgroups(self) -> None:
+        if self.pods.cgroups is not None:
+            limit = self.node.reporter.pods_limit if self.enforces_pods_limit else None
+            await self.pods.cgroups.prepare(limit)
+
+    async def _resume_cgroups(self) -> None:
+        """Pods that run already keep their share of the processors."""
+        if self.pods.cgroups is None:
+            return
+        try:
+            await self.pods.cgroups.resume(self.manager.running())
+        except KubeletxError as error:
+            log.warning("Failed to set the shares of running pods", err=str(error))
+
+    async def _wait_listed(self) -> None:
+        """Wait a moment for every runtime, so that most pods are found again with their state."""
+        waiting = [
+            asyncio.create_task(handle.wait_listed(), name=f"wait-listed-{handle.name}")
+            for handle in self.registry.handles()
+        ]
+        if not waiting:
+            return
+        try:
+            await asyncio.wait(waiting, timeout=CONNECT_SECONDS)
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)

@@ -1,0 +1,61 @@
+"""The node as a member of a cluster, when there is a kubeconfig."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+
+from kubeletx.pods.model.sources import API
+
+from ..backend.about import node_name_health
+from ..cluster.member import Cluster, make_cluster
+from .link import LinkRoom
+from .node import NodeRoom
+from .part import Part, PartContext, Task
+from .pods import PodsRoom
+from .sources import SourcesRoom
+from .views import ViewsRoom
+
+
+class ClusterRoom(msgspec.Struct, frozen=True, kw_only=True):
+    """`cluster` None: the node is of no cluster."""
+
+    part: Part
+    cluster: Cluster | None
+
+
+def make_cluster_room(
+    ctx: PartContext,
+    node: NodeRoom,
+    link: LinkRoom,
+    pods: PodsRoom,
+    sources: SourcesRoom,
+    views: ViewsRoom,
+) -> ClusterRoom:
+    """Connect the pods, the node and the events to the API server."""
+    if link.link is None:
+        return ClusterRoom(part=Part(name="cluster"), cluster=None)
+    cluster = make_cluster(
+        ctx.config,
+        link.link,
+        agent_id=ctx.agent_id,
+        node_name=node.reporter.name,
+        addresses=node.reporter.ips,
+        manager=pods.manager,
+        admission=pods.admission,
+        sources=sources.part.sources,
+        recorder=node.events,
+        watch_node=views.node.watch_node,
+        watch_events=partial(node.events.watch_events, since=ctx.clock.now()),
+        health=sources.health,
+        clock=ctx.clock,
+    )
+    part = Part(
+        name="cluster",
+        sources=(API,),
+        feeds=(Task(name="api-join", run=cluster.run),),
+        status_listeners=(cluster.statuses.board_changed, cluster.mirrors.wake),
+        health=(partial(node_name_health, cluster.lease.reporting),),
+    )
+    return ClusterRoom(part=part, cluster=cluster)

@@ -1,0 +1,28 @@
+"""The watchdog of the event loop."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kubeletx.server.views import PartHealth
+
+from ..host.watchdog import Pulse
+from .part import Part
+
+
+class EventLoopRoom(msgspec.Struct, frozen=True, kw_only=True):
+    """Measures stalls from now on."""
+
+    part: Part
+
+
+def make_event_loop() -> EventLoopRoom:
+    """Start the watchdog of the running loop."""
+    pulse = Pulse()
+    pulse.start()
+
+    def health() -> tuple[PartHealth, ...]:
+        stalled = "" if pulse.is_alive else f"the event loop stalled for {pulse.worst_seconds:.1f} s"
+        return (PartHealth(name="syncloop", ok=not stalled, message=stalled),)
+
+    return EventLoopRoom(part=Part(name="event-loop", close=(pulse.close,), health=(health,)))

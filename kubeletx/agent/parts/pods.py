@@ -1,0 +1,132 @@
+"""Pods: the manager, its services, logs and probes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import msgspec
+
+from kubeletx.api import ClusterObjects
+from kubeletx.node.cgroups import PodCgroupManager
+from kubeletx.node.status import runtime_labels
+from kubeletx.pods.admission import Door, NodeAdmission
+from kubeletx.pods.counters import Counters
+from kubeletx.pods.dependencies import PodDependencies
+from kubeletx.pods.executor import PodExecutor
+from kubeletx.pods.logs.directories import PodDirectories
+from kubeletx.pods.logs.file_watch import FileWatcher
+from kubeletx.pods.logs.keeper import LogKeeper
+from kubeletx.pods.logs.pod_files import PodFiles
+from kubeletx.pods.manager import PodManager
+from kubeletx.pods.probes.all_probes import UnitProbes
+from kubeletx.pods.probes.hook_runner import UnitHooks
+from kubeletx.pods.records import PodRecords
+from kubeletx.pods.records import metadata as POD_TABLES
+from kubeletx.pods.specs.user_namespaces import UserNamespaces
+from kubeletx.pods.status.board import StatusBoard
+from kubeletx.pods.status.build import NodeIdentity
+from kubeletx.pods.unit_images import UnitImages
+
+from ..backend.node import runtime_reports
+from ..host.pod_cgroups import make_pod_cgroups
+from .images import ImagesRoom
+from .link import LinkRoom
+from .node import NodeRoom
+from .part import Part, PartContext, Task
+from .runtimes import RuntimesRoom
+from .settings import admission_node, rotation_limits
+from .volumes import VolumesRoom
+
+
+class PodsRoom(msgspec.Struct, frozen=True, kw_only=True):
+    """The manager, whose `run` the agent owns. `cgroups` None: pods get none of ours."""
+
+    part: Part
+    manager: PodManager
+    services: PodExecutor
+    admission: NodeAdmission
+    door: Door
+    probes: UnitProbes
+    directories: PodDirectories
+    watcher: FileWatcher
+    cgroups: PodCgroupManager | None
+
+
+class PodNeeds(msgspec.Struct, frozen=True, kw_only=True):
+    """The rooms below pods. `objects`: of the cluster, by the source of the pods that may refer to them."""
+
+    node: NodeRoom
+    link: LinkRoom
+    runtimes: RuntimesRoom
+    volumes: VolumesRoom
+    images: ImagesRoom
+    objects: Mapping[str, ClusterObjects]
+
+
+def make_pods(ctx: PartContext, needs: PodNeeds) -> PodsRoom:
+    """Make the manager and everything that its workers use. No pod has a worker yet."""
+    config, clock = ctx.config, ctx.clock
+    node, volumes, registry = needs.node, needs.volumes, needs.runtimes.registry
+    reporter, context, files = node.reporter, node.context, needs.volumes.files
+    cgroups = make_pod_cgroups(config, context, files, ctx.host.trees, registry.cgroup_driver.use)
+    probes, watcher = UnitProbes(registry, clock, node.events), FileWatcher()
+    logs = LogKeeper(
+        handles=registry.handles,
+        context=context,
+        blocking=files,
+        clock=clock,
+        watcher=watcher,
+        limits=rotation_limits(config),
+    )
+    door = Door()
+    admission = NodeAdmission(
+        admission_node(config, context, reporter, ctx.host),
+        door,
+        lambda: runtime_labels(runtime_reports(registry)),
+    )
+    directories = PodDirectories(context)
+    counters = Counters()
+    services = PodExecutor(
+        PodDependencies(
+            registry=registry,
+            node=context,
+            identity=NodeIdentity(name=reporter.name, host_ips=reporter.ips),
+            volumes=volumes.preparer,
+            admission=admission,
+            images=UnitImages(needs.images.stores, clock, counters, needs.objects),
+            probes=probes,
+            hooks=UnitHooks(registry, clock, reporter.ips[0] if reporter.ips else ""),
+            directories=PodFiles(context, directories, volumes.preparer, files),
+            cgroups=cgroups,
+            user_mappings=partial(files, UserNamespaces(config.root_dir).mappings_for),
+            on_unit_started=logs.wake,
+            records=PodRecords(ctx.store),
+            board=StatusBoard(),
+            counters=counters,
+            events=node.events,
+            clock=clock,
+            classes=needs.link.classes,
+            cluster=needs.objects,
+            crash_cap_seconds=config.pods.max_restart_period_seconds,
+        )
+    )
+    manager = PodManager(services, has_lost_history=lambda: ctx.store.lost is not None)
+    registry.subscribe(manager)
+    needs.link.classes.subscribe(manager.classes_changed)
+    return PodsRoom(
+        part=Part(
+            name="pods",
+            tables=(POD_TABLES,),
+            tasks=(Task(name="logs", run=logs.run),),
+            close=(probes.close, watcher.close),
+        ),
+        manager=manager,
+        services=services,
+        admission=admission,
+        door=door,
+        probes=probes,
+        directories=directories,
+        watcher=watcher,
+        cgroups=cgroups,
+    )

@@ -1,0 +1,73 @@
+"""Servers: the admin socket, the health and read-only ports, the kubelet's API."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kubeletx.server.admin.socket import AdminServer
+from kubeletx.server.healthz import health_server
+from kubeletx.server.kubelet.readonly import readonly_server
+
+from ..backend.checkpoints import CheckpointBackend
+from ..backend.figures import FigureBackend
+from .admin import AdminNeeds, AdminRoom
+from .kubelet_api import kubelet_server, review_client
+from .part import Close, Part, PartContext, Server
+
+
+class ServersRoom(msgspec.Struct, frozen=True, kw_only=True):
+    """`figures`: what the kubelet's API measures with."""
+
+    part: Part
+    figures: FigureBackend
+
+
+def make_servers(ctx: PartContext, needs: AdminNeeds, admin: AdminRoom) -> ServersRoom:
+    """Make the servers that the configuration names; none listens yet."""
+    settings, figures = ctx.config.server, _figures(ctx, needs)
+    servers: list[Server] = [AdminServer(backend=admin.backend, socket_path=ctx.config.socket_path)]
+    closes: list[Close] = []
+    if settings.healthz_port:
+        servers.append(health_server(admin.backend, settings.healthz_bind_address, settings.healthz_port))
+    if settings.read_only_port:
+        servers.append(readonly_server(admin.backend, settings.address, settings.read_only_port, admin.http))
+    reviews = review_client(
+        ctx.config, needs.link.link.client if needs.link.link is not None else None, ctx.clock
+    )
+    if reviews is not None:
+        closes.append(reviews.close)
+    kubelet_api = kubelet_server(
+        ctx.config,
+        admin.backend,
+        figures,
+        CheckpointBackend(admin.pods, ctx.config.root_dir, ctx.clock),
+        reviews,
+        node_name=needs.node.reporter.name,
+        addresses=needs.node.reporter.ips,
+        websockets=needs.pods.services.counters.websocket_streams,
+        http_counts=admin.http,
+        blocking=needs.volumes.files,
+        clock=ctx.clock,
+    )
+    if kubelet_api is not None:
+        servers.append(kubelet_api)
+    return ServersRoom(
+        part=Part(name="servers", servers=tuple(servers), close=tuple(closes)), figures=figures
+    )
+
+
+def _figures(ctx: PartContext, needs: AdminNeeds) -> FigureBackend:
+    return FigureBackend(
+        node_name=needs.node.reporter.name,
+        usage=needs.views.usage,
+        stores=needs.images.stores,
+        manager=needs.pods.manager,
+        services=needs.pods.services,
+        context=needs.node.context,
+        cgroups=needs.pods.cgroups,
+        trees=ctx.host.trees,
+        disks=needs.views.disks,
+        volumes=needs.views.volumes,
+        blocking=needs.volumes.files,
+        clock=ctx.clock,
+    )

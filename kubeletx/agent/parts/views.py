@@ -1,0 +1,91 @@
+"""Usage, images and the node as servers, eviction and the cluster see them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kubeletx.pods.eviction.disks import DiskBoard
+from kubeletx.pods.eviction.volume_use import VolumeBoard
+from kubeletx.runtimes.images.gc import ImageCollector
+from kubeletx.runtimes.usage import UsageBoard
+
+from ..backend.images import ImageBackend
+from ..backend.node import NodeBackend
+from .images import ImagesRoom
+from .node import NodeRoom
+from .part import Part, PartContext, Task
+from .pods import PodsRoom
+from .runtimes import RuntimesRoom
+from .settings import collection_settings
+from .volumes import VolumesRoom
+
+
+class ViewsRoom(msgspec.Struct, frozen=True, kw_only=True):
+    """`usage`: of runtimes. `disks`, `volumes`: what pods use of the disk, by volume too."""
+
+    part: Part
+    collector: ImageCollector
+    images: ImageBackend
+    node: NodeBackend
+    usage: UsageBoard
+    disks: DiskBoard
+    volumes: VolumeBoard
+
+
+def make_views(
+    ctx: PartContext,
+    node: NodeRoom,
+    runtimes: RuntimesRoom,
+    images: ImagesRoom,
+    volumes: VolumesRoom,
+    pods: PodsRoom,
+) -> ViewsRoom:
+    """Make what measures the node, and the collector of unused images."""
+    registry, manager, clock = runtimes.registry, pods.manager, ctx.clock
+    period = ctx.config.eviction.volume_stats_seconds
+    collector = ImageCollector(
+        images.stores,
+        records=images.records,
+        clock=clock,
+        events=node.events,
+        node=node.ref,
+        settings=collection_settings(ctx.config),
+        wanted=manager.images,
+    )
+    image_views = ImageBackend(
+        registry=registry,
+        manager=manager,
+        stores=images.stores,
+        collector=collector,
+        records=images.records,
+        clock=clock,
+    )
+    usage = UsageBoard(registry, agent_id=ctx.agent_id, clock=clock)
+    disks = DiskBoard(
+        node.context, pods=manager.running, blocking=volumes.files, clock=clock, period_seconds=period
+    )
+    volume_uses = VolumeBoard(
+        pods=manager.running,
+        prepared=volumes.preparer.prepared,
+        blocking=volumes.measuring.run,
+        clock=clock,
+        period_seconds=period,
+    )
+    node_view = NodeBackend(
+        reporter=node.reporter,
+        registry=registry,
+        manager=manager,
+        events=node.events,
+        usage=usage,
+        images=image_views,
+    )
+    runs = {"image-gc": collector.run, "disk-usage": disks.run, "volume-usage": volume_uses.run}
+    return ViewsRoom(
+        part=Part(name="views", tasks=tuple(Task(name=name, run=run) for name, run in runs.items())),
+        collector=collector,
+        images=image_views,
+        node=node_view,
+        usage=usage,
+        disks=disks,
+        volumes=volume_uses,
+    )

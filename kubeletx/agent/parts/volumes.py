@@ -1,0 +1,35 @@
+"""Volumes of pods, and the threads that work on files."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kubeletx.runtimes.host.threads import ThreadDoor
+from kubeletx.volumes.preparer import VolumePreparer
+
+from ..host.file_threads import FileThreads
+from .node import NodeRoom
+from .part import Part, PartContext
+
+VOLUME_THREADS = 16
+"""Threads that measure volumes. Each file server that does not answer occupies one."""
+
+
+class VolumesRoom(msgspec.Struct, frozen=True, kw_only=True):
+    """`files`: for work on local files. `measuring`: for calls that a dead file server may hold for long."""
+
+    part: Part
+    files: FileThreads
+    measuring: ThreadDoor
+    preparer: VolumePreparer
+
+
+def make_volumes(ctx: PartContext, node: NodeRoom) -> VolumesRoom:
+    """Make the threads and the preparer."""
+    files, measuring = FileThreads(), ThreadDoor("volume-usage", VOLUME_THREADS)
+    return VolumesRoom(
+        part=Part(name="volumes", close=(files.close, measuring.close)),
+        files=files,
+        measuring=measuring,
+        preparer=VolumePreparer(root_dir=ctx.config.root_dir, blocking=files, fields=node.context.fields()),
+    )
