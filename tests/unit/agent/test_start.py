@@ -74,7 +74,7 @@ async def test_a_disk_that_is_full_at_the_first_start_is_one_line(
     monkeypatch.setattr("kubeletx.agent.parts.root.ensure_agent_id", full)
     monkeypatch.setattr("kubeletx.agent.main.set_up_logging", lambda *_: None)
     with pytest.raises(Unavailable) as raised:
-        await run_agent(agent.config)
+        await run_agent(agent.config, plugins=agent.plugins)
     assert raised.value.message == "cannot start: /root/agent-id: No space left on device"
 
 
@@ -85,7 +85,7 @@ async def test_an_error_of_a_running_agent_s_start_comes_out_of_its_task_groups(
     (agent.root / "root" / "kubeletx.sock").mkdir()
     monkeypatch.setattr("kubeletx.agent.main.set_up_logging", lambda *_: None)
     with pytest.raises(InvalidConfig, match="cannot make socket"):
-        await run_agent(agent.config)
+        await run_agent(agent.config, plugins=agent.plugins)
 
 
 # --- the database ---
