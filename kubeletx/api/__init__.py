@@ -3,6 +3,8 @@
 A plugin author needs this one import; `docs/plugin-authors.md` goes through it step by step.
 """
 
+from typing import TYPE_CHECKING
+
 from . import names
 from .base import BaseRuntime, matching, stop_with_grace
 from .cluster import (
@@ -124,6 +126,18 @@ from .specs import (
 )
 from .streams import Channel, Session, StreamRequest, StreamUrl
 
+if TYPE_CHECKING:
+    from .records import (
+        Record,
+        RecordEvent,
+        RecordGone,
+        RecordKinds,
+        RecordPage,
+        RecordPut,
+        Records,
+        RecordsSynced,
+    )
+
 __all__ = [
     "CAPABILITIES",
     "CONTAINER",
@@ -188,6 +202,14 @@ __all__ = [
     "ProcessSecurity",
     "ProfileType",
     "PullProgress",
+    "Record",
+    "RecordEvent",
+    "RecordGone",
+    "RecordKinds",
+    "RecordPage",
+    "RecordPut",
+    "Records",
+    "RecordsSynced",
     "RegisterHealthCheck",
     "RegisterRuntime",
     "Resources",
@@ -254,3 +276,12 @@ __all__ = [
     "names",
     "stop_with_grace",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import `records` when one of its names is first used: most agents and commands use none."""
+    if name.startswith("Record") and name in __all__:
+        from . import records
+
+        return getattr(records, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

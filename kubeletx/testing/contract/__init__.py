@@ -17,6 +17,7 @@ fixtures of `ContractBase` where your runtime needs other images or details.
 A test is left out only because of what the runtime declares: its traits, or a capability it does not have.
 
 `HealthCheckContract` is the suite of what plugins register beside runtimes; its docstring names its fixtures.
+`RecordsContract` is the suite of `kubeletx.api.Records`; its one fixture is `open_records`.
 """
 
 import pytest
@@ -32,14 +33,17 @@ for _part in (
     "changes",
     "power",
     "health",
+    "records",
 ):
     pytest.register_assert_rewrite(f"{__name__}.{_part}")
 
 from .health import HealthCheckContract  # noqa: E402 (asserts are rewritten before the import)
+from .records import RecordsContract  # noqa: E402
 from .suite import ContractBase, RuntimeContract  # noqa: E402
 
 __all__ = [
     "ContractBase",
     "HealthCheckContract",
+    "RecordsContract",
     "RuntimeContract",
 ]

@@ -1,0 +1,203 @@
+"""`CustomResourceRecords`: records as custom resources of a cluster; see `kubeletx.api.Records`.
+
+A record is an object of the resource: its name, its resourceVersion, and its value as ``spec``. Labels, annotations and
+status belong to others and stay as they are. The resource must be served: `client.definitions.install_definition`. Its
+schema must keep what the values hold, for instance by `definition`, which checks nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kubeletx.api import Clock, Conflict
+from kubeletx.api.records import (
+    PAGE_RECORDS,
+    Record,
+    RecordEvent,
+    RecordGone,
+    RecordPage,
+    RecordPut,
+    RecordsSynced,
+    check_record_name,
+    record_json,
+)
+
+from .client.reflector import Reflector
+from .client.requests import KubeClient, Patch
+from .client.resources import Resource
+from .types.custom import CustomObject, CustomObjectList
+from .types.meta import ObjectMeta
+
+
+class CustomResourceRecords:
+    """Implements `Records` for the objects of one resource in one namespace."""
+
+    def __init__(
+        self, client: KubeClient, resource: Resource, *, kind: str, clock: Clock, namespace: str = ""
+    ) -> None:
+        """`kind`: of the objects, such as ``VolumeAttachment``. `namespace`: empty for resources of the whole cluster."""
+        self._client = client
+        self._resource = resource
+        self._kind = kind
+        self._clock = clock
+        self._namespace = namespace
+
+    async def create(self, name: str, value: Mapping[str, Any]) -> Record:
+        """Create the object, with the value as its spec."""
+        made = {
+            "apiVersion": f"{self._resource.group}/{self._resource.version}",
+            "kind": self._kind,
+            "metadata": {"name": name, **({"namespace": self._namespace} if self._namespace else {})},
+            "spec": msgspec.Raw(record_json(name, value)),
+        }
+        return _record(await self._client.create(self._path(), made, CustomObject))
+
+    async def get(self, name: str) -> Record:
+        """Read the object."""
+        check_record_name(name)
+        return _record(await self._client.get(self._path(name), CustomObject))
+
+    async def list_page(self, *, token: str = "", limit: int = PAGE_RECORDS) -> RecordPage:
+        """List a page; all pages show the records of one moment. Tokens are good for a few minutes."""
+        params = {"limit": str(limit), **({"continue": token} if token else {})}
+        page = await self._client.get(self._path(), CustomObjectList, params=params)
+        return RecordPage(records=tuple(map(_record, page.items)), next_token=page.metadata.continue_)
+
+    async def replace(self, name: str, value: Mapping[str, Any], *, expected_version: str) -> Record:
+        """Patch the spec on the condition that the object has the version; other fields stay."""
+        spec = msgspec.Raw(record_json(name, value))
+        self._check_version(name, expected_version)
+        patch = [
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": expected_version},
+            {"op": "add", "path": "/spec", "value": spec},
+        ]
+        return _record(await self._client.patch(self._path(name), patch, CustomObject, kind=Patch.JSON))
+
+    async def delete(self, name: str, *, expected_version: str) -> None:
+        """Delete the object on the condition that it has the version. With finalizers it exists until the last is removed."""
+        check_record_name(name)
+        self._check_version(name, expected_version)
+        await self._client.delete(self._path(name), resource_version=expected_version)
+
+    async def watch(self) -> AsyncGenerator[RecordEvent, None]:
+        """List and follow. Failures are logged and retried, never raised."""
+        news = _News()
+        reflector = Reflector(
+            self._client, self._resource, CustomObject, news, clock=self._clock, namespace=self._namespace
+        )
+        task = asyncio.create_task(reflector.run(), name=f"watch records {self._resource.plural}")
+        task.add_done_callback(news.end)
+        try:
+            while True:
+                for event in await news.take():
+                    yield event
+                if task.done():
+                    task.result()
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    def _path(self, name: str = "") -> str:
+        return self._resource.path(self._namespace, name)
+
+    def _check_version(self, name: str, version: str) -> None:
+        """An API server answers 400 to text that no version can be."""
+        if not version.isascii() or not version.isdecimal():
+            raise Conflict(f"{self._resource.plural} {name!r}: {version!r} is no version of it")
+
+
+class _News:
+    """What a watch has not yet yielded: one entry a name. Implements `ReflectorSink`."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Record | None] = {}
+        self._seen: dict[str, str] = {}
+        """Versions that were yielded or wait."""
+        self._told: set[str] = set()
+        """Names that were yielded and are not gone."""
+        self._is_synced = self._tells_synced = False
+        self._came = asyncio.Event()
+
+    def replace(self, items: Sequence[CustomObject], unreadable: Sequence[ObjectMeta]) -> None:
+        there = {one.metadata.name for one in items} | {one.name for one in unreadable}
+        for name in self._seen.keys() - there:
+            self._gone(name)
+        for one in items:
+            self.put(one)
+        if not self._is_synced:
+            self._is_synced = self._tells_synced = True
+        self._came.set()
+
+    def put(self, item: CustomObject) -> None:
+        record = _record(item)
+        if self._seen.get(record.name) != record.version:
+            self._seen[record.name] = record.version
+            self._waiting[record.name] = record
+            self._came.set()
+
+    def drop(self, item: CustomObject) -> None:
+        self._gone(item.metadata.name)
+
+    def spoil(self, meta: ObjectMeta, problem: str) -> None:
+        """Keep the last readable form, as the reflector has logged the problem."""
+
+    def end(self, task: asyncio.Future[None]) -> None:
+        """Wake the watch: the reflector has ended."""
+        self._came.set()
+
+    async def take(self) -> list[RecordEvent]:
+        """What is new, as soon as there is something."""
+        await self._came.wait()
+        self._came.clear()
+        waiting, self._waiting = self._waiting, {}
+        events: list[RecordEvent] = []
+        for name, record in waiting.items():
+            if record is not None:
+                self._told.add(name)
+                events.append(RecordPut(record))
+            elif name in self._told:
+                self._told.discard(name)
+                events.append(RecordGone(name))
+        if self._tells_synced:
+            self._tells_synced = False
+            events.append(RecordsSynced())
+        return events
+
+    def _gone(self, name: str) -> None:
+        if self._seen.pop(name, None) is not None:
+            self._waiting[name] = None
+            self._came.set()
+
+
+def definition(
+    resource: Resource, *, kind: str, description: str, short_names: Sequence[str] = ()
+) -> dict[str, Any]:
+    """A CustomResourceDefinition for records whose values the API server does not check."""
+    value = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"type": "object", "description": description, "properties": {"spec": value}}
+    version = {
+        "name": resource.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+    }
+    names = {"plural": resource.plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{resource.plural}.{resource.group}"},
+        "spec": {
+            "group": resource.group,
+            "scope": "Namespaced" if resource.namespaced else "Cluster",
+            "names": {**names, **({"shortNames": list(short_names)} if short_names else {})},
+            "versions": [version],
+        },
+    }
+
+
+def _record(found: CustomObject) -> Record:
+    return Record(name=found.metadata.name, version=found.metadata.resource_version, value=found.spec)
