@@ -217,7 +217,10 @@ class _KindRecords:
 
     async def _write(self, name: str, work: Callable[[Connection], T]) -> T:
         """Write, and tell the watches, also when the caller is cancelled: the write is done all the same."""
-        task = asyncio.ensure_future(self._store.write(lambda connection: _with_table(connection, work)))
+        task = asyncio.create_task(
+            self._store.write(lambda connection: _with_table(connection, work)),
+            name=f"write {self._words(name)}",
+        )
         self._writes.add(task)
 
         def end(done: asyncio.Future[T]) -> None:
