@@ -7,11 +7,10 @@ from datetime import datetime
 
 import msgspec
 from sqlalchemy import Column, Integer, MetaData, String, Table, delete, select
-from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection, RowMapping
 
 from kubeletx.api import ObjectRef
-from kubeletx.store import checked, moment_of, read_rows
+from kubeletx.store import checked, moment_of, read_rows, upsert
 
 METADATA = MetaData()
 EVENTS = Table(
@@ -30,6 +29,7 @@ EVENTS = Table(
     Column("first_at", String, nullable=False),
     Column("last_at", String, nullable=False, index=True),
 )
+_UPSERT = upsert(EVENTS)
 
 
 class EventRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -79,10 +79,8 @@ def delete_before(connection: Connection, at: datetime) -> None:
 def write(connection: Connection, rows: Sequence[EventRow], gone: Iterable[str]) -> None:
     """Insert or replace `rows`, and delete the ids in `gone`."""
     if rows:
-        statement = insert(EVENTS)
-        update = {column.name: statement.excluded[column.name] for column in EVENTS.c if column.name != "id"}
         connection.execute(
-            statement.on_conflict_do_update(index_elements=["id"], set_=update),
+            _UPSERT,
             [
                 {
                     "id": row.id,

@@ -1,7 +1,7 @@
 """The state database: one SQLite file, one writer thread, group commit. Knows no domain type."""
 
 from .engine import SCHEMA_VERSION
-from .rows import checked, moment_of, read_rows
+from .rows import checked, moment_of, read_rows, upsert
 from .store import Store
 
-__all__ = ["SCHEMA_VERSION", "Store", "checked", "moment_of", "read_rows"]
+__all__ = ["SCHEMA_VERSION", "Store", "checked", "moment_of", "read_rows", "upsert"]

@@ -1,4 +1,4 @@
-"""Read rows that may be invalid: an altered database costs those rows and not the start."""
+"""Read rows that may be invalid, since an altered database costs those rows and not the start; and replace rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import msgspec
 import structlog
-from sqlalchemy import Select
+from sqlalchemy import Select, Table
+from sqlalchemy.dialects.sqlite import Insert, insert
 from sqlalchemy.engine import Connection, RowMapping
 
 log = structlog.get_logger(__name__)
@@ -47,3 +48,16 @@ def read_rows(connection: Connection, query: Select[Any], convert: Callable[[Row
         tables = ", ".join(sorted({column.table.name for column in query.selected_columns}))
         log.warning("Left out rows that make no sense", table=tables, rows=bad, err=str(problem))
     return found
+
+
+def upsert(table: Table) -> Insert:
+    """Build a statement that inserts a row, or replaces the one with the same primary key.
+
+    Every column needs a value in each row. Rooms build it once: SQLAlchemy takes ten times as long for a statement with its
+    values in it (0.35 ms instead of 0.035 ms), since it looks at every type again to find the compiled text.
+    """
+    statement = insert(table)
+    values = {
+        column.name: statement.excluded[column.name] for column in table.columns if not column.primary_key
+    }
+    return statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=values)

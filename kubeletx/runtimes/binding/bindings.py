@@ -18,11 +18,10 @@ from typing import Any
 import msgspec
 import structlog
 from sqlalchemy import Column, MetaData, String, Table, delete, select
-from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection, RowMapping
 
 from kubeletx.api import Conflict, KubeletxError, NotFound, PodUid, RuntimeName, Unavailable
-from kubeletx.store import Store, checked, moment_of, read_rows
+from kubeletx.store import Store, checked, moment_of, read_rows, upsert
 
 log = structlog.get_logger(__name__)
 
@@ -44,6 +43,7 @@ BINDINGS = Table(
     Column("bound_at", String, nullable=False),
     Column("why", String, nullable=False),
 )
+_UPSERT = upsert(BINDINGS)
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,9 +203,7 @@ class Bindings:
 
 
 def _insert(connection: Connection, binding: Binding) -> None:
-    row = _to_row(binding)
-    statement = insert(BINDINGS).values(row)
-    connection.execute(statement.on_conflict_do_update(index_elements=["uid"], set_=row))
+    connection.execute(_UPSERT, _to_row(binding))
 
 
 def _delete(connection: Connection, uid: PodUid) -> None:

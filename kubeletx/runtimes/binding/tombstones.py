@@ -13,11 +13,10 @@ from types import MappingProxyType
 import msgspec
 import structlog
 from sqlalchemy import Column, String, Table, delete, select
-from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection, RowMapping
 
 from kubeletx.api import PodUid, RuntimeName, SandboxId, Unavailable
-from kubeletx.store import Store, checked, read_rows
+from kubeletx.store import Store, checked, read_rows, upsert
 
 from .bindings import METADATA
 
@@ -30,6 +29,7 @@ TOMBSTONES = Table(
     Column("runtime", String, primary_key=True),
     Column("sandbox_ids", String, nullable=False),
 )
+_UPSERT = upsert(TOMBSTONES)
 
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,8 +92,7 @@ class Tombstones:
 
 def _insert(connection: Connection, stone: Tombstone) -> None:
     row = {"uid": stone.uid, "runtime": stone.runtime, "sandbox_ids": ",".join(stone.sandbox_ids)}
-    statement = insert(TOMBSTONES).values(row)
-    connection.execute(statement.on_conflict_do_update(index_elements=["uid", "runtime"], set_=row))
+    connection.execute(_UPSERT, row)
 
 
 def _delete(connection: Connection, uid: PodUid, runtime: RuntimeName) -> None:

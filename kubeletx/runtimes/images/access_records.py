@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection, RowMapping
 
 from kubeletx.api import ImageStatus, StoreId, Unavailable
 from kubeletx.kube.text.image_names import without_credentials
-from kubeletx.store import Store, read_rows
+from kubeletx.store import Store, read_rows, upsert
 
 from . import references
 from .verification import Access, Origin
@@ -33,6 +33,7 @@ ACCESS = Table(
     Column("repository", String, primary_key=True),
     Column("access", String, nullable=False),
 )
+_UPSERT = upsert(ACCESS)
 PULLS = Table(
     "image_pulls",
     METADATA,
@@ -197,9 +198,7 @@ def _insert(connection: Connection, row: _Row) -> None:
         "repository": row.repository,
         "access": msgspec.json.encode(row.access).decode(),
     }
-    statement = insert(ACCESS).values(values)
-    keys = ["store", "image", "repository"]
-    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=values))
+    connection.execute(_UPSERT, values)
 
 
 def _delete_pull(connection: Connection, store: StoreId, requested: str) -> None:

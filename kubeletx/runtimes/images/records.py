@@ -8,11 +8,10 @@ from datetime import datetime
 import msgspec
 import structlog
 from sqlalchemy import Column, String, Table, delete, select
-from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection, RowMapping
 
 from kubeletx.api import StoreId, Unavailable
-from kubeletx.store import Store, checked, moment_of, read_rows
+from kubeletx.store import Store, checked, moment_of, read_rows, upsert
 
 from .access_records import METADATA as METADATA
 from .access_records import AccessRecords
@@ -28,6 +27,7 @@ IMAGES = Table(
     Column("pulled_at", String, nullable=False),
     Column("used_at", String, nullable=False),
 )
+_UPSERT = upsert(IMAGES)
 
 
 class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,8 +121,7 @@ def _insert(connection: Connection, record: ImageRecord) -> None:
         "pulled_at": record.pulled_at.isoformat(),
         "used_at": record.used_at.isoformat(),
     }
-    statement = insert(IMAGES).values(row)
-    connection.execute(statement.on_conflict_do_update(index_elements=["store", "image"], set_=row))
+    connection.execute(_UPSERT, row)
 
 
 def _select_all(connection: Connection) -> list[ImageRecord]:

@@ -6,14 +6,15 @@ import asyncio
 import sqlite3
 import stat
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Column, Integer, MetaData, String, Table, insert, select
+from sqlalchemy import Column, Connection, Executable, Integer, MetaData, String, Table, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from kubeletx.api import InvalidConfig, Unavailable
-from kubeletx.store import Store
+from kubeletx.store import Store, upsert
 from kubeletx.store.engine import migrate, steps
 
 METADATA = MetaData()
@@ -29,6 +30,10 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 async def add(store: Store, name: str) -> None:
     await store.write(lambda c: c.execute(insert(THINGS).values(name=name, size=1)) and None)
+
+
+def _execute(statement: Executable, row: dict[str, object], connection: Connection) -> None:
+    connection.execute(statement, row)
 
 
 async def names(store: Store) -> list[str]:
@@ -48,6 +53,17 @@ async def test_a_write_is_on_disk_when_it_returns(store: Store) -> None:
     await add(store, "a")
     assert on_disk(store.path) == 1
     assert await names(store) == ["a"]
+
+
+async def test_an_upsert_inserts_a_row_or_replaces_the_one_with_its_key(store: Store) -> None:
+    statement = upsert(THINGS)
+    for name, size in (("a", 1), ("b", 2), ("a", 3), ("b", None)):
+        row = {"name": name, "size": size}
+        await store.write(partial(_execute, statement, row))
+    assert await store.read(lambda c: [tuple(row) for row in c.execute(select(THINGS))]) == [
+        ("a", 3),
+        ("b", None),
+    ]
 
 
 async def test_a_failed_write_is_undone_alone(store: Store) -> None:
