@@ -338,6 +338,26 @@ async def test_work_is_cancelled_when_the_lock_is_lost_before_another_gets_it() 
     assert ended[0] + 4 < got[0]
 
 
+async def test_cancelling_ends_the_work_and_frees_the_lock() -> None:
+    two = Two()
+    ended = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    task = asyncio.create_task(two.one.run(work), name="run")
+    await two.clock.run_for(1)
+    task.cancel()
+    await two.clock.run_for(1)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended.is_set()
+    assert await two.other.try_acquire()
+
+
 async def test_an_error_of_the_work_comes_out_and_the_lock_is_free() -> None:
     two = Two()
 
