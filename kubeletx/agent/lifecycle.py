@@ -17,8 +17,8 @@ import structlog
 from kubeletx.api import Clock, KubeletxError
 from kubeletx.pods.manager import PodManager
 from kubeletx.runtimes.registry import RuntimeRegistry
+from kubeletx.server.backend import AdminBackend
 
-from .backend import Backend
 from .host.service_manager import ServiceManager
 from .host.supervise import supervise
 from .parts.admin import AdminRoom
@@ -58,7 +58,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
         return self.pods.manager
 
     @property
-    def backend(self) -> Backend:
+    def backend(self) -> AdminBackend:
         """The agent's side of the servers."""
         return self.admin.backend
 

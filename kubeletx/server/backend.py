@@ -1,6 +1,7 @@
-"""`AdminBackend`: the one protocol between the servers of this room and the agent behind them.
+"""`AdminBackend`: one protocol for each subject that the servers of this room ask the agent about.
 
-The agent implements it; `admin`, `healthz` and `metrics` only translate it to HTTP. Rules for every method:
+The agent implements them; `admin`, `healthz` and `metrics` only translate them to HTTP. Routes take the protocol that
+they need. Rules for every method:
 
 - Errors are those of `kubeletx.api.errors`; the server turns them into v1 Status objects.
 - Lists show the last known state and do not wait for a runtime that hangs; what did not answer is named.
@@ -13,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
+
+import msgspec
 
 from kubeletx.api import Session, StreamRequest, StreamUrl
 from kubeletx.kube.types.core import Pod
@@ -42,10 +45,8 @@ from .views import (
 )
 
 
-class AdminBackend(Protocol):
-    """Everything an operator may ask of a running agent."""
-
-    # --- the agent ---
+class AboutVerbs(Protocol):
+    """The agent itself."""
 
     async def version(self) -> VersionView:
         """Who this agent is."""
@@ -63,15 +64,13 @@ class AdminBackend(Protocol):
         """Every plugin found at start or by a reload, in order of name."""
         ...
 
-    async def reload_plugins(self) -> PluginReload:
-        """Load the plugins of new distributions; runs on code that is loaded already. One that fails is named."""
-        ...
-
     async def config_view(self) -> Sequence[ConfigValue]:
         """Effective settings and their origins (`agent.config_view.effective_values`)."""
         ...
 
-    # --- pods ---
+
+class PodVerbs(Protocol):
+    """Pods of all sources."""
 
     async def list_pods(self) -> Sequence[Pod]:
         """All pods of all sources, and orphans, by namespace and name."""
@@ -113,14 +112,9 @@ class AdminBackend(Protocol):
         """One connection to `port` on the pod's loopback."""
         ...
 
-    # --- machines ---
 
-    @property
-    def machines(self) -> MachineVerbs:
-        """Verbs of virtual machines."""
-        ...
-
-    # --- node, events, usage ---
+class NodeVerbs(Protocol):
+    """The node, its events and its usage."""
 
     async def get_node(self) -> Node:
         """The node as it would be reported."""
@@ -142,7 +136,9 @@ class AdminBackend(Protocol):
         """Usage, from figures of the last few seconds."""
         ...
 
-    # --- runtimes ---
+
+class RuntimeVerbs(Protocol):
+    """Runtimes and the plugins that serve them."""
 
     async def list_runtimes(self) -> Sequence[RuntimeView]:
         """All runtimes in their order: the first of a type is its default."""
@@ -174,7 +170,13 @@ class AdminBackend(Protocol):
         """Let new pods come again."""
         ...
 
-    # --- images ---
+    async def reload_plugins(self) -> PluginReload:
+        """Load the plugins of new distributions; runs on code that is loaded already. One that fails is named."""
+        ...
+
+
+class ImageVerbs(Protocol):
+    """Images of all stores."""
 
     async def list_images(self) -> ImageListing:
         """Images of all stores, each once."""
@@ -195,3 +197,14 @@ class AdminBackend(Protocol):
     async def prune_images(self, runtime: str | None, all_unused: bool) -> PruneResult:
         """Remove what we pulled and nobody uses; `all_unused`: also what others pulled."""
         ...
+
+
+class AdminBackend(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent as its servers see it, by subject."""
+
+    about: AboutVerbs
+    pods: PodVerbs
+    machines: MachineVerbs
+    node: NodeVerbs
+    runtimes: RuntimeVerbs
+    images: ImageVerbs

@@ -15,7 +15,7 @@ from aiohttp.typedefs import Middleware
 
 from kubeletx.api import InvalidConfig
 
-from .backend import AdminBackend
+from .backend import AboutVerbs
 from .http import errors_as_status, note_start
 
 log = structlog.get_logger(__name__)
@@ -24,7 +24,7 @@ IDLE_SECONDS = 90.0
 """Without a request; the kubelet's. Then the connection is closed."""
 
 
-def health_routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
+def health_routes(backend: AboutVerbs) -> Iterable[web.RouteDef]:
     """The routes, for every server that offers health."""
 
     async def ping(request: web.Request) -> web.StreamResponse:
@@ -114,6 +114,6 @@ class HttpServer:
             self._runner = None
 
 
-def health_server(backend: AdminBackend, address: str, port: int) -> HttpServer:
+def health_server(backend: AboutVerbs, address: str, port: int) -> HttpServer:
     """The server of ``--healthz-port``."""
     return HttpServer(name="healthz-port", address=address, port=port, routes=health_routes(backend))

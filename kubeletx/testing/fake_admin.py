@@ -17,6 +17,7 @@ from kubeletx.api import AlreadyExists, Conflict, NotFound, Session, StreamReque
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import Node
+from kubeletx.server.backend import AdminBackend
 from kubeletx.server.views import (
     ApplyResult,
     ConfigValue,
@@ -47,7 +48,7 @@ STARTED_AT = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
 
 class FakeAdminBackend:
-    """Implements `kubeletx.server.backend.AdminBackend` over values in memory."""
+    """Implements every protocol of `kubeletx.server.backend` over values in memory; `parts` is what servers take."""
 
     def __init__(self) -> None:
         self.pods: dict[tuple[str, str], Pod] = {}
@@ -71,6 +72,13 @@ class FakeAdminBackend:
         self.machines = FakeMachines(self.calls)
         self._watchers: set[asyncio.Queue[PodChange]] = set()
         self._event_watchers: set[asyncio.Queue[Event]] = set()
+
+    @property
+    def parts(self) -> AdminBackend:
+        """The fake under each subject."""
+        return AdminBackend(
+            about=self, pods=self, machines=self.machines, node=self, runtimes=self, images=self
+        )
 
     # --- what tests do ---
 

@@ -94,7 +94,7 @@ async def test_the_node_says_after_a_restart_since_when_it_is_ready(
     for _ in range(2):
         async with model.running() as backend:
             await model.until(lambda: all(h.state.ready for h in model.parts.registry.handles()))
-            conditions = (await backend.get_node()).status.conditions
+            conditions = (await backend.node.get_node()).status.conditions
             assert conditions[-1].status == "True"
             seen.append({one.type: one.last_transition_time for one in conditions})
         model.clock.advance(600)

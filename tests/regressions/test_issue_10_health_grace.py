@@ -23,7 +23,7 @@ async def silence(model: AgentModel, seconds: float) -> list[bool]:
     end = model.clock.monotonic() + seconds
 
     def is_over() -> bool:
-        ready.append(handle.state.ready and is_ready(model.parts.backend._node._reporter.conditions))
+        ready.append(handle.state.ready and is_ready(model.parts.backend.node._reporter.conditions))
         return model.clock.monotonic() >= end
 
     await model.until(is_over)
@@ -38,7 +38,7 @@ async def test_a_short_silence_changes_no_readiness(model: AgentModel, seconds: 
     async with model.running():
         await model.apply(a_pod())
         assert all(await silence(model, seconds))
-        assert "NodeNotReady" not in [one.reason for one in await model.parts.backend.list_events()]
+        assert "NodeNotReady" not in [one.reason for one in await model.parts.backend.node.list_events()]
 
 
 async def test_a_silence_beyond_the_grace_is_an_outage(model: AgentModel) -> None:

@@ -43,7 +43,7 @@ async def test_rows_that_an_earlier_life_left_are_removed_once_all_sources_have_
 
 async def test_rows_of_pods_that_wait_or_ended_stay(model: AgentModel) -> None:
     async with model.running() as backend:
-        waiting = (await backend.apply_pod(a_pod("waits", runtime="none"))).pod
+        waiting = (await backend.pods.apply_pod(a_pod("waits", runtime="none"))).pod
         assert await rows(model) == {str(waiting.uid)}
     async with model.running():
         began = model.clock.monotonic()

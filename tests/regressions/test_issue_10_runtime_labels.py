@@ -38,7 +38,7 @@ async def test_a_pod_of_a_runtime_that_comes_late_runs_there_at_once(model: Agen
         await model.until(lambda: all(h.is_listed for h in model.parts.registry.handles()))
         model.runtimes["two"].backend.kill()
         await model.until(lambda: not model.parts.registry.get("two").state.reachable)
-        await backend.apply_pod(a_pod(runtime="two", node_selector={TWO: "ready"}))
+        await backend.pods.apply_pod(a_pod(runtime="two", node_selector={TWO: "ready"}))
         await model.until(lambda: waiting(model, "web") == "RuntimeNotReady")
         model.runtimes["two"].backend.revive()
         await model.until(lambda: model.phase("web") == "Running")
@@ -49,7 +49,7 @@ async def test_a_pod_selects_by_a_runtime_that_is_not_its_own_and_waits_for_it(m
         await model.until(lambda: all(h.state.ready for h in model.parts.registry.handles()))
         model.runtimes["two"].network_ready = False
         await model.until(lambda: not model.parts.registry.get("two").state.network_ready)
-        await backend.apply_pod(a_pod(node_selector={TWO: "ready"}))
+        await backend.pods.apply_pod(a_pod(node_selector={TWO: "ready"}))
         await model.until(lambda: waiting(model, "web") == "RuntimeNotReady")
         model.runtimes["two"].network_ready = True
         await model.until(lambda: model.phase("web") == "Running")

@@ -27,18 +27,18 @@ async def test_streams_and_logs_say_that_the_runtime_does_not_answer(model: Agen
     async with model.running() as backend:
         await model.until(lambda: model.phase("web") == "Running")
         verbs = {
-            "logs": lambda: backend.open_logs(WEB, LogOptions()),
-            "exec": lambda: backend.exec(WEB, "", StreamRequest(command=("true",))),
-            "attach": lambda: backend.attach(WEB, "", StreamRequest()),
-            "port-forward": lambda: backend.port_forward(WEB, 80),
+            "logs": lambda: backend.pods.open_logs(WEB, LogOptions()),
+            "exec": lambda: backend.pods.exec(WEB, "", StreamRequest(command=("true",))),
+            "attach": lambda: backend.pods.attach(WEB, "", StreamRequest()),
+            "port-forward": lambda: backend.pods.port_forward(WEB, 80),
         }
         for verb in verbs.values():
             with pytest.raises(Unavailable, match="runtime one does not answer"):
                 await verb()
-        (pod,) = await backend.list_pods()
+        (pod,) = await backend.pods.list_pods()
         assert summarise(pod, datetime.now(UTC)).status == "RuntimeUnreachable"
         model.runtimes["one"].backend.revive()
         await model.until(lambda: model.parts.manager.find("default", "web").facts.outage is None)
         await model.until(lambda: model.parts.manager.find("default", "web").facts.snapshot is not None)
-        (pod,) = await backend.list_pods()
+        (pod,) = await backend.pods.list_pods()
         assert summarise(pod, datetime.now(UTC)).status == "Running"

@@ -1,5 +1,1 @@
-"""The agent's side of the admin socket: implements `server.backend.AdminBackend`, one file per subject."""
-
-from .facade import Backend
-
-__all__ = ["Backend"]
+"""The agent's side of the servers: implements the protocols of `server.backend`, one file per subject."""

@@ -30,7 +30,7 @@ from .counted import Counted
 
 
 class AgentBackend:
-    """The agent part of `AdminBackend`."""
+    """Implements `AboutVerbs`."""
 
     def __init__(
         self,

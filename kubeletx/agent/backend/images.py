@@ -26,7 +26,7 @@ WATCH_SECONDS = 5.0
 
 
 class ImageBackend:
-    """The image part of `AdminBackend`."""
+    """Implements `ImageVerbs`."""
 
     def __init__(
         self,

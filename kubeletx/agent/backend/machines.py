@@ -92,7 +92,7 @@ _REACHED = {
 
 
 class MachineBackend:
-    """The machine part of `AdminBackend`."""
+    """Implements `MachineVerbs`."""
 
     def __init__(self, services: PodExecutor, worker_of: Callable[[PodTarget], PodWorker]) -> None:
         """`worker_of`: the living pod that a target means; raises NotFound or Conflict."""

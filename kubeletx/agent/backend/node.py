@@ -33,7 +33,7 @@ _PRESSURE_REASONS = {
 
 
 class NodeBackend:
-    """The node part of `AdminBackend`; also a listener of the runtimes."""
+    """Implements `NodeVerbs`; also a listener of the runtimes."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class NodeBackend:
     def pod_changed(self, name: str, uid: str, event: object) -> None:
         """Pods are not this part's business."""
 
-    # --- AdminBackend ---
+    # --- NodeVerbs ---
 
     async def get_node(self) -> Node:
         """The node as it would be reported."""

@@ -46,7 +46,7 @@ TELL_SECONDS = 30.0
 
 
 class PodBackend:
-    """The pod part of `AdminBackend`."""
+    """Implements `PodVerbs`."""
 
     def __init__(
         self, manager: PodManager, services: PodExecutor, applied: AppliedSource, logs: PodLogs

@@ -42,7 +42,7 @@ QUERY_SECONDS = 5.0
 
 
 class RuntimeBackend:
-    """The runtime part of `AdminBackend`."""
+    """Implements `RuntimeVerbs`."""
 
     def __init__(
         self,

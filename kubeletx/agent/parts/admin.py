@@ -7,10 +7,10 @@ from collections.abc import Callable
 import msgspec
 
 from kubeletx.pods.logs.reader import LogReader
+from kubeletx.server.backend import AdminBackend
 from kubeletx.server.metrics.http_counts import HttpCounts
 from kubeletx.server.views import PartHealth
 
-from ..backend import Backend
 from ..backend.about import AgentBackend
 from ..backend.counted import Counted, SecretFigures
 from ..backend.logs import PodLogs
@@ -49,7 +49,7 @@ class AdminRoom(msgspec.Struct, frozen=True, kw_only=True):
     """`pods` is also part of `backend`. `http`: requests to the servers."""
 
     part: Part
-    backend: Backend
+    backend: AdminBackend
     pods: PodBackend
     http: HttpCounts
 
@@ -62,7 +62,7 @@ def make_admin(
     registry, http = needs.runtimes.registry, HttpCounts()
     reader = LogReader(blocking=needs.volumes.files, watcher=needs.pods.watcher)
     pods = PodBackend(manager, services, needs.sources.applied, PodLogs(needs.node.context, services, reader))
-    backend = Backend(
+    backend = AdminBackend(
         about=AgentBackend(
             config=ctx.config,
             agent_id=ctx.agent_id,

@@ -125,13 +125,13 @@ def _routes(
     server = config.server
     routes = (
         *kubelet_pods.routes(backend),
-        *kubelet_metrics.routes(backend, figures),
-        *kubelet_logs.routes(backend),
+        *kubelet_metrics.routes(backend.about, figures),
+        *kubelet_logs.routes(backend.pods),
         *kubelet_node_logs.routes(
             NodeLogs(blocking=blocking, enabled=server.system_log_handler, queries=server.system_log_query)
         ),
         *kubelet_debug.routes(set_verbosity, enabled=server.debug_flags_handler),
-        *kubelet_checkpoint.routes(backend, checkpoints),
-        *kubelet_streams.routes(backend, idle_seconds=server.stream_idle_seconds, websockets=websockets),
+        *kubelet_checkpoint.routes(backend.pods, checkpoints),
+        *kubelet_streams.routes(backend.pods, idle_seconds=server.stream_idle_seconds, websockets=websockets),
     )
-    return (*routes, *kubelet_zpages.routes(backend, routes, clock))
+    return (*routes, *kubelet_zpages.routes(backend.about, routes, clock))

@@ -28,7 +28,9 @@ def make_servers(ctx: PartContext, needs: AdminNeeds, admin: AdminRoom) -> Serve
     servers: list[Server] = [AdminServer(backend=admin.backend, socket_path=ctx.config.socket_path)]
     closes: list[Close] = []
     if settings.healthz_port:
-        servers.append(health_server(admin.backend, settings.healthz_bind_address, settings.healthz_port))
+        servers.append(
+            health_server(admin.backend.about, settings.healthz_bind_address, settings.healthz_port)
+        )
     if settings.read_only_port:
         servers.append(readonly_server(admin.backend, settings.address, settings.read_only_port, admin.http))
     reviews = review_client(

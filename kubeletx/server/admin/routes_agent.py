@@ -8,7 +8,7 @@ from aiohttp import web
 
 from kubeletx.kube.types.event import EventList
 
-from ..backend import AdminBackend
+from ..backend import AboutVerbs, AdminBackend
 from ..healthz import health_routes
 from ..http import flag, json_response, stream_lines
 
@@ -17,36 +17,36 @@ def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
     """The routes of this file, for the admin socket."""
 
     async def version(request: web.Request) -> web.StreamResponse:
-        return json_response(await backend.version())
+        return json_response(await backend.about.version())
 
     async def metrics(request: web.Request) -> web.StreamResponse:
-        return await metrics_response(backend)
+        return await metrics_response(backend.about)
 
     async def plugins(request: web.Request) -> web.StreamResponse:
-        return json_response({"items": await backend.plugins()})
+        return json_response({"items": await backend.about.plugins()})
 
     async def reload_plugins(request: web.Request) -> web.StreamResponse:
-        return json_response(await backend.reload_plugins())
+        return json_response(await backend.runtimes.reload_plugins())
 
     async def config(request: web.Request) -> web.StreamResponse:
-        return json_response({"items": await backend.config_view()})
+        return json_response({"items": await backend.about.config_view()})
 
     async def usage(request: web.Request) -> web.StreamResponse:
-        return json_response(await backend.usage())
+        return json_response(await backend.node.usage())
 
     async def node(request: web.Request) -> web.StreamResponse:
         if flag(request, "watch"):
-            return await stream_lines(request, backend.watch_node(), "MODIFIED")
-        return json_response(await backend.get_node())
+            return await stream_lines(request, backend.node.watch_node(), "MODIFIED")
+        return json_response(await backend.node.get_node())
 
     async def events(request: web.Request) -> web.StreamResponse:
         if flag(request, "watch"):
-            return await stream_lines(request, backend.watch_events(), "ADDED")
-        return json_response(EventList(items=tuple(await backend.list_events())))
+            return await stream_lines(request, backend.node.watch_events(), "ADDED")
+        return json_response(EventList(items=tuple(await backend.node.list_events())))
 
     return (
         web.get("/version", version),
-        *health_routes(backend),
+        *health_routes(backend.about),
         web.get("/metrics", metrics),
         web.get("/v1/plugins", plugins),
         web.post("/v1/plugins/reload", reload_plugins),
@@ -57,7 +57,7 @@ def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
     )
 
 
-async def metrics_response(backend: AdminBackend) -> web.Response:
+async def metrics_response(backend: AboutVerbs) -> web.Response:
     """Prometheus text. What renders it is imported when it is first asked for."""
     from ..metrics.agent import render
 

@@ -8,12 +8,12 @@ from aiohttp import web
 
 from kubeletx.api import InvalidConfig
 
-from ..backend import AdminBackend
+from ..backend import ImageVerbs
 from ..http import flag, json_response, stream_lines
 from .tasks import Tasks
 
 
-def routes(backend: AdminBackend, tasks: Tasks) -> Iterable[web.RouteDef]:
+def routes(backend: ImageVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
     """The routes of this file."""
 
     async def images(request: web.Request) -> web.StreamResponse:

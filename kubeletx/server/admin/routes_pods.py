@@ -15,14 +15,14 @@ from kubeletx.kube.manifests.load import LoadedPod, load_manifest
 from kubeletx.kube.manifests.unknown_fields import strict_error, unknown
 from kubeletx.kube.types.core import Pod, PodList
 
-from ..backend import AdminBackend
+from ..backend import PodVerbs
 from ..http import flag, json_response, read_json, stream_lines
 from ..status import to_status
 from ..views import ApplyReport, ApplyResult, DeleteOptions, LogOptions, PodTarget
 from .tasks import Tasks
 
 
-def routes(backend: AdminBackend, tasks: Tasks) -> Iterable[web.RouteDef]:
+def routes(backend: PodVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
     """The routes of this file."""
 
     async def pods(request: web.Request) -> web.StreamResponse:

@@ -8,13 +8,13 @@ from aiohttp import web
 
 from kubeletx.api import InvalidConfig
 
-from ..backend import AdminBackend
+from ..backend import RuntimeVerbs
 from ..http import flag, json_response, read_json, stream_lines
 from ..views import RuntimeAddition
 from .tasks import Tasks
 
 
-def routes(backend: AdminBackend, tasks: Tasks) -> Iterable[web.RouteDef]:
+def routes(backend: RuntimeVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
     """The routes of this file."""
 
     async def runtimes(request: web.Request) -> web.StreamResponse:

@@ -15,13 +15,13 @@ from kubeletx.streaming.remote_client import open_port_forward
 from kubeletx.streaming.serving import QueryNames, open_in_time, open_url, stream_request
 from kubeletx.streaming.websocket import send_error, serve_remote_command, websocket_response
 
-from ..backend import AdminBackend
+from ..backend import PodVerbs
 from .routes_pods import target_of
 
 NAMES = QueryNames(stdin="stdin", stdout="stdout", stderr="stderr", true=("1", "true"))
 
 
-def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
+def routes(backend: PodVerbs) -> Iterable[web.RouteDef]:
     """The routes of this file."""
 
     async def exec_(request: web.Request) -> web.StreamResponse:

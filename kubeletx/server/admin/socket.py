@@ -38,11 +38,11 @@ def make_app(backend: AdminBackend, tasks: Tasks) -> web.Application:
     app = web.Application(middlewares=[errors_as_status], client_max_size=_MAX_BODY)
     app.on_response_prepare.append(note_start)
     app.add_routes(routes_agent.routes(backend))
-    app.add_routes(routes_pods.routes(backend, tasks))
-    app.add_routes(routes_runtimes.routes(backend, tasks))
+    app.add_routes(routes_pods.routes(backend.pods, tasks))
+    app.add_routes(routes_runtimes.routes(backend.runtimes, tasks))
     app.add_routes(routes_machines.routes(backend.machines, tasks))
-    app.add_routes(routes_images.routes(backend, tasks))
-    app.add_routes(routes_streams.routes(backend))
+    app.add_routes(routes_images.routes(backend.images, tasks))
+    app.add_routes(routes_streams.routes(backend.pods))
     return app
 
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from aiohttp import web
 
-from ..backend import AdminBackend
+from ..backend import PodVerbs
 from ..http import json_response
 from ..views import PodTarget
 from .route import KubeletRoute, find_pod, target_of
@@ -23,7 +23,7 @@ class CheckpointSource(Protocol):
         ...
 
 
-def routes(backend: AdminBackend, source: CheckpointSource) -> tuple[KubeletRoute, ...]:
+def routes(backend: PodVerbs, source: CheckpointSource) -> tuple[KubeletRoute, ...]:
     """The route of this file."""
 
     async def checkpoint(request: web.Request) -> web.StreamResponse:

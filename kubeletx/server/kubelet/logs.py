@@ -12,13 +12,13 @@ from kubeletx.api import InvalidConfig, KubeletxError, NotFound
 from kubeletx.kube.types.core import Pod
 
 from ..admin.routes_pods import log_options
-from ..backend import AdminBackend
+from ..backend import PodVerbs
 from ..http import closable, finish
 from ..views import LogOptions
 from .route import KubeletRoute, find_pod, plain, target_of
 
 
-def routes(backend: AdminBackend) -> tuple[KubeletRoute, ...]:
+def routes(backend: PodVerbs) -> tuple[KubeletRoute, ...]:
     """The routes of this file."""
 
     async def logs(request: web.Request) -> web.StreamResponse:

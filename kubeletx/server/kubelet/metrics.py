@@ -7,14 +7,14 @@ from aiohttp import web
 from kubeletx.node.cgroup_usage import device_name
 
 from ..admin.routes_agent import metrics_response
-from ..backend import AdminBackend
+from ..backend import AboutVerbs
 from ..http import json_response
 from ..metrics.exposition import CONTENT_TYPE
 from ..metrics.figures import FiguresSource
 from .route import KubeletRoute
 
 
-def routes(backend: AdminBackend, source: FiguresSource) -> tuple[KubeletRoute, ...]:
+def routes(backend: AboutVerbs, source: FiguresSource) -> tuple[KubeletRoute, ...]:
     """The routes of this file."""
 
     async def metrics(request: web.Request) -> web.StreamResponse:

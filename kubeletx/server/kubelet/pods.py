@@ -22,18 +22,18 @@ def routes(backend: AdminBackend) -> tuple[KubeletRoute, ...]:
     """The routes of this file."""
 
     async def pods(request: web.Request) -> web.StreamResponse:
-        return json_response(PodList(items=tuple(await backend.list_pods())))
+        return json_response(PodList(items=tuple(await backend.pods.list_pods())))
 
     async def running(request: web.Request) -> web.StreamResponse:
-        found = [_as_it_runs(pod) for pod in await backend.list_pods()]
+        found = [_as_it_runs(pod) for pod in await backend.pods.list_pods()]
         return json_response(PodList(items=tuple(pod for pod in found if pod is not None)))
 
     async def configz(request: web.Request) -> web.StreamResponse:
-        return json_response({"kubeletconfig": configuration(await backend.config_view())})
+        return json_response({"kubeletconfig": configuration(await backend.about.config_view())})
 
     health = tuple(
         KubeletRoute(("GET",), route.path, route.handler, ("healthz", PROXY))
-        for route in health_routes(backend)
+        for route in health_routes(backend.about)
         if isinstance(route.path, str)
     )
     return (

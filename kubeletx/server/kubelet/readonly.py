@@ -19,12 +19,12 @@ def readonly_routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
     """``/pods``, ``/metrics`` and ``/healthz``."""
 
     async def pods(request: web.Request) -> web.StreamResponse:
-        return json_response(PodList(items=tuple(await backend.list_pods())))
+        return json_response(PodList(items=tuple(await backend.pods.list_pods())))
 
     async def metrics(request: web.Request) -> web.StreamResponse:
-        return await metrics_response(backend)
+        return await metrics_response(backend.about)
 
-    return (web.get("/pods", pods), web.get("/metrics", metrics), *health_routes(backend))
+    return (web.get("/pods", pods), web.get("/metrics", metrics), *health_routes(backend.about))
 
 
 def readonly_server(

@@ -21,7 +21,7 @@ from ..views import PodTarget
 if TYPE_CHECKING:
     from kubeletx.kube.types.core import Pod
 
-    from ..backend import AdminBackend
+    from ..backend import PodVerbs
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -55,7 +55,7 @@ def target_of(request: web.Request) -> PodTarget:
     return PodTarget(namespace=info["namespace"], name=info["pod"], uid=info.get("uid", ""))
 
 
-async def find_pod(backend: AdminBackend, target: PodTarget) -> Pod:
+async def find_pod(backend: PodVerbs, target: PodTarget) -> Pod:
     """Raises HTTPNotFound with the kubelet's words."""
     for pod in await backend.list_pods():
         if (pod.namespace, pod.name) == (target.namespace, target.name) and target.uid in ("", pod.uid):

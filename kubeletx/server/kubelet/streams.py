@@ -34,16 +34,14 @@ from kubeletx.streaming.spdy_server import (
 from kubeletx.streaming.takeover import TakenOver, take_over
 from kubeletx.streaming.tunnel import TUNNEL_PROTOCOLS, Tunnel, tunnel_response
 
-from ..backend import AdminBackend
+from ..backend import PodVerbs
 from .route import Handler, KubeletRoute, find_pod, target_of
 
 MAX_OUTPUT_BYTES = 16 << 20
 """Of ``/run``, whose answer is sent when the command has ended."""
 
 
-def routes(
-    backend: AdminBackend, *, idle_seconds: float, websockets: Counter[str]
-) -> tuple[KubeletRoute, ...]:
+def routes(backend: PodVerbs, *, idle_seconds: float, websockets: Counter[str]) -> tuple[KubeletRoute, ...]:
     """The routes of this file. `idle_seconds`: a stream that carries nothing for so long is closed.
 
     `websockets`: counts, by subresource, what API servers once translated: WebSocket v5 and tunnels.

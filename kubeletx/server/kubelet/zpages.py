@@ -17,7 +17,7 @@ from kubeletx.api import Clock
 from kubeletx.kube.text.yaml import dump_yaml
 
 from ..access.authorization import PROXY
-from ..backend import AdminBackend
+from ..backend import AboutVerbs
 from ..http import json_response
 from ..views import ConfigValue
 from .route import KubeletRoute, plain
@@ -35,7 +35,7 @@ debugging purposes only.
 """
 
 
-def routes(backend: AdminBackend, others: Iterable[KubeletRoute], clock: Clock) -> tuple[KubeletRoute, ...]:
+def routes(backend: AboutVerbs, others: Iterable[KubeletRoute], clock: Clock) -> tuple[KubeletRoute, ...]:
     """The routes of this file. `others`: all that are served besides them, to be listed."""
     paths = sorted({f"/{route.path.split('/')[1]}" for route in others} | {"/flagz"})
 

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from kubeletx.agent.assembly import assemble
-from kubeletx.agent.backend import Backend
 from kubeletx.agent.config.tree import (
     AgentConfig,
     CgroupSettings,
@@ -31,6 +30,7 @@ from kubeletx.api import Endpoint, Host
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.node.cgroup_fs import CgroupTrees
 from kubeletx.runtimes.endpoints.kinds import Kind, KindTable
+from kubeletx.server.backend import AdminBackend
 from kubeletx.testing import FakeClock, FakeRuntime
 
 T = TypeVar("T")
@@ -110,7 +110,7 @@ class AgentModel:
         self.config = msgspec.structs.replace(self.config, **changed)
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[Backend]:
+    async def running(self) -> AsyncIterator[AdminBackend]:
         """One life of the agent, from its start to its end in order."""
         async with assemble(self.config, plugins=self.plugins, clock=self.clock, host=self.host) as parts:
             self.parts = parts
@@ -145,7 +145,7 @@ class AgentModel:
 
     async def apply(self, pod: Pod) -> Pod:
         """Apply the pod and wait until it runs."""
-        made = (await self.parts.backend.apply_pod(pod)).pod
+        made = (await self.parts.backend.pods.apply_pod(pod)).pod
         await self.until(lambda: self.phase(pod.name) == "Running")
         return made
 

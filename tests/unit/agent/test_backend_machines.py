@@ -135,7 +135,7 @@ async def test_exec_with_a_terminal_is_refused_and_points_to_the_console(agent: 
     async with agent.running() as backend:
         await agent.apply(a_machine())
         with pytest.raises(Unsupported, match="kubeletx attach -it"):
-            await backend.exec(VM, "", StreamRequest(command=("sh",), stdin=True, tty=True))
+            await backend.pods.exec(VM, "", StreamRequest(command=("sh",), stdin=True, tty=True))
 
 
 async def test_a_reboot_waits_out_its_delay_and_counts_as_a_restart(agent: AgentModel) -> None:
@@ -170,7 +170,7 @@ async def test_a_reboot_that_is_to_come_ends_with_its_pod(agent: AgentModel) -> 
         waiting = [one.get_name() for one in asyncio.all_tasks() if one.get_name().startswith("reboot-")]
         assert sorted(waiting) == [f"reboot-{worker.uid}-delay", f"reboot-{worker.uid}-pod"]
         began = agent.clock.monotonic()
-        await backend.delete_pod(VM, DeleteOptions(grace_seconds=1))
+        await backend.pods.delete_pod(VM, DeleteOptions(grace_seconds=1))
         with pytest.raises(Conflict, match="was deleted before its machine was to reboot"):
             await agent.done(call)
         assert agent.clock.monotonic() - began < 60
@@ -210,7 +210,7 @@ async def test_a_reboot_that_the_agent_did_not_see_end_is_unknown_and_not_done_a
         (one,) = (await backend.machines.find_machine(VM)).operations
         assert (one.verb, one.outcome) == ("reboot", "unknown")
         assert agent.runtimes["kvm"].counts["reboot"] == 0
-        assert "OperationUnknown" in [event.reason for event in await backend.list_events()]
+        assert "OperationUnknown" in [event.reason for event in await backend.node.list_events()]
 
 
 async def test_snapshots_are_made_listed_restored_and_forgotten(agent: AgentModel) -> None:
@@ -290,14 +290,14 @@ async def test_interfaces_follow_the_spec_and_one_without_its_port_waits_with_ev
         await agent.apply(a_machine())
         agent.runtimes["kvm"].script("attach_nic", error=Unavailable("port p9 is not there yet"), times=2)
         nics = (Nic(name="eth0"), Nic(name="data", port_id="p9"))
-        await backend.apply_pod(a_machine(nics=nics))
+        await backend.pods.apply_pod(a_machine(nics=nics))
         await agent.until(lambda: "data" in unit_of(agent).nics)
-        events = [event.reason for event in await backend.list_events()]
+        events = [event.reason for event in await backend.node.list_events()]
         assert "FailedNic" in events
         assert "NicAttached" in events
         with pytest.raises(Conflict, match="nics"):
-            await backend.apply_pod(a_machine(nics=(Nic(name="eth0"), Nic(name="data", port_id="p1"))))
-        await backend.apply_pod(a_machine(nics=(Nic(name="eth0"),)))
+            await backend.pods.apply_pod(a_machine(nics=(Nic(name="eth0"), Nic(name="data", port_id="p1"))))
+        await backend.pods.apply_pod(a_machine(nics=(Nic(name="eth0"),)))
         await agent.until(lambda: "data" not in unit_of(agent).nics)
 
 
@@ -332,7 +332,7 @@ async def test_a_size_that_the_node_has_not_is_refused_and_forgotten(agent: Agen
         with pytest.raises(Conflict, match=r"cannot resize machine default/vm: .*memory"):
             await agent.done(backend.machines.resize_machine(VM, MachineSize(memory="64Ti")))
         assert (await backend.machines.find_machine(VM)).limits["memory"] == "1Gi"
-        reasons = [event.reason for event in await backend.list_events()]
+        reasons = [event.reason for event in await backend.node.list_events()]
         assert "ResizeInfeasible" in reasons
         assert agent.runtimes["kvm"].counts["update_resources"] == 0
         await agent.done(backend.machines.resize_machine(VM, MachineSize(memory="2Gi")))
@@ -381,7 +381,7 @@ async def test_a_resize_after_a_size_of_the_spec_that_the_runtime_refused_is_not
             await update(unit_id, resources)
 
         runtime.update_resources = at_most_4_gib  # type: ignore[method-assign]
-        await backend.apply_pod(sized_machine("8Gi"))
+        await backend.pods.apply_pod(sized_machine("8Gi"))
         await agent.until(lambda: worker_of(agent).facts.unit("testvm").resize_failure is not None)
         await agent.done(backend.machines.resize_machine(VM, MachineSize(memory="2Gi")))
         assert unit_of(agent).resources.memory_limit_bytes == 2 << 30
@@ -427,7 +427,7 @@ async def test_a_size_with_the_policy_to_restart_restarts_the_machine(agent: Age
 
     async with agent.running() as backend:
         await agent.apply(sized("1Gi"))
-        await backend.apply_pod(sized("2Gi"))
+        await backend.pods.apply_pod(sized("2Gi"))
         await agent.until(lambda: unit_of(agent).summary.attempt == 1)
         await agent.until(lambda: unit_of(agent).summary.state is UnitState.RUNNING)
         assert unit_of(agent).resources.memory_limit_bytes == 2 << 30
@@ -442,10 +442,10 @@ async def test_a_runtime_without_hotplug_or_resize_says_so_once(agent: AgentMode
         machine = made.spec.virtual_machine
         assert machine is not None
         machine = replace(machine, resources=ResourceRequirements(limits={"cpu": "2", "memory": "1Gi"}))
-        await backend.apply_pod(replace(made, spec=replace(made.spec, virtual_machine=machine)))
+        await backend.pods.apply_pod(replace(made, spec=replace(made.spec, virtual_machine=machine)))
         await agent.until(lambda: worker_of(agent).desired.pod.spec.nics != ())
         await agent.clock.run_for(30)
-        reasons = [event.reason for event in await backend.list_events()]
+        reasons = [event.reason for event in await backend.node.list_events()]
         assert reasons.count("NicUnsupported") == 1
         assert reasons.count("ResizeUnsupported") == 1
         with pytest.raises(Unsupported, match="runtime kvm cannot resize"):

@@ -23,8 +23,8 @@ async def test_the_node_is_ready_by_its_policy_and_says_which_runtime_is_not(age
     agent.configure("node", readiness_policy="all")
     async with agent.running() as backend:
         await agent.until(lambda: all(h.state.ready for h in agent.parts.registry.handles()))
-        assert ready(await backend.get_node()) == "True"
-        watch = backend.watch_node()
+        assert ready(await backend.node.get_node()) == "True"
+        watch = backend.node.watch_node()
         await anext(watch)
         agent.runtimes["two"].backend.kill()
         while ready(node := await agent.done(anext(watch))) == "True":
@@ -32,7 +32,7 @@ async def test_the_node_is_ready_by_its_policy_and_says_which_runtime_is_not(age
         messages = {c.type: c.message for c in node.status.conditions}
         assert "two" in (messages["Ready"] or "")
         reasons = [
-            event.reason for event in await backend.list_events() if event.involved_object.kind == "Node"
+            event.reason for event in await backend.node.list_events() if event.involved_object.kind == "Node"
         ]
         assert "NodeNotReady" in reasons
         await watch.aclose()  # type: ignore[attr-defined]
@@ -41,20 +41,20 @@ async def test_the_node_is_ready_by_its_policy_and_says_which_runtime_is_not(age
 async def test_usage_names_the_runtimes_that_did_not_answer(agent: AgentModel) -> None:
     async with agent.running() as backend:
         await agent.apply(a_pod())
-        usage = await agent.done(backend.usage())
+        usage = await agent.done(backend.node.usage())
         assert [pod.name for pod in usage.pods] == ["web"]
         assert usage.missing == ()
         agent.runtimes["two"].backend.kill()
         await agent.until(lambda: not agent.parts.registry.get("two").state.reachable)
         await agent.clock.run_for(6)  # figures of the last five seconds count as fresh
-        assert (await agent.done(backend.usage())).missing == ("two",)
+        assert (await agent.done(backend.node.usage())).missing == ("two",)
 
 
 async def test_a_runtime_that_measures_nothing_is_not_counted_as_zero(agent: AgentModel) -> None:
     agent.without = (SupportsStats,)
     async with agent.running() as backend:
         await agent.apply(a_pod())
-        usage = await agent.done(backend.usage())
+        usage = await agent.done(backend.node.usage())
         assert all(runtime.usage.cpu_millicores is None for runtime in usage.runtimes)
 
 
@@ -62,29 +62,29 @@ async def test_events_of_a_pod_are_kept_over_a_restart(agent: AgentModel) -> Non
     async with agent.running():
         await agent.apply(a_pod())
     async with agent.running() as backend:
-        reasons = {e.reason for e in await backend.list_events() if e.involved_object.name == "web"}
+        reasons = {e.reason for e in await backend.node.list_events() if e.involved_object.name == "web"}
         assert {"RuntimeBound", "Created", "Started"} <= reasons
 
 
 async def test_the_agent_tells_its_version_plugins_and_configuration(agent: AgentModel) -> None:
     async with agent.running() as backend:
-        version = await backend.version()
+        version = await backend.about.version()
         assert (version.node_name, version.root_dir) == ("node", str(agent.root / "root"))
         assert version.agent_id == (agent.root / "root" / "agent-id").read_text().strip()
-        (plugin,) = await backend.plugins()
+        (plugin,) = await backend.about.plugins()
         assert (plugin.name, plugin.state, plugin.kinds) == ("fake", "ready", ("fake",))
-        assert any(value.key == "maxPods" for value in await backend.config_view())
-        assert (await backend.health()).ok
+        assert any(value.key == "maxPods" for value in await backend.about.config_view())
+        assert (await backend.about.health()).ok
 
 
 async def test_metrics_tell_what_happened_and_what_there_is(agent: AgentModel) -> None:
     async with agent.running() as backend:
         await agent.apply(a_pod("a"))
         await agent.apply(a_pod("b", runtime="two", image="pulled"))
-        await backend.apply_pod(a_pod("c", runtime="none"))
+        await backend.pods.apply_pod(a_pod("c", runtime="none"))
         agent.runtimes["one"].backend.kill()
         await agent.until(lambda: not agent.parts.registry.get("one").state.ready)
-        view = await backend.metrics()
+        view = await backend.about.metrics()
         assert (view.running_pods, view.desired_pods) == (2, {"true": 3})
         assert view.running_containers == {"running": 2}
         assert view.runtimes_ready == {"one": False, "two": True}
@@ -121,30 +121,30 @@ async def test_cgroup_v1_is_told_by_an_event(agent: AgentModel, version: int) ->
 
     agent.host = HostReadings(trees=cast("CgroupTrees", Trees()))
     async with agent.running() as backend:
-        reasons = [event.reason for event in await backend.list_events()]
+        reasons = [event.reason for event in await backend.node.list_events()]
         assert ("CgroupV1" in reasons) == (version == 1)
 
 
 async def test_a_pod_that_ran_too_long_is_told(agent: AgentModel) -> None:
     async with agent.running() as backend:
-        await backend.apply_pod(a_pod(active_deadline_seconds=5))
+        await backend.pods.apply_pod(a_pod(active_deadline_seconds=5))
         await agent.until(lambda: agent.phase("web") == "Failed")
-        (told,) = [e for e in await backend.list_events() if e.reason == "DeadlineExceeded"]
+        (told,) = [e for e in await backend.node.list_events() if e.reason == "DeadlineExceeded"]
         assert (told.type, told.involved_object.name) == ("Normal", "web")
-        assert "Starting" in {e.reason for e in await backend.list_events()}
+        assert "Starting" in {e.reason for e in await backend.node.list_events()}
 
 
 async def test_a_pressure_that_begins_and_ends_is_told_in_the_kubelets_words(agent: AgentModel) -> None:
     async with agent.running() as backend:
         await agent.until(lambda: all(h.state.ready for h in agent.parts.registry.handles()))
-        node = backend._node
+        node = backend.node
         node.pressure_changed(Pressure(disk=True))
         node.pressure_changed(Pressure(disk=True, memory=True))
         node.pressure_changed(Pressure(memory=True))
-        told = [e for e in await backend.list_events() if e.reason.startswith("NodeHas")]
+        told = [e for e in await backend.node.list_events() if e.reason.startswith("NodeHas")]
         assert {(e.reason, e.message) for e in told} == {
             (reason, f"Node node status is now: {reason}")
             for reason in ("NodeHasDiskPressure", "NodeHasInsufficientMemory", "NodeHasNoDiskPressure")
         }
-        ready_events = [e.message for e in await backend.list_events() if e.reason == "NodeReady"]
+        ready_events = [e.message for e in await backend.node.list_events() if e.reason == "NodeReady"]
         assert ready_events == ["Node node status is now: NodeReady"]

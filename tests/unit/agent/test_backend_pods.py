@@ -21,7 +21,7 @@ async def test_an_applied_pod_is_listed_with_its_runtime_and_status(agent: Agent
     async with agent.running() as backend:
         await agent.apply(a_pod("b", runtime="two"))
         await agent.apply(a_pod("a"))
-        pods = await backend.list_pods()
+        pods = await backend.pods.list_pods()
         assert [pod.name for pod in pods] == ["a", "b"]
         assert [pod.metadata.annotations[BOUND_RUNTIME] for pod in pods] == ["one", "two"]
         assert {pod.status.phase for pod in pods} == {"Running"}
@@ -29,19 +29,19 @@ async def test_an_applied_pod_is_listed_with_its_runtime_and_status(agent: Agent
 
 async def test_a_second_apply_changes_nothing_and_a_forbidden_change_is_refused(agent: AgentModel) -> None:
     async with agent.running() as backend:
-        assert (await backend.apply_pod(a_pod())).action == "created"
-        assert (await backend.apply_pod(a_pod())).action == "unchanged"
+        assert (await backend.pods.apply_pod(a_pod())).action == "created"
+        assert (await backend.pods.apply_pod(a_pod())).action == "unchanged"
         with pytest.raises(Conflict, match="runtimeServiceName"):
-            await backend.apply_pod(a_pod(runtime="two"))
+            await backend.pods.apply_pod(a_pod(runtime="two"))
 
 
 async def test_a_watch_begins_with_what_there_is_and_ends_with_deleted(agent: AgentModel) -> None:
     async with agent.running() as backend:
         await agent.apply(a_pod())
-        watch = backend.watch_pods()
+        watch = backend.pods.watch_pods()
         first = await anext(watch)
         assert (first.type, first.object.name) == ("ADDED", "web")
-        await backend.delete_pod(WEB, DeleteOptions())
+        await backend.pods.delete_pod(WEB, DeleteOptions())
         types = []
         while not types or types[-1] != "DELETED":
             types.append((await agent.done(anext(watch))).type)
@@ -57,11 +57,11 @@ async def test_a_manifest_s_pod_may_not_be_applied_or_deleted(agent: AgentModel)
     async with agent.running() as backend:
         await agent.until(lambda: agent.phase("web-node") == "Running")
         with pytest.raises(Conflict, match="belongs to source 'file'"):
-            await backend.apply_pod(a_pod("web-node"))
+            await backend.pods.apply_pod(a_pod("web-node"))
         target = PodTarget(namespace="default", name="web-node")
         with pytest.raises(Conflict, match="delete the manifest file"):
-            await backend.delete_pod(target, DeleteOptions())
-        await backend.delete_pod(target, DeleteOptions(grace_seconds=0, force=True))
+            await backend.pods.delete_pod(target, DeleteOptions())
+        await backend.pods.delete_pod(target, DeleteOptions(grace_seconds=0, force=True))
         await agent.until(lambda: agent.alive() == [])
 
 
@@ -69,17 +69,17 @@ async def test_delete_ends_every_life_of_a_replaced_pod(agent: AgentModel) -> No
     async with agent.running() as backend:
         old = await agent.apply(a_pod())
         agent.runtimes["one"].script("stop_unit", hang=True)
-        new = (await backend.replace_pod(a_pod(image="busybox:2"), True)).pod
+        new = (await backend.pods.replace_pod(a_pod(image="busybox:2"), True)).pod
         assert new.uid != old.uid
-        assert [pod.uid for pod in await backend.list_pods()] == sorted([old.uid, new.uid])
+        assert [pod.uid for pod in await backend.pods.list_pods()] == sorted([old.uid, new.uid])
         waiting = PodTarget(namespace="default", name="web", uid=new.uid)
         with pytest.raises(Conflict, match="waits for the end of an older pod"):
-            await backend.open_logs(waiting, LogOptions())
-        shown = await backend.delete_pod(WEB, DeleteOptions(grace_seconds=0, force=True))
+            await backend.pods.open_logs(waiting, LogOptions())
+        shown = await backend.pods.delete_pod(WEB, DeleteOptions(grace_seconds=0, force=True))
         assert shown.uid == old.uid
         agent.runtimes["one"].scripts.clear()
         await agent.until(lambda: not agent.parts.manager.workers)
-        assert await backend.list_pods() == []
+        assert await backend.pods.list_pods() == []
         assert not list((agent.root / "root" / "applied").glob("*.yaml"))
 
 
@@ -89,12 +89,12 @@ async def test_delete_with_the_uid_of_the_waiting_life_leaves_the_older_one_its_
     async with agent.running() as backend:
         old = await agent.apply(a_pod())
         stuck = agent.runtimes["one"].script("stop_unit", hang=True)
-        new = (await backend.replace_pod(a_pod(image="busybox:2"), True)).pod
-        shown = await backend.delete_pod(
+        new = (await backend.pods.replace_pod(a_pod(image="busybox:2"), True)).pod
+        shown = await backend.pods.delete_pod(
             PodTarget(namespace="default", name="web", uid=new.uid), DeleteOptions()
         )
         assert shown.uid == new.uid
-        assert [pod.uid for pod in await backend.list_pods()] == [old.uid]
+        assert [pod.uid for pod in await backend.pods.list_pods()] == [old.uid]
         stuck.release()
         await agent.until(lambda: not agent.parts.manager.workers)
 
@@ -102,8 +102,10 @@ async def test_delete_with_the_uid_of_the_waiting_life_leaves_the_older_one_its_
 async def test_delete_with_the_uid_of_the_older_life_keeps_the_new_one(agent: AgentModel) -> None:
     async with agent.running() as backend:
         old = await agent.apply(a_pod())
-        new = (await backend.replace_pod(a_pod(), True)).pod
-        await backend.delete_pod(PodTarget(namespace="default", name="web", uid=old.uid), DeleteOptions())
+        new = (await backend.pods.replace_pod(a_pod(), True)).pod
+        await backend.pods.delete_pod(
+            PodTarget(namespace="default", name="web", uid=old.uid), DeleteOptions()
+        )
         await agent.until(lambda: [w.uid for w in agent.parts.manager.workers.values()] == [new.uid])
         await agent.until(lambda: agent.phase("web") == "Running")
 
@@ -111,26 +113,28 @@ async def test_delete_with_the_uid_of_the_older_life_keeps_the_new_one(agent: Ag
 async def test_a_pod_that_is_not_there_is_not_found(agent: AgentModel) -> None:
     async with agent.running() as backend:
         with pytest.raises(NotFound, match='pods "web" not found'):
-            await backend.delete_pod(WEB, DeleteOptions())
+            await backend.pods.delete_pod(WEB, DeleteOptions())
         with pytest.raises(NotFound):
-            await backend.open_logs(WEB, LogOptions())
+            await backend.pods.open_logs(WEB, LogOptions())
         await agent.apply(a_pod())
         with pytest.raises(NotFound):
-            await backend.delete_pod(PodTarget(namespace="default", name="web", uid="other"), DeleteOptions())
+            await backend.pods.delete_pod(
+                PodTarget(namespace="default", name="web", uid="other"), DeleteOptions()
+            )
         with pytest.raises(NotFound, match="containers: main"):
-            await backend.open_logs(WEB, LogOptions(container="sidecar"))
+            await backend.pods.open_logs(WEB, LogOptions(container="sidecar"))
 
 
 async def test_a_command_runs_where_the_runtime_can(agent: AgentModel) -> None:
     async with agent.running() as backend:
         await agent.apply(a_pod())
-        session = await backend.exec(WEB, "", StreamRequest(command=("echo", "hi")))
+        session = await backend.pods.exec(WEB, "", StreamRequest(command=("echo", "hi")))
         assert isinstance(session, Session)
         assert b"".join([data async for _, data in session.output()]).strip() == b"hi"
         agent.runtimes["one"].backend.kill()
         await agent.until(lambda: not agent.parts.registry.get("one").state.reachable)
         with pytest.raises(Unavailable, match="runtime one does not answer"):
-            await backend.exec(WEB, "", StreamRequest(command=("true",)))
+            await backend.pods.exec(WEB, "", StreamRequest(command=("true",)))
 
 
 async def test_a_runtime_without_exec_says_so(agent: AgentModel) -> None:
@@ -138,7 +142,7 @@ async def test_a_runtime_without_exec_says_so(agent: AgentModel) -> None:
     async with agent.running() as backend:
         await agent.apply(a_pod())
         with pytest.raises(Unsupported, match="runtime one cannot run commands"):
-            await backend.exec(WEB, "", StreamRequest(command=("true",)))
+            await backend.pods.exec(WEB, "", StreamRequest(command=("true",)))
 
 
 async def test_a_checkpoint_may_take_the_time_that_was_given_for_it(
@@ -150,7 +154,7 @@ async def test_a_checkpoint_may_take_the_time_that_was_given_for_it(
         handle._limits = msgspec.structs.replace(handle._limits, query_seconds=0.05)
         slow = agent.runtimes["one"].script("checkpoint", hang=True)
         path = tmp_path / "one.tar"
-        writing = asyncio.create_task(backend._pods.checkpoint(WEB, "main", path, 60.0))
+        writing = asyncio.create_task(backend.pods.checkpoint(WEB, "main", path, 60.0))
         await asyncio.sleep(0.2)
         slow.release()
         await writing
@@ -159,12 +163,12 @@ async def test_a_checkpoint_may_take_the_time_that_was_given_for_it(
 
 async def test_a_container_that_does_not_run_takes_no_command(agent: AgentModel) -> None:
     async with agent.running() as backend:
-        await backend.apply_pod(a_pod(runtime="none"))
+        await backend.pods.apply_pod(a_pod(runtime="none"))
         await agent.until(lambda: agent.phase("web") == "Pending")
         with pytest.raises(Conflict, match="container main of pod default/web is not running"):
-            await backend.exec(WEB, "", StreamRequest(command=("true",)))
+            await backend.pods.exec(WEB, "", StreamRequest(command=("true",)))
         with pytest.raises(Conflict, match="is not running"):
-            await backend.port_forward(WEB, 80)
+            await backend.pods.port_forward(WEB, 80)
 
 
 async def test_pods_go_on_over_a_restart_and_are_the_same(agent: AgentModel) -> None:
@@ -173,7 +177,7 @@ async def test_pods_go_on_over_a_restart_and_are_the_same(agent: AgentModel) -> 
         units = list(agent.runtimes["one"].backend.units)
     async with agent.running() as backend:
         await agent.until(lambda: agent.phase("web") == "Running")
-        (pod,) = await backend.list_pods()
+        (pod,) = await backend.pods.list_pods()
         assert pod.uid == made.uid
         assert list(agent.runtimes["one"].backend.units) == units
 
@@ -193,8 +197,8 @@ async def test_a_pod_nobody_claims_after_the_loss_of_the_database_is_orphaned_un
         path.write_bytes(b"no database any more")
     async with agent.running() as backend:
         await agent.until(lambda: "file" in agent.parts.manager.synced_sources)
-        (pod,) = await backend.list_pods()
+        (pod,) = await backend.pods.list_pods()
         assert pod.metadata.annotations[ORPHANED] == "true"
         assert agent.alive() == ["web-node"]
-        await backend.delete_pod(PodTarget(namespace="default", name="web-node"), DeleteOptions())
+        await backend.pods.delete_pod(PodTarget(namespace="default", name="web-node"), DeleteOptions())
         await agent.until(lambda: agent.alive() == [])

@@ -20,8 +20,8 @@ def documented() -> set[str]:
 async def test_every_file_below_the_root_is_documented(agent: AgentModel) -> None:
     async with agent.running() as backend:
         await agent.apply(a_pod())
-        await backend.add_runtime("container:three:fake://three")
-        await backend.cordon("two")
+        await backend.runtimes.add_runtime("container:three:fake://three")
+        await backend.runtimes.cordon("two")
         found = {path.name for path in (agent.root / "root").iterdir()}
         assert found <= documented()
         assert {"applied", "cordons", "runtimes.d", "pods", "manifests", "kubeletx.db"} <= found
@@ -32,6 +32,6 @@ async def test_every_file_below_the_root_is_documented(agent: AgentModel) -> Non
 async def test_others_may_enter_nothing_below_the_root(agent: AgentModel) -> None:
     async with agent.running() as backend:
         await agent.apply(a_pod())
-        await backend.cordon("two")
+        await backend.runtimes.cordon("two")
         assert (agent.root / "root").stat().st_mode & 0o007 == 0
         assert (agent.root / "root" / "kubeletx.sock").stat().st_mode & 0o777 == 0o600

@@ -9,7 +9,7 @@ THREE = "name: three\nworkloadType: container\nurl: fake://three\n"
 
 
 async def names(agent: AgentModel) -> list[str]:
-    return [view.name for view in await agent.parts.backend.list_runtimes()]
+    return [view.name for view in await agent.parts.backend.runtimes.list_runtimes()]
 
 
 async def test_a_file_that_appears_is_a_runtime(agent: AgentModel) -> None:
@@ -44,7 +44,7 @@ async def test_a_mistake_is_told_once_and_its_correction_is_enough(agent: AgentM
 
 async def test_a_cordon_written_as_a_file_counts(agent: AgentModel) -> None:
     async with agent.running() as backend:
-        await backend.cordon("two")
+        await backend.runtimes.cordon("two")
         (file,) = (agent.root / "root" / "cordons").iterdir()
         file.unlink()
         await agent.until(lambda: not agent.parts.registry.get("two").state.cordoned)

@@ -68,7 +68,7 @@ def status(agent: AgentModel, name: str) -> PodStatus:
 
 
 async def condition(backend: AdminBackend, type: str) -> str:
-    return next(c.status for c in (await backend.get_node()).status.conditions if c.type == type)
+    return next(c.status for c in (await backend.node.get_node()).status.conditions if c.type == type)
 
 
 def ephemeral(limit: str) -> tuple[Container, ...]:
@@ -108,10 +108,10 @@ async def test_memory_pressure_ends_one_pod_at_a_time_until_it_is_over(
         assert target.last_transition_time is not None
         assert found.container_statuses[0].state.terminated is not None
         assert await condition(backend, "MemoryPressure") == "True"
-        events = {e.reason: e for e in await backend.list_events() if e.involved_object.name == "huge"}
+        events = {e.reason: e for e in await backend.node.list_events() if e.involved_object.name == "huge"}
         assert events["Evicted"].message == found.message
         assert events["Evicted"].type == "Warning"
-        assert "EvictionThresholdMet" in {e.reason for e in await backend.list_events()}
+        assert "EvictionThresholdMet" in {e.reason for e in await backend.node.list_events()}
         await agent.until(lambda: not agent.parts.registry.get("one").snapshot(_uid(agent, "huge")))
         await agent.clock.run_for(200)
         assert await condition(backend, "MemoryPressure") == "True"
@@ -137,7 +137,7 @@ async def test_pods_that_request_nothing_are_not_admitted_under_memory_pressure(
         while await condition(backend, "MemoryPressure") == "False":
             await agent.clock.run_for(1)
             await asyncio.sleep(0.002)
-        await backend.apply_pod(a_pod("new"))
+        await backend.pods.apply_pod(a_pod("new"))
         await agent.until(lambda: agent.phase("new") == "Failed")
         found = status(agent, "new")
         assert found.reason == "Evicted"
@@ -197,7 +197,7 @@ async def test_dead_containers_and_unused_images_go_before_any_pod(
     signals.disks = (ImageDisk(place="", path="/", runtimes=frozenset({RuntimeName("one")})),)
     async with agent.running():
         await agent.apply(a_pod("web"))
-        await agent.parts.backend.apply_pod(
+        await agent.parts.backend.pods.apply_pod(
             a_pod(
                 "done",
                 image="once",

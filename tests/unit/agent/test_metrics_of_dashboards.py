@@ -149,7 +149,7 @@ async def test_a_kubelets_dashboards_find_what_they_ask_for(agent: AgentModel, t
     )
     async with agent.running() as backend:
         await agent.apply(pod)
-        counted = backend._about._counted
+        counted = backend.about._counted
         # What needs a cluster, or a node in need, is counted by hand where the agent counts it.
         requests = RequestCounts()
         requests.answered("10.0.0.1:6443", "GET", "200", 0.01)
@@ -157,12 +157,12 @@ async def test_a_kubelets_dashboards_find_what_they_ask_for(agent: AgentModel, t
         rotation = cast(
             CertificateRotation, SimpleNamespace(ttl_seconds=9.0, errors=1, lives=Durations((1.0,)))
         )
-        backend._about._counted = replace(
+        backend.about._counted = replace(
             counted,
             requests=requests,
             secrets=SecretFigures(providers=counted.secrets.providers, client=rotation, server=rotation),
         )
-        view = await backend.metrics()
+        view = await backend.about.metrics()
     text = render(replace(view, claims=(CLAIM,)))
     found = names(text)
     assert found >= OF_METRICS, OF_METRICS - found
@@ -220,7 +220,7 @@ def test_an_agent_that_nobody_scrapes_has_not_imported_what_renders_metrics() ->
     )
     assert not set(done.stdout.split()) & {
         "kubeletx.agent.backend.metric_counts",
-        "kubeletx.agent.backend.metrics",
+        "kubeletx.agent.backend.about.metrics",
         "kubeletx.server.metrics.cadvisor",
         "kubeletx.server.metrics.agent",
         "kubeletx.server.metrics.resource",

@@ -78,7 +78,7 @@ def status(agent: AgentModel, name: str) -> PodStatus:
 
 
 async def ready(backend: AdminBackend) -> tuple[str, str]:
-    last = (await backend.get_node()).status.conditions[-1]
+    last = (await backend.node.get_node()).status.conditions[-1]
     return last.status, last.message or ""
 
 
@@ -109,7 +109,7 @@ async def test_pods_end_in_order_and_the_host_waits_for_them(watched: AgentModel
         assert (await ready(backend))[0] == "False"
         assert "node is shutting down" in (await ready(backend))[1]
         assert agent.phase("static-node") == "Running"
-        await backend.apply_pod(a_pod("late"))
+        await backend.pods.apply_pod(a_pod("late"))
         await agent.until(lambda: agent.phase("late") == "Failed")
         assert status(agent, "late").reason == "NodeShutdown"
         assert (
@@ -125,7 +125,7 @@ async def test_pods_end_in_order_and_the_host_waits_for_them(watched: AgentModel
         target = next(c for c in found.conditions if c.type == "DisruptionTarget")
         assert (target.status, target.reason) == ("True", "TerminationByKubelet")
         assert agent.alive() == []
-        events = {e.reason: e for e in await backend.list_events() if e.involved_object.kind == "Node"}
+        events = {e.reason: e for e in await backend.node.list_events() if e.involved_object.kind == "Node"}
         assert events["Shutdown"].message == "Shutdown manager detected shutdown event"
 
 

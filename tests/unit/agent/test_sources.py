@@ -75,7 +75,7 @@ async def test_an_applied_file_that_broke_ends_no_pod_and_can_be_deleted(agent: 
     async with assembled(agent):
         await agent.clock.run_for(60)
         assert agent.alive() == ["web"]
-        shown = await agent.parts.backend.delete_pod(WEB, DeleteOptions(grace_seconds=1))
+        shown = await agent.parts.backend.pods.delete_pod(WEB, DeleteOptions(grace_seconds=1))
         assert shown.metadata.deletion_timestamp is not None
         await agent.until(lambda: not agent.alive())
         assert "applied" in agent.parts.manager.synced_sources
@@ -99,16 +99,16 @@ async def test_a_source_that_fails_repeatedly_shows_in_health_and_as_an_event(
 
     monkeypatch.setattr(FileSource, "_list", fail)
     async with agent.running() as backend:
-        assert (await backend.health()).ok
+        assert (await backend.about.health()).ok
         await agent.clock.run_for(15)
-        (part,) = [one for one in (await backend.health()).parts if not one.ok]
+        (part,) = [one for one in (await backend.about.health()).parts if not one.ok]
         assert (part.name, part.message) == ("sources", "file failed 2 times: ValueError: no good")
         monkeypatch.undo()
-        (event,) = [one for one in await backend.list_events() if one.reason == "FailedSource"]
+        (event,) = [one for one in await backend.node.list_events() if one.reason == "FailedSource"]
         assert event.message is not None
         assert "Pod source file fails repeatedly" in event.message
         await agent.clock.run_for(FORGET_SECONDS + 20)
-        assert (await backend.health()).ok
+        assert (await backend.about.health()).ok
 
 
 def test_one_failure_now_and_then_is_not_a_repeated_one() -> None:
@@ -135,7 +135,9 @@ async def test_events_of_a_manifest_with_a_bad_string_can_be_listed(agent: Agent
             "b.json",
         ]
         manager.invalid(FILE, "x", InvalidPod(obj="\udcfe", field="a", problem="\ud800"))
-        texts = [event.message for event in await backend.list_events() if event.reason == "FailedValidation"]
+        texts = [
+            event.message for event in await backend.node.list_events() if event.reason == "FailedValidation"
+        ]
         assert len(texts) == 3
         assert all((text or "").encode() for text in texts)
 
@@ -145,7 +147,7 @@ async def test_a_misspelt_field_of_a_manifest_file_is_an_event_of_its_pod(agent:
     (agent.root / "manifests" / "web.yaml").write_text(text)
     async with agent.running() as backend:
         await agent.until(lambda: agent.phase("web-node") == "Running")
-        found = [one for one in await backend.list_events() if one.reason == "UnknownField"]
+        found = [one for one in await backend.node.list_events() if one.reason == "UnknownField"]
     assert [event.message for event in found] == [
         'unknown field "spec.restartPolice"',
         'unknown field "spec.hostNetworks"',

@@ -119,7 +119,7 @@ async def test_pods_are_found_again_whatever_became_of_the_database(agent: Agent
     with structlog.testing.capture_logs() as said:
         async with agent.running() as backend:
             await agent.until(lambda: agent.phase("web") == "Running")
-            assert [pod.uid for pod in await backend.list_pods()] == [made.uid]
+            assert [pod.uid for pod in await backend.pods.list_pods()] == [made.uid]
             assert list(agent.runtimes["one"].backend.units) == units
     aside = [one.name for one in path.parent.iterdir() if ".corrupt-" in one.name]
     assert bool(aside) == (damage != "no-table")
@@ -153,7 +153,7 @@ async def test_without_a_database_pods_that_run_go_on_and_new_ones_wait(agent: A
     path.symlink_to(agent.root / "missing" / "file")
     async with agent.running() as backend:
         await agent.until(lambda: agent.phase("old") == "Running")
-        await backend.apply_pod(a_pod("new"))
+        await backend.pods.apply_pod(a_pod("new"))
         await agent.until(lambda: agent.phase("new") == "Pending")
         await agent.clock.run_for(5)
         assert agent.alive() == ["old"]
@@ -194,5 +194,5 @@ async def test_a_drop_in_that_is_wrong_stops_nothing(agent: AgentModel) -> None:
     (directory / "bad.yaml").write_text("name: [")
     with structlog.testing.capture_logs() as said:
         async with agent.running() as backend:
-            assert len(await backend.list_runtimes()) == 2
+            assert len(await backend.runtimes.list_runtimes()) == 2
     assert [line["event"] for line in said if line["log_level"] == "error"] == ["Ignored runtime drop-in"]

@@ -28,7 +28,7 @@ class Agent:
         self.root = root
         self.backend = FakeAdminBackend()
         self.loop = asyncio.new_event_loop()
-        self._server = AdminServer(backend=self.backend, socket_path=root / "kubeletx.sock")
+        self._server = AdminServer(backend=self.backend.parts, socket_path=root / "kubeletx.sock")
         self._thread = threading.Thread(target=self.loop.run_forever, name="fake-agent")
 
     def start(self) -> None:

@@ -149,7 +149,7 @@ async def serving(
     verbosities: list[int] = []
     websockets: Counter[str] = Counter()
     routes = (
-        *kubelet_pods.routes(backend),
+        *kubelet_pods.routes(backend.parts),
         *kubelet_metrics.routes(backend, figures or NoFigures()),
         *kubelet_logs.routes(backend),
         *kubelet_node_logs.routes(logs or NodeLogs(blocking=inline, root=directory / "log")),

@@ -49,7 +49,7 @@ def socket_path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def client(backend: FakeAdminBackend, socket_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
-    server = AdminServer(backend=backend, socket_path=socket_path)
+    server = AdminServer(backend=backend.parts, socket_path=socket_path)
     await server.start()
     connector = aiohttp.UnixConnector(path=str(socket_path))
     async with aiohttp.ClientSession(connector=connector, base_url="http://kubeletx") as session:
@@ -60,7 +60,7 @@ async def client(backend: FakeAdminBackend, socket_path: Path) -> AsyncIterator[
 async def test_the_socket_is_only_for_its_owner_and_goes_with_the_server(
     backend: FakeAdminBackend, socket_path: Path
 ) -> None:
-    server = AdminServer(backend=backend, socket_path=socket_path)
+    server = AdminServer(backend=backend.parts, socket_path=socket_path)
     await server.start()
     assert stat.S_IMODE(socket_path.stat().st_mode) == 0o600
     await server.stop()
@@ -73,7 +73,7 @@ async def test_a_socket_left_by_a_dead_agent_is_replaced(
     dead = socket.socket(socket.AF_UNIX)
     dead.bind(str(socket_path))
     dead.close()
-    server = AdminServer(backend=backend, socket_path=socket_path)
+    server = AdminServer(backend=backend.parts, socket_path=socket_path)
     await server.start()
     await server.stop()
 
@@ -81,7 +81,7 @@ async def test_a_socket_left_by_a_dead_agent_is_replaced(
 async def test_a_second_agent_is_refused_and_harms_nothing(
     client: aiohttp.ClientSession, backend: FakeAdminBackend, socket_path: Path
 ) -> None:
-    second = AdminServer(backend=backend, socket_path=socket_path)
+    second = AdminServer(backend=backend.parts, socket_path=socket_path)
     with pytest.raises(AlreadyExists, match="another kubeletx"):
         await second.start()
     await second.stop()
@@ -90,7 +90,7 @@ async def test_a_second_agent_is_refused_and_harms_nothing(
 
 
 async def test_a_path_that_no_socket_can_have_is_refused(backend: FakeAdminBackend, tmp_path: Path) -> None:
-    server = AdminServer(backend=backend, socket_path=tmp_path / ("x" * 200))
+    server = AdminServer(backend=backend.parts, socket_path=tmp_path / ("x" * 200))
     with pytest.raises(InvalidConfig, match="too long"):
         await server.start()
 

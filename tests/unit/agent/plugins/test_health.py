@@ -11,11 +11,11 @@ import pytest
 import structlog
 from agent_model import AgentModel
 
-from kubeletx.agent.backend import Backend
 from kubeletx.agent.host import watchdog
 from kubeletx.agent.plugins.registrations import Hook, Registration
 from kubeletx.api import CheckResult, InvalidConfig, PluginHost, Severity
 from kubeletx.kube.types.node import NodeCondition
+from kubeletx.server.backend import AdminBackend
 from kubeletx.server.metrics.agent import render
 
 GOOD = CheckResult(ok=True)
@@ -50,20 +50,20 @@ def register(agent: AgentModel, name: str, check: Any, **fields: Any) -> None:
     agent.registrations.add(Registration(hook=Hook.HEALTH_CHECK, name=name, factory=factory, **fields))
 
 
-async def condition(backend: Backend, name: str) -> NodeCondition:
-    node = await backend.get_node()
+async def condition(backend: AdminBackend, name: str) -> NodeCondition:
+    node = await backend.node.get_node()
     return next(c for c in node.status.conditions if c.type == f"kubeletx.io/Healthy-{name}")
 
 
-async def part(backend: Backend, name: str) -> tuple[bool, str]:
-    found = next(p for p in (await backend.health()).parts if p.name == f"plugin-{name}")
+async def part(backend: AdminBackend, name: str) -> tuple[bool, str]:
+    found = next(p for p in (await backend.about.health()).parts if p.name == f"plugin-{name}")
     return found.ok, found.message
 
 
-async def events(backend: Backend) -> list[tuple[str, str]]:
+async def events(backend: AdminBackend) -> list[tuple[str, str]]:
     return [
         (event.reason or "", event.message or "")
-        for event in await backend.list_events()
+        for event in await backend.node.list_events()
         if (event.reason or "").startswith("HealthCheck")
     ]
 
@@ -75,7 +75,7 @@ async def test_a_check_that_passes_is_shown_everywhere_and_makes_no_event(agent:
         await agent.until(lambda: check.calls >= 2)
         assert await part(backend, "disk") == (True, "")
         assert (await condition(backend, "disk")).status == "True"
-        assert (await backend.get_node()).status.conditions[-1].type == "Ready"
+        assert (await backend.node.get_node()).status.conditions[-1].type == "Ready"
         assert await events(backend) == []
 
 
@@ -102,14 +102,14 @@ async def test_a_failure_fails_healthz_until_the_check_passes(agent: AgentModel)
         await agent.until(lambda: check.calls)
         await agent.clock.settle()
         assert await part(backend, "disk") == (False, "the disk is full")
-        assert not (await backend.health()).ok
+        assert not (await backend.about.health()).ok
         failed = await condition(backend, "disk")
         assert (failed.status, failed.reason, failed.message) == ("False", "CheckFailed", "the disk is full")
         check.answer = GOOD
         calls = check.calls
         await agent.until(lambda: check.calls > calls)
         await agent.clock.settle()
-        assert (await backend.health()).ok
+        assert (await backend.about.health()).ok
         assert [reason for reason, _ in await events(backend)] == ["HealthCheckFailed", "HealthCheckPassed"]
 
 
@@ -123,11 +123,11 @@ async def test_a_check_that_hangs_is_timed_out_and_named_and_others_go_on(agent:
         assert (unknown.status, unknown.reason) == ("Unknown", "CheckBroken")
         assert "health-check/hangs: check: did not return within 10 s" in (unknown.message or "")
         assert (await condition(backend, "good")).status == "True"
-        assert (await backend.health()).ok
-        views = {view.name: view for view in await backend.plugins()}
+        assert (await backend.about.health()).ok
+        views = {view.name: view for view in await backend.about.plugins()}
         assert (views["acme"].state, views["other"].state) == ("degraded", "ready")
         assert "did not return" in views["acme"].reason
-        text = render(await backend.metrics()).decode()
+        text = render(await backend.about.metrics()).decode()
         labels = 'callback="check",plugin="acme",reason="timeout",registration="hangs"'
         assert f"kubeletx_plugin_callback_errors_total{{{labels}}} " in text
         labels = 'callback="check",plugin="other",registration="good"'
@@ -150,7 +150,7 @@ async def test_a_broken_check_is_unknown_and_is_asked_again(agent: AgentModel, a
         await agent.until(lambda: check.calls > calls)
         await agent.clock.settle()
         assert (await condition(backend, "broken")).status == "True"
-        (view,) = [view for view in await backend.plugins() if view.name == "acme"]
+        (view,) = [view for view in await backend.about.plugins() if view.name == "acme"]
         assert view.state == "ready"
 
 
@@ -160,7 +160,7 @@ async def test_a_check_that_cannot_be_made_is_failed_and_stops_no_other(agent: A
     register(agent, "good", good)
     async with agent.running() as backend:
         await agent.until(lambda: good.calls)
-        (view,) = [view for view in await backend.plugins() if view.name == "acme"]
+        (view,) = [view for view in await backend.about.plugins() if view.name == "acme"]
         assert view.state == "degraded"
         assert [one.state for one in view.registrations] == ["failed", "ready"]
         assert "SystemExit: no way" in view.reason
@@ -242,4 +242,4 @@ async def test_an_agent_without_registrations_makes_nothing_for_them(agent: Agen
     async with agent.running() as backend:
         assert "plugin-health" not in {task.name for part in agent.parts.parts for task in part.tasks}
         assert not (agent.config.root_dir / "plugins").exists()
-        assert "kubeletx_plugin_callback" not in render(await backend.metrics()).decode()
+        assert "kubeletx_plugin_callback" not in render(await backend.about.metrics()).decode()

@@ -255,7 +255,7 @@ async def test_a_running_agent_serves_runtimes_and_pods_of_a_new_plugin(
     async with agent.running() as backend:
         await agent.apply(a_pod("before"))
         (drop_ins / "late.yaml").write_text("{name: late, workloadType: wasm, url: 'late://x'}\n")
-        found = await backend.reload_plugins()
+        found = await backend.runtimes.reload_plugins()
         assert any("late.yaml: url: " in note and "wasm" in note for note in found.notes)
         site.install_plugin(
             "late",
@@ -264,11 +264,11 @@ async def test_a_running_agent_serves_runtimes_and_pods_of_a_new_plugin(
             claims=True,
             head="from kubeletx.testing import FakeRuntime\n",
         )
-        found = await backend.reload_plugins()
+        found = await backend.runtimes.reload_plugins()
         assert [(one.name, one.kinds) for one in found.plugins] == [("late", ("late",))]
         assert not any("late.yaml" in note for note in found.notes)
-        assert [one.name for one in await backend.list_runtimes()] == ["one", "two", "late"]
-        assert "late" in [one.name for one in await backend.plugins()]
+        assert [one.name for one in await backend.runtimes.list_runtimes()] == ["one", "two", "late"]
+        assert "late" in [one.name for one in await backend.about.plugins()]
         await agent.apply(a_wasm_pod("after"))
         await agent.until(lambda: agent.phase("after") == "Running")
         assert agent.phase("before") == "Running"
@@ -280,7 +280,7 @@ async def test_a_pod_of_a_type_that_no_plugin_has_is_refused_until_one_has_it(
 ) -> None:
     async with agent.running() as backend:
         with pytest.raises(InvalidPod, match="wasm"):
-            await backend.apply_pod(a_wasm_pod("early"))
+            await backend.pods.apply_pod(a_wasm_pod("early"))
         site.install_plugin(
             "late",
             factory=FAKE,
@@ -288,8 +288,8 @@ async def test_a_pod_of_a_type_that_no_plugin_has_is_refused_until_one_has_it(
             claims=True,
             head="from kubeletx.testing import FakeRuntime\n",
         )
-        await backend.reload_plugins()
-        await backend.add_runtime("wasm:late:late://x")
+        await backend.runtimes.reload_plugins()
+        await backend.runtimes.add_runtime("wasm:late:late://x")
         await agent.apply(a_wasm_pod("early"))
         await agent.until(lambda: agent.phase("early") == "Running")
 
