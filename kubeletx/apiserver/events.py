@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import AlreadyExists, Clock, KubeletxError, NotFound, TimedOut, Unavailable
 from kubeletx.kube.client import KubeClient, Patch
-from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.backoff import server_backoff
 from kubeletx.kube.client.errors import least_seconds
 from kubeletx.kube.client.resources import EVENTS
 from kubeletx.kube.types.core import ObjectMeta
@@ -78,7 +78,7 @@ class EventReporter:
         self._news = asyncio.Event()
         self._news_at = float("-inf")
         self._sent: OrderedDict[str, str] = OrderedDict()
-        self._backoff = Backoff(first=1.0, cap=10.0)
+        self._backoff = server_backoff(first=1.0, cap=10.0)
         self._is_sending = False
         self.dropped = 0
 

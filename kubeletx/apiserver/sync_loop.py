@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from kubeletx.api import Clock, KubeletxError
+from kubeletx.api.backoff import Backoff
 from kubeletx.kube.client import KubeClient
-from kubeletx.kube.client.backoff import Backoff
 from kubeletx.kube.client.errors import least_seconds
 
 log = structlog.get_logger(__name__)

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from kubeletx.api import Endpoint, InvalidConfig, Runtime, RuntimeName, Unavailable
+from kubeletx.api.backoff import Backoff
 
 from .cgroup_driver import NodeCgroupDriver
 from .endpoints.drop_ins import DropIns
@@ -24,7 +25,6 @@ from .endpoints.kinds import Kind, KindTable
 from .handles.handle import RuntimeHandle, RuntimeListener
 from .handles.limits import Limits
 from .host.host import HostParts, RuntimeHost
-from .host.waiting import Backoff
 
 log = structlog.get_logger(__name__)
 

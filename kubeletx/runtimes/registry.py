@@ -33,6 +33,7 @@ from kubeletx.api import (
     SupportsImages,
     names,
 )
+from kubeletx.api.backoff import Backoff
 from kubeletx.kube.types.core import Pod
 
 from .binding.bindings import Binding, Bindings
@@ -56,7 +57,6 @@ from .fleet import Fleet, Plan
 from .handles.handle import RuntimeHandle, RuntimeListener
 from .handles.snapshots import PodSnapshot
 from .host.host import HostParts
-from .host.waiting import Backoff
 
 log = structlog.get_logger(__name__)
 

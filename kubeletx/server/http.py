@@ -17,9 +17,10 @@ from aiohttp import web
 
 from kubeletx.api import Internal, InvalidConfig, KubeletxError
 from kubeletx.api.text import printable
+from kubeletx.kube.types.api_status import Status, failure
 from kubeletx.streaming.unsent import wait_sent
 
-from .status import Status, to_status
+from .status import to_status
 
 log = structlog.get_logger(__name__)
 
@@ -96,9 +97,7 @@ async def errors_as_status(request: web.Request, handler: Handler) -> web.Stream
         cut_if_started(request, error)
         return error_response(error)
     except web.HTTPNotFound:
-        return json_response(
-            Status(message=f"no such path: {request.path}", reason="NotFound", code=404), 404
-        )
+        return json_response(failure(f"no such path: {request.path}", reason="NotFound", code=404), 404)
     except web.HTTPException:
         raise
     except ConnectionResetError:

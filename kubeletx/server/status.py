@@ -8,39 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from kubeletx.api import errors
 from kubeletx.api.errors import FieldError, KubeletxError
-
-
-class StatusCause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One field of a refused object."""
-
-    reason: str = ""
-    message: str = ""
-    field: str = ""
-
-
-class StatusDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`kind`: name of our error class. `name`: the object or file."""
-
-    kind: str = ""
-    name: str = ""
-    causes: tuple[StatusCause, ...] = ()
-
-
-class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """Source: meta/v1 Status, as a failure."""
-
-    kind: str = "Status"
-    api_version: str = msgspec.field(default="v1", name="apiVersion")
-    status: str = "Failure"
-    message: str = ""
-    reason: str = ""
-    details: StatusDetails = StatusDetails()
-    code: int = 500
-
+from kubeletx.kube.types.api_status import Status, StatusCause, StatusDetails, failure
 
 _CODES: Final[dict[type[KubeletxError], tuple[int, str]]] = {
     errors.NotFound: (404, "NotFound"),
@@ -70,18 +40,17 @@ def to_status(error: KubeletxError) -> Status:
     if isinstance(error, FieldError):
         cause = StatusCause(reason="FieldValueInvalid", message=error.problem, field=error.field)
         details = StatusDetails(kind=cls.__name__, name=error.obj, causes=(cause,))
-    return Status(message=error.message, reason=error.reason or reason, details=details, code=code)
+    return failure(error.message, reason=error.reason or reason, code=code, details=details)
 
 
 def to_error(status: Status) -> KubeletxError:
     """The error of a Status; what came from elsewhere becomes Internal, with its message."""
-    cls = _CLASSES.get(status.details.kind, errors.Internal)
+    details = status.details or StatusDetails()
+    cls = _CLASSES.get(details.kind, errors.Internal)
     if not issubclass(cls, FieldError):
         return cls(status.message, reason=status.reason or None)
-    cause = status.details.causes[0] if status.details.causes else StatusCause(message=status.message)
-    made = cls(
-        obj=status.details.name, field=cause.field, problem=cause.message, reason=status.reason or None
-    )
+    cause = details.causes[0] if details.causes else StatusCause(message=status.message)
+    made = cls(obj=details.name, field=cause.field, problem=cause.message, reason=status.reason or None)
     made.message = status.message
     made.args = (status.message,)
     return made

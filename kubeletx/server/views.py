@@ -12,9 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
+from kubeletx.kube.types.api_status import Status
 from kubeletx.kube.types.core import Pod
-
-from .status import Status
 
 ORPHANED: Final = "kubeletx.io/orphaned"
 """Annotation ("true") of a pod that was found on a runtime and that no source claims (DECISIONS 8)."""

@@ -9,42 +9,23 @@ from __future__ import annotations
 import msgspec
 
 from kubeletx.api import Internal
+from kubeletx.kube.types.api_status import FAILURE, SUCCESS, Status, StatusCause, StatusDetails
 
 NON_ZERO_EXIT = "NonZeroExitCode"
 EXIT_CODE = "ExitCode"
 
 
-class StatusCause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One cause of a failure."""
-
-    reason: str = ""
-    message: str = ""
-
-
-class StatusDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Details of a failure."""
-
-    causes: tuple[StatusCause, ...] = ()
-
-
-class RemoteStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of metav1.Status that remote commands use."""
-
-    metadata: dict[str, str] = {}
-    status: str = "Success"
-    message: str = ""
-    reason: str = ""
-    details: StatusDetails | None = None
-    code: int = 0
+_EMPTY_METADATA = {"metadata": dict[str, str]()}
+"""Kubelets write it; `Status` does not keep it."""
 
 
 def encode_exit(exit_code: int) -> bytes:
     """The Status of a command that ended."""
     if exit_code == 0:
-        return msgspec.json.encode({"metadata": {}, "status": "Success"})
-    return msgspec.json.encode(
-        RemoteStatus(
-            status="Failure",
+        return _encode(Status(status=SUCCESS))
+    return _encode(
+        Status(
+            status=FAILURE,
             message=f"command terminated with non-zero exit code: exit status {exit_code}",
             reason=NON_ZERO_EXIT,
             details=StatusDetails(causes=(StatusCause(reason=EXIT_CODE, message=str(exit_code)),)),
@@ -54,16 +35,18 @@ def encode_exit(exit_code: int) -> bytes:
 
 def encode_error(error: Exception) -> bytes:
     """The Status of a command that could not be run to its end."""
-    return msgspec.json.encode(
-        RemoteStatus(status="Failure", message=str(error), reason="InternalError", code=500)
-    )
+    return _encode(Status(status=FAILURE, message=str(error), reason="InternalError", code=500))
+
+
+def _encode(status: Status) -> bytes:
+    return msgspec.json.encode(_EMPTY_METADATA | msgspec.to_builtins(status))
 
 
 def refusal_of(body: bytes) -> str:
     """The words of an answer that is no upgrade: a Status's message, or the text as it is."""
     text = body.decode(errors="replace").strip()
     try:
-        return msgspec.json.decode(body, type=RemoteStatus).message or text
+        return msgspec.json.decode(body, type=Status).message or text
     except (msgspec.DecodeError, UnicodeDecodeError):
         return text
 
@@ -71,13 +54,13 @@ def refusal_of(body: bytes) -> str:
 def exit_code_of(data: bytes) -> int:
     """The exit code in a Status; raises Internal with its message when the command did not run."""
     try:
-        status = msgspec.json.decode(data, type=RemoteStatus)
+        status = msgspec.json.decode(data, type=Status)
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise Internal(data.decode(errors="replace").strip() or "empty status") from None
-    if status.status == "Success":
+    if status.status in (SUCCESS, ""):
         return 0
-    if status.reason == NON_ZERO_EXIT and status.details is not None:
-        for cause in status.details.causes:
+    if status.reason == NON_ZERO_EXIT:
+        for cause in status.causes:
             if cause.reason == EXIT_CODE and cause.message.lstrip("-").isdigit():
                 return int(cause.message)
     raise Internal(status.message or status.reason or "the command failed")

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import Clock, InvalidConfig, KubeletxError, PermissionDenied
 from kubeletx.kube.client import ClusterAccess, KubeClient
-from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.backoff import server_backoff
 from kubeletx.kube.client.errors import least_seconds
 from kubeletx.kube.types.certificates import CLIENT_SIGNER
 from kubeletx.store.files import remove_file, write_file
@@ -58,7 +58,7 @@ class Bootstrap:
 
     async def run(self) -> None:
         """Ask until there is an answer."""
-        backoff, problem = Backoff(first=1.0), ""
+        backoff, problem = server_backoff(first=1.0), ""
         while True:
             try:
                 await self._try()

@@ -14,7 +14,7 @@ import structlog
 
 from kubeletx.api import AlreadyExists, Clock, PermissionDenied, TimedOut, Unavailable
 from kubeletx.kube.client import KubeClient
-from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.backoff import server_backoff
 from kubeletx.kube.client.errors import least_seconds
 from kubeletx.kube.client.resources import CERTIFICATE_REQUESTS
 from kubeletx.kube.types.certificates import CertificateSigningRequest, CertificateSigningRequestSpec
@@ -50,7 +50,7 @@ async def obtain(
         pass
     else:
         log.info("Asked for a certificate", request=wanted.metadata.name, signer=signer)
-    backoff, until = Backoff(first=_LOOK_FIRST, cap=_LOOK_CAP), clock.monotonic() + WAIT_SECONDS
+    backoff, until = server_backoff(first=_LOOK_FIRST, cap=_LOOK_CAP), clock.monotonic() + WAIT_SECONDS
     while clock.monotonic() < until:
         least = 0.0
         try:

@@ -21,9 +21,10 @@ import msgspec
 import structlog
 
 from kubeletx.api import Clock, KubeletxError
+from kubeletx.api.backoff import Backoff
 from kubeletx.api.counting import Durations
 from kubeletx.kube.client import KubeClient
-from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.backoff import server_backoff
 from kubeletx.kube.client.errors import least_seconds
 
 from .files import CertificateFiles
@@ -86,7 +87,7 @@ class CertificateRotation:
 
     async def run(self) -> None:
         """Keep the certificate good until cancelled."""
-        backoff = Backoff(first=FIRST_SECONDS, cap=CAP_SECONDS)
+        backoff = server_backoff(first=FIRST_SECONDS, cap=CAP_SECONDS)
         while True:
             seconds = self._seconds_left()
             if seconds > 0:

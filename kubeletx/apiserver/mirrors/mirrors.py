@@ -34,9 +34,10 @@ from kubeletx.api import (
     TimedOut,
     Unavailable,
 )
+from kubeletx.api.backoff import Backoff
 from kubeletx.api.names import CONFIG_MIRROR, POD_SPEC_HASH, Event
 from kubeletx.kube.client import KubeClient
-from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.backoff import server_backoff
 from kubeletx.kube.client.errors import least_seconds
 from kubeletx.kube.client.resources import PODS
 from kubeletx.kube.types.core import Pod
@@ -199,7 +200,7 @@ class Mirrors:
             else:
                 await self._create(step.static)
         except KubeletxError as error:
-            backoff = self._waits.get(key, (Backoff(first=FIRST_SECONDS, cap=CAP_SECONDS), 0.0))[0]
+            backoff = self._waits.get(key, (server_backoff(first=FIRST_SECONDS, cap=CAP_SECONDS), 0.0))[0]
             now = self._clock.monotonic()
             self._waits[key] = (backoff, now + backoff.next(now, at_least=least_seconds(error)))
             self._tell(step, error)

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import AlreadyExists, Clock, NotFound
 from kubeletx.kube.client import KubeClient, Patch
-from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.backoff import server_backoff
 from kubeletx.kube.client.resources import NODES
 from kubeletx.kube.types.core import ObjectMeta
 from kubeletx.kube.types.meta import is_older
@@ -129,7 +129,7 @@ class ApiNode:
                 self._client,
                 self._clock,
                 what="Failed to report the node",
-                backoff=Backoff(first=0.1, cap=7.0),
+                backoff=server_backoff(first=0.1, cap=7.0),
             )
 
     async def _observe(self) -> None:

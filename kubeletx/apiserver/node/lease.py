@@ -34,7 +34,7 @@ from kubeletx.api import (
 )
 from kubeletx.api.names import AGENT_IDENTITY, Event
 from kubeletx.kube.client import KubeClient
-from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.backoff import server_backoff
 from kubeletx.kube.client.errors import least_seconds
 from kubeletx.kube.client.resources import LEASES, NODES
 from kubeletx.kube.types.core import ObjectMeta, OwnerReference
@@ -100,7 +100,7 @@ class NodeLease:
     async def run(self) -> None:
         """Renew until cancelled."""
         every = self._duration * RENEW_FRACTION
-        backoff = Backoff(first=0.2, cap=min(CAP_SECONDS, every))
+        backoff = server_backoff(first=0.2, cap=min(CAP_SECONDS, every))
         while True:
             await self.claim()
             seconds = every
@@ -148,7 +148,7 @@ class NodeLease:
 
     async def claim(self) -> None:
         """Return once this agent may report as the node: no other one lives that claimed the name before."""
-        backoff = Backoff(first=0.2, cap=CAP_SECONDS)
+        backoff = server_backoff(first=0.2, cap=CAP_SECONDS)
         while not self.reporting.is_allowed:
             try:
                 await self._look_for_rival()

@@ -18,7 +18,7 @@ import structlog
 from kubeletx.api import Clock, Conflict
 from kubeletx.api.names import WORKLOAD_TAINT_PREFIX
 from kubeletx.kube.client import KubeClient, Patch
-from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.backoff import server_backoff
 from kubeletx.kube.client.resources import NODES
 from kubeletx.kube.types.meta import is_older
 from kubeletx.kube.types.node import Node, Taint
@@ -65,7 +65,7 @@ class TypeTaints:
                 self._client,
                 self._clock,
                 what="Failed to set the taints of workload types",
-                backoff=Backoff(first=0.2, cap=60.0),
+                backoff=server_backoff(first=0.2, cap=60.0),
             )
 
     async def _observe(self) -> None:

@@ -28,9 +28,10 @@ import msgspec
 import structlog
 
 from kubeletx.api import Clock, Conflict, KubeletxError, NotFound, PodUid
+from kubeletx.api.backoff import Backoff
 from kubeletx.api.names import BOUND_RUNTIME
 from kubeletx.kube.client import KubeClient
-from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.backoff import server_backoff
 from kubeletx.kube.client.errors import least_seconds
 from kubeletx.kube.client.resources import PODS
 from kubeletx.kube.types.core import Pod, PodStatus
@@ -306,7 +307,7 @@ class StatusReporter:
 
     def _failed(self, uid: PodUid, error: KubeletxError) -> None:
         now = self._clock.monotonic()
-        backoff = self._backoffs.setdefault(uid, Backoff(cap=10.0))
+        backoff = self._backoffs.setdefault(uid, server_backoff(cap=10.0))
         seconds = backoff.next(now, at_least=least_seconds(error))
         if not self._client.problem and str(error) != self._problem:
             log.warning("Failed to report a pod", pod_uid=uid, err=str(error))

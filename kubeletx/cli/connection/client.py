@@ -17,7 +17,8 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from kubeletx.api import Internal, PermissionDenied, TimedOut, Unavailable
-from kubeletx.server.status import Status, to_error
+from kubeletx.kube.types.api_status import Status, failure
+from kubeletx.server.status import to_error
 
 T = TypeVar("T")
 Parameters = Mapping[str, "str | int | float | bool | None"]
@@ -157,7 +158,7 @@ def _status(response: http.client.HTTPResponse) -> Status:
         return msgspec.json.decode(body, type=Status)
     except (msgspec.DecodeError, UnicodeDecodeError):
         text = body.decode(errors="replace").strip() or response.reason
-        return Status(message=f"the agent answered {response.status}: {text}", code=response.status)
+        return failure(f"the agent answered {response.status}: {text}", reason="", code=response.status)
 
 
 class _UnixConnection(http.client.HTTPConnection):

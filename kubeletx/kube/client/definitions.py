@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kubeletx.api import AlreadyExists, Clock, Conflict, NotFound
 
 from ..types.custom import CustomResourceDefinition
-from .backoff import Backoff
+from .backoff import server_backoff
 from .requests import Patch
 from .resources import CUSTOM_RESOURCE_DEFINITIONS
 
@@ -30,7 +30,7 @@ async def install_definition(
     """
     found = await _written(client, manifest)
     path = CUSTOM_RESOURCE_DEFINITIONS.path(name=found.metadata.name)
-    backoff = Backoff(first=_FIRST_SECONDS, cap=_CAP_SECONDS)
+    backoff = server_backoff(first=_FIRST_SECONDS, cap=_CAP_SECONDS)
     while True:
         established, accepted = found.condition("Established"), found.condition("NamesAccepted")
         if established is not None and established.status == "True":

@@ -27,7 +27,7 @@ from kubeletx.api import (
     Unavailable,
 )
 
-from ..types.meta import ApiStruct
+from ..types.api_status import Status, StatusDetails
 
 _TOO_LARGE = "ResourceVersionTooLarge"
 _BUDGET = "DisruptionBudget"
@@ -71,31 +71,6 @@ class BudgetExceeded(Unavailable):
 def least_seconds(error: Exception) -> float:
     """Seconds the server asks to wait after this error, for `Backoff.next`; 0 if it does not."""
     return error.retry_after_seconds if isinstance(error, TooManyRequests | BudgetExceeded) else 0.0
-
-
-class StatusCause(ApiStruct, frozen=True, kw_only=True):
-    """One detail of a refusal."""
-
-    reason: str = ""
-    message: str = ""
-    field: str = ""
-
-
-class StatusDetails(ApiStruct, frozen=True, kw_only=True):
-    """Details of a refusal."""
-
-    causes: tuple[StatusCause, ...] = ()
-    retry_after_seconds: int | None = None
-
-
-class Status(ApiStruct, frozen=True, kw_only=True):
-    """The server's answer where there is no object to send."""
-
-    status: str = ""
-    message: str = ""
-    reason: str = ""
-    code: int = 0
-    details: StatusDetails | None = None
 
 
 def parse_status(body: bytes) -> Status:

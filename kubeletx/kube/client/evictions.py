@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .errors import Status, error_of
+from ..types.api_status import Status
+from .errors import error_of
 from .requests import decode, preconditions
 from .resources import PODS
 

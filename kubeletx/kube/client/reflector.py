@@ -31,9 +31,10 @@ import structlog
 
 from kubeletx.api import Clock, KubeletxError, TimedOut, Unavailable
 
+from ..types.api_status import Status
 from ..types.meta import ApiStruct, ListMeta, ObjectMeta
-from .backoff import Backoff
-from .errors import BrokenOff, Expired, Status, error_of, least_seconds
+from .backoff import server_backoff
+from .errors import BrokenOff, Expired, error_of, least_seconds
 from .lists import selectors
 from .requests import KubeClient, decode
 from .resources import Resource
@@ -133,7 +134,7 @@ class Reflector(Generic[T]):
         self._query = selectors(label_selector, field_selector)
         self._turns = turns if turns is not None else contextlib.nullcontext()
         self._random = draw or random.Random()
-        self._backoff = Backoff(draw=self._random)
+        self._backoff = server_backoff(draw=self._random.random)
         self._version = ""
         self._problem = ""
         self._is_bookmarked = False

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import structlog
 
 from kubeletx.api import Clock, Conflict, KubeletxError
+from kubeletx.api.backoff import Backoff
 
 from ..handles.handle import RuntimeHandle
-from ..host.waiting import Backoff
 from .tombstones import Tombstone, Tombstones
 
 log = structlog.get_logger(__name__)

@@ -22,10 +22,10 @@ import msgspec
 import structlog
 
 from kubeletx.api import Clock, Internal, KubeletxError, PodAddress, PodUid, TimedOut, Unavailable
+from kubeletx.api.backoff import Backoff
 
 from ..host.programs import ProgramFailed, run_program
 from ..host.threads import ThreadDoor
-from ..host.waiting import Backoff
 from .config import find_plugin, load_config, plugin_input
 from .journal import Entry, Journal
 from .result import to_address

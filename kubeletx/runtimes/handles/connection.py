@@ -25,8 +25,9 @@ from kubeletx.api import (
     Unavailable,
     names,
 )
+from kubeletx.api.backoff import Backoff
 
-from ..host.waiting import Backoff, sleep_or
+from ..host.waiting import sleep_or
 from .calls import CallClass, CallGate
 from .health import FAILED_PROBES, Health, RuntimeState, Silence, cordon, step
 from .limits import Limits

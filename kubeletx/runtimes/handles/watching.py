@@ -18,8 +18,9 @@ from typing import Any
 import structlog
 
 from kubeletx.api import Clock, EventKind, KubeletxError, RuntimeEvent, SupportsEvents, Unsupported
+from kubeletx.api.backoff import Backoff
 
-from ..host.waiting import Backoff, sleep_or
+from ..host.waiting import sleep_or
 from .connection import Connection
 from .event_tee import RESYNC, EventTee
 from .limits import Limits

@@ -27,22 +27,3 @@ async def _sleep(clock: Clock, seconds: float) -> None:
 
 async def _wait(event: asyncio.Event) -> None:
     await event.wait()
-
-
-class Backoff:
-    """Growing delays: `first`, then twice as long each time up to `cap`."""
-
-    def __init__(self, first: float, cap: float) -> None:
-        self._first = first
-        self._cap = cap
-        self._next = first
-
-    def next(self) -> float:
-        """The next delay in seconds."""
-        delay = self._next
-        self._next = min(self._cap, delay * 2)
-        return delay
-
-    def reset(self) -> None:
-        """Start again with the first delay."""
-        self._next = self._first

@@ -35,8 +35,8 @@ from kubeletx.api import (
     UnitStatus,
     UnitSummary,
 )
+from kubeletx.api.backoff import Backoff
 
-from ..host.waiting import Backoff
 from .control import EVENTS, LOG, NETWORK, RUNTIME, EventNote, Init, LogNote
 from .peer import Emit, Peer
 from .process import ChildProcess

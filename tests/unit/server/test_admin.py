@@ -14,9 +14,10 @@ import pytest
 
 from kubeletx.api import AlreadyExists, Conflict, InvalidConfig, InvalidPod, KubeletxError, NotFound
 from kubeletx.api.errors import TABLE
+from kubeletx.kube.types.api_status import Status
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.server.admin.socket import AdminServer
-from kubeletx.server.status import Status, to_error, to_status
+from kubeletx.server.status import to_error, to_status
 from kubeletx.streaming.websocket import connect_session
 from kubeletx.testing import FakeSession
 from kubeletx.testing.fake_admin import FakeAdminBackend

@@ -17,7 +17,7 @@ from scripted_server import GONE, Script, bookmark, lines, pod, pod_list, serve
 
 from kubeletx.api import TimedOut, Unavailable
 from kubeletx.kube.client import ClusterAccess, KubeClient, Reflector, errors, reflector, requests
-from kubeletx.kube.client.backoff import Backoff
+from kubeletx.kube.client.backoff import server_backoff
 from kubeletx.kube.client.errors import TooManyRequests
 from kubeletx.kube.client.resources import PODS
 from kubeletx.kube.types.core import Pod
@@ -110,7 +110,7 @@ def test_a_server_error_may_ask_to_wait_too(header: str, seconds: float) -> None
 
 
 def test_those_who_are_asked_for_the_same_do_not_come_back_together() -> None:
-    waits = [Backoff(draw=random.Random(seed)).next(0.0, at_least=30.0) for seed in range(100)]
+    waits = [server_backoff(draw=random.Random(seed).random).next(0.0, at_least=30.0) for seed in range(100)]
     assert len(set(waits)) == 100
     assert 30.0 <= min(waits) < max(waits) <= 31.0
 
@@ -333,14 +333,14 @@ async def test_a_hundred_agents_do_not_come_back_all_at_once() -> None:
 
 
 def test_no_delay_is_the_same_for_two_agents_and_none_is_longer_than_twice_the_cap() -> None:
-    several = [Backoff(draw=random.Random(seed)).next(0.0) for seed in range(100)]
+    several = [server_backoff(draw=random.Random(seed).random).next(0.0) for seed in range(100)]
     assert len(set(several)) == 100
-    one = Backoff(draw=random.Random(1))
+    one = server_backoff(draw=random.Random(1).random)
     assert all(one.next(now * 30.0) <= 60.0 for now in range(500))
 
 
 def test_a_long_wait_is_no_quiet_time() -> None:
-    slow, now = Backoff(first=2.0, cap=300.0, draw=random.Random(1)), 0.0
+    slow, now = server_backoff(first=2.0, cap=300.0, draw=random.Random(1).random), 0.0
     for _ in range(20):
         now += (last := slow.next(now))
     assert last >= 300.0

@@ -1,0 +1,57 @@
+"""The Status object: the answer of an API where there is no object to send, and the end of a remote command.
+
+Source: meta/v1 Status.
+"""
+
+from __future__ import annotations
+
+from .meta import ApiStruct
+
+SUCCESS, FAILURE = "Success", "Failure"
+
+
+class StatusCause(ApiStruct, frozen=True, kw_only=True):
+    """One detail of a failure. `field`: of the refused object."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class StatusDetails(ApiStruct, frozen=True, kw_only=True):
+    """The object of a failure, and its causes."""
+
+    name: str = ""
+    kind: str = ""
+    causes: tuple[StatusCause, ...] = ()
+    retry_after_seconds: int | None = None
+
+
+class Status(ApiStruct, frozen=True, kw_only=True):
+    """`code`: of HTTP. Every field may be missing in a foreign answer."""
+
+    kind: str = ""
+    api_version: str = ""
+    status: str = ""
+    message: str = ""
+    reason: str = ""
+    details: StatusDetails | None = None
+    code: int = 0
+
+    @property
+    def causes(self) -> tuple[StatusCause, ...]:
+        """The causes in its details; empty without details."""
+        return self.details.causes if self.details is not None else ()
+
+
+def failure(message: str, *, reason: str, code: int, details: StatusDetails | None = None) -> Status:
+    """Make a Status of an HTTP answer that is no success."""
+    return Status(
+        kind="Status",
+        api_version="v1",
+        status=FAILURE,
+        message=message,
+        reason=reason,
+        details=details,
+        code=code,
+    )
