@@ -73,7 +73,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 
 
 def _version(*, as_kubelet: bool) -> str:
-    """As a kubelet prints it, or our own. kubeadm reads the first form and refuses any other."""
+    """Version as a kubelet prints it, or ours. kubeadm reads only the first form."""
     from kubeletx import __version__
 
     if not as_kubelet:

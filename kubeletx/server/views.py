@@ -1,4 +1,4 @@
-"""What the admin socket carries besides Kubernetes objects: small values that the command line prints.
+"""Values on the admin socket other than Kubernetes objects, for the command line to print.
 
 Pods, nodes and events are the Kubernetes types of `kubeletx.kube`; everything that Kubernetes has no
 type for is here. All are plain, frozen and serialisable; JSON names are camelCase. Sums name the runtimes
@@ -27,7 +27,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PodTarget(View, frozen=True, kw_only=True):
-    """Which pod is meant. With `uid`, only that life of it."""
+    """Target pod of a request. With `uid`, only the pod with that UID."""
 
     namespace: str
     name: str
@@ -47,7 +47,7 @@ class PodChange(View, frozen=True, kw_only=True):
 
 
 class ApplyResult(View, frozen=True, kw_only=True):
-    """What became of one manifest. `action`: created, configured, unchanged or replaced.
+    """Result for one manifest. `action`: created, configured, unchanged or replaced.
 
     The server adds failed, with the `error`; a backend raises instead. `warnings`: fields without effect.
     """
@@ -59,7 +59,7 @@ class ApplyResult(View, frozen=True, kw_only=True):
 
 
 class ApplyReport(View, frozen=True, kw_only=True):
-    """What became of every pod of a manifest, in order."""
+    """Results for all pods of a manifest, in order."""
 
     items: tuple[ApplyResult, ...] = ()
 
@@ -73,7 +73,7 @@ class DeleteOptions(View, frozen=True, kw_only=True):
 
 
 class LogOptions(View, frozen=True, kw_only=True):
-    """Which lines of a container's log. `container` empty: the pod's only one.
+    """Selection of log lines. `container`: empty for the pod's only one.
 
     `tail_lines` None: all. `since_seconds` and `since_at` None: from the start. `limit_bytes` None: no limit.
     """
@@ -101,7 +101,7 @@ class ConditionView(View, frozen=True, kw_only=True):
 
 
 class ImageServiceView(View, frozen=True, kw_only=True):
-    """Where one runtime keeps its images.
+    """Image service of one runtime.
 
     `url`: of the image service; the runtime's own if it has no other. `store`: id of the store, empty before the
     first answer. `is_default`: images of this workload type belong here unless a runtime is named.
@@ -223,7 +223,7 @@ class PullUpdate(View, frozen=True, kw_only=True):
 
 
 class PruneResult(View, frozen=True, kw_only=True):
-    """What a prune removed."""
+    """Images removed by a prune."""
 
     removed: tuple[ImageView, ...] = ()
     freed_bytes: int = 0
@@ -234,7 +234,7 @@ class PruneResult(View, frozen=True, kw_only=True):
 
 
 class Usage(View, frozen=True, kw_only=True):
-    """None: not measured (never 0 for that). `memory_bytes` is the working set."""
+    """Measured usage; None if not measured, never 0 for that. `memory_bytes` is the working set."""
 
     cpu_millicores: int | None = None
     memory_bytes: int | None = None
@@ -311,7 +311,7 @@ class PluginView(View, frozen=True, kw_only=True):
 
 
 class PluginReload(View, frozen=True, kw_only=True):
-    """What a reload found. `plugins`: those that were new, or had failed before. `notes`: one sentence each."""
+    """Result of a reload. `plugins`: new ones, and those that had failed before. `notes`: one sentence each."""
 
     plugins: tuple[PluginView, ...] = ()
     notes: tuple[str, ...] = ()
@@ -325,11 +325,11 @@ class ConfigValue(View, frozen=True, kw_only=True):
     origin: str
     flag: str = ""
     unused: bool = False
-    """It was set, and kubeletx does not carry it out."""
+    """True for a setting that kubeletx ignores."""
 
 
 class VersionView(View, frozen=True, kw_only=True):
-    """Who answers at the other end of the socket."""
+    """Version of the agent behind the socket."""
 
     version: str
     pid: int
@@ -354,7 +354,7 @@ class HealthView(View, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Whether every part is well."""
+        """True if every part is healthy."""
         return all(part.ok for part in self.parts)
 
 
@@ -399,7 +399,7 @@ class LabelledHistogram(View, frozen=True, kw_only=True):
 
 
 class ProbeCount(View, frozen=True, kw_only=True):
-    """How often a probe of a container had one result. `probe`: Liveness, Readiness or Startup; `result`: successful,
+    """Number of results of a probe by kind. `probe`: Liveness, Readiness or Startup; `result`: successful,
     failed or unknown."""
 
     namespace: str
@@ -412,7 +412,7 @@ class ProbeCount(View, frozen=True, kw_only=True):
 
 
 class ProbeDuration(View, frozen=True, kw_only=True):
-    """How long the answers to a probe of a container took. `probe`: as in `ProbeCount`."""
+    """Durations of a container's probe. `probe`: as in `ProbeCount`."""
 
     namespace: str
     pod: str
@@ -435,7 +435,7 @@ class ClaimView(View, frozen=True, kw_only=True):
 
 
 class ProviderMetrics(View, frozen=True, kw_only=True):
-    """What the program of a credential provider was asked, by its name."""
+    """Calls of a credential provider's program, by its name."""
 
     name: str
     errors: int
@@ -443,7 +443,7 @@ class ProviderMetrics(View, frozen=True, kw_only=True):
 
 
 class MetricsView(View, frozen=True, kw_only=True):
-    """What the agent counted. Dictionaries go from a label's value to a number.
+    """Counters of the agent. Dictionaries map a label's value to a number.
 
     `running_containers`: container state (running, exited, created, unknown) to number. `durations`: metric name
     (``kubelet_pod_start_duration_seconds``) to its histogram; those with labels are in `labelled_durations`.

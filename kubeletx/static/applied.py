@@ -1,8 +1,8 @@
 """Pods that an operator applied on this node: ``kubeletx apply``, ``replace`` and ``delete``.
 
-What was asked for is files, one per pod (see `applied_files`), so it survives the database. A pod keeps the
+Applied pods are files, one per pod (see `applied_files`), so they survive the database. A pod keeps the
 name it was given and a UID of its own, made once; changes that kubectl would allow keep the UID, all
-others need `replace` with force, which ends the pod and starts another. Nobody but this source writes the
+others need `replace` with force, which ends the pod and starts another. Only this source writes the
 directory while the agent runs. A file that an operator broke, or that the disk does not give, is reported when the agent
 starts; its pod may be one that runs, so the source is not synced before that file is read, written again or deleted.
 """
@@ -46,7 +46,7 @@ _OURS: Final = frozenset(
 
 
 class Action(enum.Enum):
-    """What applying a pod did."""
+    """Result of applying a pod."""
 
     CREATED = "created"
     CONFIGURED = "configured"
@@ -267,7 +267,7 @@ class AppliedSource:
         return (*problems, other)
 
     def _complete(self, pod: Pod) -> Pod:
-        """What the agent adds to a pod that has its defaults."""
+        """Add the agent's own fields to a pod with defaults."""
         annotations = {
             **pod.metadata.annotations,
             names.CONFIG_SOURCE: APPLIED,
@@ -290,7 +290,7 @@ class AppliedSource:
         self._settle(path)
 
     def _settle(self, path: Path) -> None:
-        """Nothing is wrong with this file any more."""
+        """Drop the error of this file."""
         if str(path) in self._refused:
             self._refused.discard(str(path))
             self._sink.valid(APPLIED, printable(str(path)))

@@ -12,7 +12,7 @@ from kubeletx.kube.manifests.load import MAX_BYTES, too_large
 
 
 class Signature(NamedTuple):
-    """What changes when a file's content does."""
+    """Signature of a file that changes with its content."""
 
     inode: int
     size: int
@@ -21,7 +21,7 @@ class Signature(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What was read, and the signature of the file at that moment."""
+    """Content read from a file, and the file's signature at that time."""
 
     data: bytes
     signature: Signature
@@ -33,12 +33,12 @@ def list_names(directory: str) -> list[str]:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether the name is left out: editors and atomic writers put their temporary files there."""
+    """Return True for names to skip: temporary files of editors and atomic writers."""
     return name.startswith(".")
 
 
 def is_complete_at_once(path: str) -> bool:
-    """Whether a new entry has its content already: a link, as opposed to a file that is being written."""
+    """Return True if a new entry is complete: a link, unlike a file that is still being written."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -47,7 +47,7 @@ def is_complete_at_once(path: str) -> bool:
 
 
 def is_gone(path: str) -> bool:
-    """Whether nothing has this name any more, not even a dangling link. A disk that fails says nothing of that."""
+    """Return True if the name does not exist, not even as a dangling link. A disk error is not such an answer."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):

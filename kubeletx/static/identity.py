@@ -1,8 +1,8 @@
-"""Who a static pod is: UID, name and annotations, as the kubelet gives them.
+"""Identity of a static pod: UID, name and annotations, as the kubelet assigns them.
 
 The UID is a hash of the pod, the node and the place it was read from, so a changed manifest is another
 pod: the old one ends, then the new one starts. The name gets the node's name as a suffix, so that the
-same manifest can stand on every node. A UID written in the manifest is not used: two copies of a file
+same manifest can be on every node. A UID written in the manifest is not used: two copies of a file
 would share it. Source: kubelet, pkg/kubelet/config/common.go.
 """
 

@@ -1,4 +1,4 @@
-"""Looking at one manifest file: has it changed, what does it hold, who must hear of it."""
+"""Read one manifest file: detect changes, decode it, and notify the owner of its pods."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _LARGE_BYTES: Final = 256 * 1024
 
 
 class Outcome(enum.Enum):
-    """What a look found."""
+    """Result of a look at a file."""
 
     SETTLED = "settled"
     """Claimed, refused, or unchanged: nothing more to do."""
     GONE = "gone"
-    """There is no file of this name, or a directory."""
+    """No file has this name, or it is a directory."""
     POSTPONED = "postponed"
-    """Its pod belongs to a file that is about to be let go: look again after that."""
+    """Its pod belongs to a file that is about to release it: look again after that."""
 
 
 class Looking:
@@ -112,7 +112,7 @@ class Looking:
         return paths
 
     def begin(self, paths: Iterable[str]) -> None:
-        """These are the files there are at the start; what went before is no longer remembered."""
+        """Set the files that exist at the start; older remembered ones are dropped."""
         if self._remembered is not None:
             self._remembered.keep_only(paths)
 

@@ -34,7 +34,7 @@ class InvalidManifest(InvalidPod):
 
 
 class Manifest(NamedTuple):
-    """What a manifest holds. `unknown`: the pods that have unknown fields, with the paths of these."""
+    """Content of a manifest. `unknown`: pods with unknown fields, and the paths of these."""
 
     pods: tuple[Pod, ...]
     unknown: tuple[tuple[Pod, tuple[str, ...]], ...] = ()

@@ -41,7 +41,7 @@ class Removals:
         self._paths.clear()
 
     def seconds_left(self) -> float | None:
-        """How long until they are believed; None when there are none."""
+        """Seconds until the removals take effect; None without any."""
         if not self._paths:
             return None
         believed_at = min(self._last_at + QUIET_SECONDS, self._first_at + LONGEST_SECONDS)

@@ -1,4 +1,4 @@
-"""What may change in a pod that exists: the rules kubectl users know.
+"""Allowed changes of an existing pod: the rules of the Kubernetes API.
 
 Labels, annotations, images, a shorter or first activeDeadlineSeconds, more tolerations, and a grace period
 that was negative. Annotations that choose the runtime may change until the pod is bound. Of a virtual machine also the power state, its CPU and memory, and its network interfaces except
@@ -101,7 +101,7 @@ def _images(old: tuple[C, ...], new: tuple[C, ...]) -> tuple[C, ...]:
 
 
 def _policy(before: C, after: C) -> str | None:
-    """The pull policy follows the tag when nobody set it, so it may change together with the image."""
+    """Pull policy of the update: an unset one follows the tag, so it may change with the image."""
     return after.image_pull_policy if before.image != after.image else before.image_pull_policy
 
 

@@ -145,7 +145,7 @@ def _delete_one(
 ) -> None:
     agent.get(pod_path(namespace, name), Pod)  # its error knows the names there are
     changes = agent.lines("GET", "/v1/pods", {"watch": True}) if wait else iter(())
-    next(changes, None)  # the watch stands before the deletion begins
+    next(changes, None)  # the watch is open before the deletion begins
     agent.call("DELETE", pod_path(namespace, name), Pod, body=msgspec.json.encode(options))
     said = f'pod "{name}" {"force deleted" if options.force else "deleted"}'
     click.echo(f"pod/{name}" if terse else said)

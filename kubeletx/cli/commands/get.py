@@ -22,12 +22,12 @@ from ..output.printers import FORMATS, Table, print_object, to_json, to_yaml
 
 
 class Query(NamedTuple):
-    """Which objects are wanted, and how they are shown."""
+    """Selection of objects, and their presentation."""
 
     kind: Kind
     names: tuple[str, ...]
     namespace: str | None
-    """None: all namespaces."""
+    """Namespace; None for all namespaces."""
     selector: tuple[Requirement, ...]
     about: str
     """``pod/web``: only events about it; empty: all."""
@@ -35,12 +35,12 @@ class Query(NamedTuple):
     headers: bool
     show_labels: bool
     prefixed: bool = False
-    """Whether names are shown as ``pod/web``, since several kinds are."""
+    """True to show names as ``pod/web``, if several kinds are listed."""
     event_types: bool = False
-    """Whether a watch says ADDED, MODIFIED or DELETED."""
+    """True to show ADDED, MODIFIED or DELETED in a watch."""
 
     def wants(self, item: Any) -> bool:
-        """Whether the object is one of those wanted."""
+        """Return True if the object is selected."""
         kind = self.kind
         if self.names and kind.name(item) not in self.names and not _has_tag(item, self.names):
             return False
@@ -236,7 +236,7 @@ def _watch(agent: AgentClient, query: Query) -> int:
 
 
 def _watcher(query: Query) -> Callable[[str, Any], None]:
-    """What prints one change, in the format asked for."""
+    """Return a printer of changes in the requested format."""
     if query.output == "json":
         return lambda type_, item: click.echo(
             to_json({"type": type_, "object": item} if query.event_types else item)

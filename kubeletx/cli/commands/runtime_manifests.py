@@ -1,7 +1,7 @@
-"""What ``runtime manifests`` prints: a RuntimeClass for each runtime, and one more for each of several handlers.
+"""Output of ``runtime manifests``: a RuntimeClass for each runtime, and one more for each of several handlers.
 
 A class is called NAME or NAME--HANDLER, which is its handler too, so a pod's ``runtimeClassName`` names the runtime.
-It selects nodes where the runtime is ready, says the plugin's overhead, and tolerates the taints that tell of other
+It selects nodes where the runtime is ready, has the plugin's overhead, and tolerates the taints of other
 workload types (`node.taints`). Source: node/v1 RuntimeClass.
 """
 

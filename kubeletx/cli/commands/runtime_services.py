@@ -1,4 +1,4 @@
-"""What ``runtime manifests -o configmap`` prints: one ConfigMap with the runtime services that a node supports.
+"""Output of ``runtime manifests -o configmap``: one ConfigMap with the runtime services that a node supports.
 
 `SERVICES` is its key for the list, YAML in the order of the runtimes, where the first of a workload type that is not
 cordoned is the default. The list holds nothing that changes by itself, such as readiness, so that applying it again
@@ -19,7 +19,7 @@ from ..output.printers import to_yaml
 SERVICES: Final = "runtimes.yaml"
 NODE: Final = "node"
 LABELS: Final = {"app.kubernetes.io/name": "kubeletx", "app.kubernetes.io/component": "runtime-services"}
-"""By which the ConfigMaps of all nodes are found."""
+"""Labels that select the ConfigMaps of all nodes."""
 
 
 class Services(NamedTuple):

@@ -131,7 +131,7 @@ def not_running(socket_path: Path) -> Unavailable:
 
 
 def no_permission(socket_path: Path) -> PermissionDenied:
-    """Somebody else's agent."""
+    """Error for an agent of another user."""
     return PermissionDenied(
         f"permission denied on {socket_path}; run the command as the agent's user (with sudo)"
     )

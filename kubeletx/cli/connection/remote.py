@@ -1,4 +1,4 @@
-"""What ``exec`` and ``attach`` share: which container, which streams, whose exit code."""
+"""Shared code of ``exec`` and ``attach``: container, streams, exit code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEAVE = b"\x1d"
 
 
 def is_machine(pod: Pod) -> bool:
-    """Whether attaching to the pod means a machine's console."""
+    """Return True if attaching to the pod opens a machine's console."""
     return machine_of(pod) is not None or pod.status.virtual_machine_status is not None
 
 

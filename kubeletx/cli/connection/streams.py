@@ -154,7 +154,7 @@ async def _follow_size(session: Session, resized: asyncio.Event) -> None:
 
 
 def has_terminal() -> bool:
-    """Whether standard input is a terminal."""
+    """Return True if standard input is a terminal."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 

@@ -1,4 +1,4 @@
-"""What ``describe node`` shows: conditions, resources, runtimes, pods and the node's events."""
+"""Output of ``describe node``: conditions, resources, runtimes, pods and the node's events."""
 
 from __future__ import annotations
 

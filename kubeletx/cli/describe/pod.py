@@ -1,4 +1,4 @@
-"""What ``describe pod`` shows: the pod as it is wanted, what is known of it, and its events."""
+"""Output of ``describe pod``: the pod's spec, its status and its events."""
 
 from __future__ import annotations
 

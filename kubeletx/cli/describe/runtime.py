@@ -1,4 +1,4 @@
-"""What ``describe runtime`` shows: its state, what it can do, where its images are, its pods and events."""
+"""Output of ``describe runtime``: its state, capabilities, image store, pods and events."""
 
 from __future__ import annotations
 

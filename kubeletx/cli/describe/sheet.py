@@ -16,7 +16,7 @@ class Sheet:
         self._rows: list[tuple[str, list[str] | Sheet]] = []
 
     def add(self, key: str, value: str | Iterable[str] | None) -> Sheet:
-        """One key; several lines stand below each other; nothing is shown as ``<none>``."""
+        """Add one key; several lines are aligned below each other; an empty value shows as ``<none>``."""
         lines = [value] if isinstance(value, str) else list(value or ())
         self._rows.append((key, [line for line in lines if line] or [NONE]))
         return self

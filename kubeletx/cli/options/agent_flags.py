@@ -69,7 +69,7 @@ def given(values: dict[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def explain_unknown(option: str) -> str:
-    """Why a flag is not accepted, and what to do."""
+    """Message for an unknown flag, with what to do."""
     name = option.lstrip("-").partition("=")[0]
     field = _FIELDS.get(name.replace("-", ""))
     if field is not None:

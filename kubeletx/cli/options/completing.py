@@ -1,6 +1,6 @@
-"""What the shell's completion offers: kinds, names of objects, containers. Nothing while no agent answers.
+"""Shell completion of kinds, names of objects and containers; empty while no agent answers.
 
-Only imported with commands that the user has typed already, so that completing the first word stays quick.
+Imported only with commands the user has typed already, so that completion of the first word stays quick.
 """
 
 from __future__ import annotations

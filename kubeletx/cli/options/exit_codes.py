@@ -6,7 +6,7 @@ import enum
 
 
 class ExitCode(enum.IntEnum):
-    """What a script may rely on."""
+    """Exit codes of commands, for scripts. They never change meaning."""
 
     OK = 0
     FAILED = 1

@@ -21,7 +21,7 @@ _FALSE: Final = ("0", "f", "F", "FALSE", "false", "False")
 
 
 class Spelling(NamedTuple):
-    """How one option may be written. `boolean`: it may stand alone. `value`: what this name stands for alone."""
+    """Spelling of one option. `boolean`: the value is optional. `value`: the value of the bare name."""
 
     name: str
     """The name to write instead, such as ``--follow`` for ``-f``."""
@@ -49,7 +49,7 @@ class BooleanOption(click.Option):
     stands_alone = True
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """As an option with one value; help and completion still show a switch."""
+        """Add as an option with one value; help and completion still show a switch."""
         parser.add_option(
             obj=self, opts=[*self.opts, *self.secondary_opts], dest=self.name, action="store", nargs=1
         )

@@ -51,7 +51,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with a suggestion for what is not known."""
+        """Resolve like click, with a suggestion for an unknown command."""
         if args and args[0] not in self.lazy and not args[0].startswith("-"):
             raise click.UsageError(
                 f"unknown command {args[0]!r}{did_you_mean(args[0], list(self.lazy))}", ctx

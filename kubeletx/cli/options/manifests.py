@@ -1,4 +1,4 @@
-"""What ``apply``, ``replace`` and ``delete -f`` share: reading files, and showing what became of each pod."""
+"""Shared code of ``apply``, ``replace`` and ``delete -f``: reads files and shows the result for each pod."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _validation(_: click.Context, __: click.Parameter, value: str) -> str:
 
 
 def _dry_run(_: click.Context, __: click.Parameter, value: str) -> str:
-    """What stands behind a pod's action in the output; empty for no dry run."""
+    """Suffix of a pod's action in the output; empty without a dry run."""
     if value not in _DRY_RUNS:
         raise click.UsageError(f'Invalid dry-run value ({value}). Must be "none", "server", or "client".')
     return _DRY_RUNS[value]

@@ -24,7 +24,7 @@ class Requirement(NamedTuple):
     values: frozenset[str] = frozenset()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """As the API server decides; ``notin`` and ``!=`` also match what has no such label."""
+        """Match as the API server does; ``notin`` and ``!=`` also match objects without the label."""
         value = labels.get(self.key)
         match self.operator:
             case "in":
@@ -68,5 +68,5 @@ def _requirement(match: re.Match[str]) -> Requirement:
 
 
 def select(requirements: tuple[Requirement, ...], labels: Mapping[str, str]) -> bool:
-    """Whether all terms match."""
+    """Return True if all terms match."""
     return all(requirement.matches(labels) for requirement in requirements)

@@ -1,4 +1,4 @@
-"""What stands before the subcommand: which agent is meant, and the agent's own flags."""
+"""Options before the subcommand: the agent's root directory, and the agent's own flags."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Invocation(NamedTuple):
 
     @property
     def has_agent_flags(self) -> bool:
-        """Whether anything but --root-dir was given."""
+        """True if a flag other than --root-dir was given."""
         return bool(self.flags or self.config_file or self.config_dir)
 
     def refuse_agent_flags(self) -> None:
-        """For subcommands that would silently do without them."""
+        """Raise a usage error if agent flags were given to a subcommand that would ignore them."""
         if self.has_agent_flags:
             name = next(iter(self.flags), "config" if self.config_file else "config-dir")
             raise click.UsageError(

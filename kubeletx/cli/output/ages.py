@@ -39,5 +39,5 @@ def _two(whole: int, unit: int, letter: str, small: int, small_letter: str) -> s
 
 
 def age(since: datetime | None, now: datetime) -> str:
-    """How long ago; ``<unknown>`` without a time."""
+    """Age since a time; ``<unknown>`` without one."""
     return human_duration((now - since).total_seconds()) if since is not None else "<unknown>"

@@ -117,7 +117,7 @@ def _watch_events(agent: AgentClient) -> Watch:
 
 
 def _event_namespace(event: Event) -> str:
-    """Events of the node and of runtimes stand in the default namespace, as in a cluster."""
+    """Namespace of an event; ``default`` for events of the node and of runtimes, as in a cluster."""
     return event.metadata.namespace or event.involved_object.namespace or "default"
 
 
@@ -202,7 +202,7 @@ def kind_of(word: str) -> Kind:
 
 
 def kinds_and_names(words: tuple[str, ...]) -> list[tuple[Kind, tuple[str, ...]]]:
-    """What ``pods``, ``pod a b``, ``pods,runtimes``, ``pod/a`` and ``pod/a runtime/b`` mean, in that order."""
+    """Parse ``pods``, ``pod a b``, ``pods,runtimes``, ``pod/a`` and ``pod/a runtime/b``, keeping the order."""
     if not words[0].strip():
         raise click.UsageError("name a kind, such as pods")
     if "/" not in words[0]:

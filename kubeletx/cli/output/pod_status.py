@@ -67,7 +67,7 @@ def _condition(pod: Pod, type_: str) -> bool:
 
 
 def _init(pod: Pod, sidecars: set[str]) -> tuple[str, _Count, _Count]:
-    """What the init containers say (empty: they are through), and the counts of all and of sidecars."""
+    """Status from the init containers (empty once they are done), and the counts of all and of sidecars."""
     every, ours = _Count(), _Count()
     for number, status in enumerate(pod.status.init_container_statuses):
         every = every.add(status)
@@ -89,7 +89,7 @@ def _init(pod: Pod, sidecars: set[str]) -> tuple[str, _Count, _Count]:
 
 
 def _regular(pod: Pod, reason: str, count: _Count) -> tuple[str, _Count]:
-    """What the first container with something to say says."""
+    """Status from the first container that has one."""
     running = False
     for status in reversed(pod.status.container_statuses):
         count = count.add(status)
@@ -124,7 +124,7 @@ def _ending(pod: Pod, reason: str) -> str:
 
 
 def _is_unseen(pod: Pod) -> bool:
-    """Whether the pod's runtime does not answer, so that all columns show what was known last."""
+    """Return True if the pod's runtime does not answer, so that all columns show the last known state."""
     is_over = pod.status.phase in ("Succeeded", "Failed")
     away = (c.type == names.RUNTIME_REACHABLE and c.status == "False" for c in pod.status.conditions)
     return not is_over and any(away)
@@ -137,7 +137,7 @@ def _restarts(count: _Count, now: datetime) -> str:
 
 
 def _machine(pod: Pod, now: datetime) -> PodSummary:
-    """A virtual machine counts as the pod's one container; a power that somebody asked for is its status."""
+    """Summarise a virtual machine as the pod's one container; a requested power state is its status."""
     status = pod.status.virtual_machine_status
     reason, count = _regular(pod, _first(pod), _Count())
     if status is None:

@@ -1,7 +1,7 @@
-"""Who asks: `Authenticator.user_of` a request to the kubelet's API.
+"""Authentication of requests to the kubelet's API: `Authenticator.user_of`.
 
 In this order: a client certificate of the authority (checked by TLS; CN is the user, O are the groups), a bearer
-token (reviewed by the API server, its answer remembered), anonymous where that is allowed. Tokens are kept as keyed
+token (reviewed by the API server, the answer is cached), anonymous if allowed. Tokens are stored as keyed
 hashes only. Source: kubelet, cmd/kubelet/app/auth.go; apiserver, pkg/authentication/request/x509.
 """
 
@@ -26,7 +26,7 @@ from .ttl_cache import Remembered
 log = structlog.get_logger(__name__)
 
 REVIEW_SECONDS = 10.0
-"""With the wait for a free slot, so that nobody waits behind many strangers."""
+"""Deadline of a review, including the wait for a free slot."""
 PARALLEL_REVIEWS = 16
 """However many strangers knock, the API server gets no more questions at once."""
 _AUTHENTICATED = "system:authenticated"
@@ -74,7 +74,7 @@ class TokenReviews:
         self._slots = asyncio.Semaphore(PARALLEL_REVIEWS)
 
     async def user_of(self, token: str) -> User | None:
-        """None: the token is nobody's, or the API server does not answer."""
+        """Return the token's user; None for an invalid token or without an answer of the API server."""
         key = hashlib.blake2b(token.encode(), key=self._salt).digest()
         known = self._answers.find(key, self._clock.monotonic())
         if known is not None:
@@ -96,14 +96,14 @@ class TokenReviews:
 
 
 class Authenticator:
-    """`tokens` None: bearer tokens let nobody in."""
+    """Authenticates requests. `tokens`: None to refuse bearer tokens."""
 
     def __init__(self, *, tokens: TokenReviews | None, anonymous: bool) -> None:
         self._tokens = tokens
         self._anonymous = anonymous
 
     async def user_of(self, request: web.BaseRequest) -> User | None:
-        """None: the answer is 401."""
+        """Return the user of a request; None means 401."""
         user = user_of_certificate(_certificate(request))
         if user is not None:
             return user

@@ -1,4 +1,4 @@
-"""Who may: each request is asked about as a verb on ``nodes/<subresource>`` of this node.
+"""Authorization: each request is a verb on ``nodes/<subresource>`` of this node.
 
 The verb comes from the method; the subresources from the route that will answer, never from the text of the path, so
 that no spelling of a path is judged as another one than is served. A fine subresource (pods, healthz, configz) is
@@ -30,12 +30,12 @@ class Authorizer(Protocol):
     """Decides."""
 
     async def allows(self, user: User, verb: str, subresource: str) -> bool:
-        """Raises Unavailable when nobody can be asked."""
+        """Return True if the user may. Raises Unavailable without an answer of the API server."""
         ...
 
 
 class AlwaysAllow:
-    """Whoever is known may do everything."""
+    """Allows everything to every authenticated user."""
 
     async def allows(self, user: User, verb: str, subresource: str) -> bool:
         """Yes."""
@@ -62,7 +62,7 @@ class AccessReviews:
         allow_seconds: float,
         deny_seconds: float,
     ) -> None:
-        """How long either answer is remembered."""
+        """`allow_seconds`, `deny_seconds`: cache times of the two answers."""
         self._client = client
         self._node_name = node_name
         self._clock = clock
@@ -110,7 +110,7 @@ class AccessReviews:
 
 
 async def first_allowed(authorizer: Authorizer, user: User, verb: str, subresources: tuple[str, ...]) -> bool:
-    """Whether one of them is allowed."""
+    """Return True if one of the subresources is allowed."""
     for subresource in subresources:
         if await authorizer.allows(user, verb, subresource):
             return True

@@ -1,4 +1,4 @@
-"""Which images a user's word means: an id, a tag, a digest, or the beginning of an id as tables show it."""
+"""Resolve a user's word to images: an id, a tag, a digest, or the prefix of an id as tables show it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHORT: Final = re.compile(r"[0-9a-f]{4,64}")
 
 
 def is_short_id(word: str, image_id: str) -> bool:
-    """Whether the word is the beginning of the id's digest, four digits at least."""
+    """Return True if the word is a prefix of the id's digest with at least four digits."""
     return _SHORT.fullmatch(word) is not None and image_id.rpartition(":")[2].startswith(word)
 
 

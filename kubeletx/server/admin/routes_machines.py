@@ -1,6 +1,6 @@
 """Routes of virtual machines: power, reboot, size, snapshots, interfaces, screenshot, definition.
 
-All stand below ``/v1/pods/NAMESPACE/NAME/vm``; the console is the pod's ``attach``.
+All are below ``/v1/pods/NAMESPACE/NAME/vm``; the console is the pod's ``attach``.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def routes(backend: PodVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
 
 
 def _validation(request: web.Request) -> str:
-    """What happens to unknown fields: the query's ``fieldValidation``, as of the Kubernetes API."""
+    """Treatment of unknown fields: the query's ``fieldValidation``, as in the Kubernetes API."""
     wanted = request.query.get("fieldValidation", WARN)
     if wanted not in (STRICT, WARN, IGNORE):
         problem = f"{wanted[:_MAX_DIGITS]!r} is unknown"

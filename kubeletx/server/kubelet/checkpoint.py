@@ -16,7 +16,7 @@ MAX_DIGITS = 9
 
 
 class CheckpointSource(Protocol):
-    """Whoever can write checkpoints."""
+    """Writer of checkpoints."""
 
     async def checkpoint(self, target: PodTarget, container: str, timeout_seconds: float | None) -> str:
         """The archive's path on the node. Raises NotFound, Conflict, Unsupported where the runtime cannot."""

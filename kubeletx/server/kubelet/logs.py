@@ -60,7 +60,7 @@ def _options(request: web.Request, container: str) -> LogOptions:
 
 
 def _reason(pod: Pod, container: str, error: NotFound) -> str:
-    """Why there is no log of a container that is there. Raises HTTPNotFound for one that is not."""
+    """Reason an existing container has no log. Raises HTTPNotFound for an unknown one."""
     statuses = pod.status
     spec = pod.spec
     names = [one.name for one in (*spec.init_containers, *spec.containers, *spec.ephemeral_containers)]

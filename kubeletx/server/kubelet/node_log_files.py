@@ -16,7 +16,7 @@ from kubeletx.api import NotFound
 
 CHUNK_BYTES = 1 << 18
 MAX_NAMES = 10_000
-"""Of a directory; a pod with a hostPath may have made any number."""
+"""Maximum of listed names: a pod with a hostPath may have created any number."""
 
 
 class LogFile:

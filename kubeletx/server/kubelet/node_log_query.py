@@ -1,4 +1,4 @@
-"""What a query of the node's logs asks for: services of the journal, or one file. Pure.
+"""Queries of the node's logs: services of the journal, or one file. Pure.
 
     query=NAME        a service (several times: at most four of them), or a file, if there is a slash in it
     sinceTime untilTime tailLines boot pattern       of services in the journal only
@@ -44,12 +44,12 @@ class LogQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_options(self) -> bool:
-        """Whether it says more than what to read."""
+        """True if the query has options for the journal."""
         return msgspec.structs.replace(self, services=(), file="") != LogQuery()
 
 
 def parse_query(pairs: Iterable[tuple[str, str]]) -> LogQuery | None:
-    """None: nothing of a query is there. Raises UnreadableQuery, ImpossibleQuery."""
+    """Parse the query; None without any of its parameters. Raises UnreadableQuery, ImpossibleQuery."""
     found = [(name, value) for name, value in pairs if name == "query" or name in _OPTIONS]
     asked = [value for name, value in found if name == "query"]
     options: dict[str, str] = {}
@@ -76,7 +76,7 @@ def parse_query(pairs: Iterable[tuple[str, str]]) -> LogQuery | None:
 
 
 def journal_arguments(query: LogQuery) -> list[str]:
-    """What journalctl is called with. No value can be taken for an option."""
+    """Arguments of journalctl. No value can be parsed as an option."""
     arguments = ["--utc", "--no-pager", "--output=short-precise"]
     if query.since is not None:
         arguments.append(f"--since=@{query.since.timestamp():.6f}")
@@ -98,7 +98,7 @@ def is_in_journal(service: str, units: Sequence[str]) -> bool:
 
 
 def likely_files(service: str) -> tuple[str, ...]:
-    """Where a service that does not write to the journal may have its log, below /var/log."""
+    """Possible log files below /var/log of a service that does not write to the journal."""
     return service, f"{service}.log", f"{service}/{service}.log"
 
 

@@ -131,7 +131,7 @@ async def _units() -> Sequence[str]:
 
 
 async def _journal(request: web.Request, query: LogQuery) -> web.StreamResponse:
-    """What journalctl prints, as it comes. Whoever leaves ends it."""
+    """Stream journalctl's output; a client that disconnects ends the process."""
     process = await asyncio.create_subprocess_exec(
         "journalctl",
         *journal_arguments(query),

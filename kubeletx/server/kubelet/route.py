@@ -1,6 +1,6 @@
-"""What the routes of the kubelet's API share: their table's row, plain answers, errors in plain words.
+"""Shared code of the kubelet API's routes: the row of their table, text answers, errors as text.
 
-API servers put the body of a refusal into their own message, so errors are text here and no Status objects. Only the
+API servers put the body of a refusal into their own message, so errors are text here and not Status objects. Only the
 answer to an upgrade is one: it goes on to kubectl as it is, which reads it as YAML and takes text with one colon in it for
 a Status that says nothing.
 Source: kubelet, pkg/kubelet/server/server.go.
@@ -42,7 +42,7 @@ def plain(text: str, code: int = 200) -> web.Response:
 
 
 def failure(error: BaseException, *, is_upgrade: bool = False) -> web.Response:
-    """Its message, with the code that belongs to it."""
+    """Response with the error's message and HTTP code."""
     status = failure_of(error)
     if is_upgrade:
         return json_response(status, status.code)

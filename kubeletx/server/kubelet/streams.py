@@ -38,7 +38,7 @@ from ..backend import PodVerbs
 from .route import Handler, KubeletRoute, find_pod, target_of
 
 MAX_OUTPUT_BYTES = 16 << 20
-"""Of ``/run``, whose answer is sent when the command has ended."""
+"""Limit of the output of ``/run``, which is sent when the command has ended."""
 
 
 def routes(backend: PodVerbs, *, idle_seconds: float, websockets: Counter[str]) -> tuple[KubeletRoute, ...]:
@@ -135,7 +135,7 @@ def routes(backend: PodVerbs, *, idle_seconds: float, websockets: Counter[str]) 
 
 
 def ports_of(request: web.Request) -> tuple[int, ...]:
-    """Of the older WebSocket form: ``port``, repeated or joined by commas."""
+    """Ports in the older WebSocket form: ``port``, repeated or joined by commas."""
     words = [word for text in request.query.getall("port", []) for word in text.split(",")]
     if not words:
         raise web.HTTPBadRequest(text="query parameter 'port' is required")

@@ -24,7 +24,7 @@ from .route import KubeletRoute, plain
 
 GROUP: Final = "config.k8s.io"
 COMPONENT: Final = "kubelet"
-"""What clients of a kubelet look for in its place."""
+"""Component name, as clients of a kubelet expect it."""
 OLD: Final = "v1alpha1"
 VERSIONS: Final = ("v1beta1", OLD)
 _TEXT: Final = ("text/plain", "text/*", "*/*", "")
@@ -118,7 +118,7 @@ def _structured(media: str, value: Any) -> web.Response | None:
 
 
 def _accepted(header: str) -> Iterable[tuple[str, dict[str, str]]]:
-    """What the client wants, in its order, with parameters."""
+    """Media types of an Accept header in order, with parameters."""
     for part in header.split(","):
         media, *parameters = (word.strip() for word in part.split(";"))
         pairs = (word.partition("=") for word in parameters)

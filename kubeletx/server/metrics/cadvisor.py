@@ -182,7 +182,7 @@ def _of_disks(rows: Iterable[_Row], device_name: Callable[[str], str]) -> list[F
 def _of_filesystems(
     figures: Figures, rows: Iterable[_Row], device_name: Callable[[str], str]
 ) -> list[Family]:
-    """Those of the node at id ``/``, and what containers wrote on the one where their images lie."""
+    """File system series of the node at id ``/``, and bytes written by containers on the image file system."""
     used = Family("container_fs_usage_bytes", "gauge", "Written to the filesystem.")
     limit = Family("container_fs_limit_bytes", "gauge", "Size of the filesystem.")
     inodes = Family("container_fs_inodes_total", "gauge", "Inodes of the filesystem.")

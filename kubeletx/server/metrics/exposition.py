@@ -60,7 +60,7 @@ def render(families: Iterable[Family]) -> bytes:
 
 
 def number(value: float) -> str:
-    """As the format writes it."""
+    """Format a number for the exposition."""
     if isinstance(value, int):
         return str(value)
     return repr(value) if math.isfinite(value) else ("+Inf" if value > 0 else "-Inf")

@@ -1,6 +1,6 @@
-"""What `/stats/summary`, `/metrics/resource` and `/metrics/cadvisor` are made from: one reading of everything.
+"""Input of `/stats/summary`, `/metrics/resource` and `/metrics/cadvisor`: one reading of everything.
 
-A pod appears with what its runtime measured (`UnitStats`) and what the kernel counted beside it. None means not
+A pod has its runtime's measurements (`UnitStats`) and the kernel's counters. None means not
 measured, never 0. Units are those that run.
 """
 
@@ -66,7 +66,7 @@ class PodFigures(msgspec.Struct, frozen=True, kw_only=True):
     interfaces: tuple[InterfaceStats, ...] = ()
     volumes: Mapping[str, VolumeFigures] = {}
     cgroup: CgroupUsage | None = None
-    """Of the pod as a whole; None: it has none of ours."""
+    """Usage of the pod's cgroup; None if it has none of ours."""
     cgroup_path: str = ""
 
 
@@ -106,8 +106,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FiguresSource(Protocol):
-    """Whoever can measure."""
+    """Source of figures."""
 
     async def figures(self) -> Figures:
-        """Of the last few seconds."""
+        """Figures that are at most a few seconds old."""
         ...

@@ -1,6 +1,6 @@
-"""Requests to the kubelet's API and the read-only port as they are counted.
+"""Counts of requests to the kubelet's API and the read-only port.
 
-Methods and paths that no route knows count as "other": whoever can reach the port chooses them, and a series for each
+Methods and paths without a route count as "other": any client of the port chooses them, and a series for each
 would grow without bound. Source: kubelet, pkg/kubelet/server/metrics, server.go.
 """
 
@@ -46,7 +46,7 @@ class HttpCounts:
 
 
 def first_part(path: str) -> str:
-    """What a path begins with; below ``/metrics`` two parts."""
+    """First part of a path; two parts below ``/metrics``."""
     parts = path.lstrip("/").split("/", 2)
     return "/".join(parts[:2]) if parts[0] == "metrics" else parts[0]
 

@@ -29,7 +29,7 @@ def resource_metrics(figures: Figures) -> bytes:
 
 
 def is_complete(pod: PodFigures) -> bool:
-    """Whether each unit that runs has processor time and memory to show."""
+    """Return True if each running unit has figures of CPU and memory."""
     return (
         pod.is_whole
         and bool(pod.units)
@@ -44,7 +44,7 @@ def memory_of(stats: UnitStats) -> int | None:
 
 
 def swap_of(unit: UnitFigures) -> int | None:
-    """As the runtime measures it, or the kernel where it does not."""
+    """Swap usage, from the runtime or else from the kernel."""
     found = unit.stats.swap_usage_bytes
     return unit.cgroup.swap_bytes if found is None else found
 

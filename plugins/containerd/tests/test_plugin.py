@@ -1,4 +1,4 @@
-"""What the plugin registers, and which events it listens to."""
+"""Registration of the plugin, and the events it subscribes to."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class ProcessRuntime(api.BaseRuntime):
 
 
 def process_of(spec: api.UnitSpec) -> api.Process:
-    """What to run; raises InvalidPod."""
+    """Return the program to run. Raises InvalidPod."""
     if isinstance(spec.detail, api.Process) and (spec.detail.command or spec.detail.args):
         return spec.detail
     raise api.InvalidPod(field=f"container {spec.name}", problem="no command", fix="write the program to run")
