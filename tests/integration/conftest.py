@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,7 @@ import pytest
 
 from kubeletx.api.names import AGENT_ID
 from kubeletx_testing.lab import Lab, PrivateAgent, PrivateContainerd, clean_stale
-
-sys.path.insert(0, str(Path(__file__).parent))  # for survival.py and bench.py, which the tests share
-
-from bench import Bench
+from tests.integration.support.bench import Bench
 
 PARENT = Path("/tmp/kubeletx-tests")
 _LAB = pytest.StashKey[Lab]()

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from agent_model import AgentModel
 
 from kubeletx.apiserver.node.patch import status_patch
 from kubeletx.kube.types.node import NodeCondition, NodeStatus
@@ -16,6 +15,7 @@ from kubeletx.node.status import SETTLE_SECONDS, NodePlan, NodeReporter, Runtime
 from kubeletx.runtimes.handles.health import RuntimeState
 from kubeletx.store import Store
 from kubeletx.testing import FakeClock
+from tests.unit.agent.agent_model import AgentModel
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 

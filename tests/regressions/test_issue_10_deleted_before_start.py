@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_connections import connections
-from manager_model import Node, a_pod
 from msgspec.structs import replace
-from status_model import container, exited, facts, pod, status_of, unit
 
 from kubeletx.api import UnitState
 from kubeletx.apiserver.pods import ApiPods
@@ -22,6 +19,9 @@ from kubeletx.kube.types.core import Container, ContainerState, ContainerStateTe
 from kubeletx.pods.model.facts import Deletion, DesiredPod
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiServerDouble
+from tests.unit.apiserver.api_connections import connections
+from tests.unit.pods.manager_model import Node, a_pod
+from tests.unit.pods.status_model import container, exited, facts, pod, status_of, unit
 
 DELETION = Deletion(requested_at=0.0, grace_seconds=30)
 LOST = ContainerStateTerminated(

@@ -6,9 +6,6 @@ import time
 from typing import Any
 
 import pytest
-from environment_model import make_node, with_container
-from pod_text import pod_from
-from volume_doubles import FakeCluster, make_pod, make_preparer
 
 from kubeletx.api import ImageStatus, InvalidPod, ObjectData, ObjectRef, PodUid, RuntimeName, names
 from kubeletx.kube.manifests.defaults import set_defaults
@@ -22,6 +19,9 @@ from kubeletx.volumes import ObjectSet
 from kubeletx.volumes.env_file import MAX_FILES
 from kubeletx.volumes.layout import EMPTY_DIR, volume_dir
 from kubeletx.volumes.payload import MAX_VOLUME_BYTES
+from tests.unit.kube.pod_text import pod_from
+from tests.unit.pods.environment_model import make_node, with_container
+from tests.unit.volumes.volume_doubles import FakeCluster, make_pod, make_preparer
 
 KIB = "x" * 1024
 

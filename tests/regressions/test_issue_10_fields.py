@@ -7,9 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from manager_model import Node, a_pod
 from msgspec.structs import replace
-from volume_doubles import FakeCluster, make_pod, make_preparer
 
 from kubeletx.api import InvalidPod, PodUid, Traits, names
 from kubeletx.kube.manifests.machine_form import machine_of
@@ -34,6 +32,8 @@ from kubeletx.pods.model.facts import DesiredPod
 from kubeletx.pods.model.sources import API, FILE
 from kubeletx.runtimes.binding.features import missing
 from kubeletx.volumes import VolumeError
+from tests.unit.pods.manager_model import Node, a_pod
+from tests.unit.volumes.volume_doubles import FakeCluster, make_pod, make_preparer
 
 UID = PodUid("uid-web")
 CLAIM = PodResourceClaim(name="gpu", resource_claim_name="my-gpu")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_connections import connections
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
@@ -31,6 +30,7 @@ from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock, FakeEventSink
 from kubeletx_testing.apiserver import ApiServerDouble
 from kubeletx_testing.apiserver.client import STRATEGIC
+from tests.unit.apiserver.api_connections import connections
 
 NAME = "contested"
 LABEL = "runtime.kubeletx.io/one"

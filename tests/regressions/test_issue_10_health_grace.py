@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from agent_model import AgentModel, a_pod
 
 from kubeletx.node.status import is_ready
+from tests.unit.agent.agent_model import AgentModel, a_pod
 
 
 @pytest.fixture

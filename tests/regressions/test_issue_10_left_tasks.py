@@ -9,12 +9,12 @@ from pathlib import Path
 import grpc
 import pytest
 import pytest_asyncio
-from manager_model import Node, a_pod
 
 from kubeletx.api import Conflict, Internal, PodUid, SandboxId, UnitId
 from kubeletx.cri import ContainerdRuntime, CriRuntime
 from kubeletx.testing import FakeHost, endpoint, sandbox_spec
 from kubeletx.testing.cri_server import FakeCriServer
+from tests.unit.pods.manager_model import Node, a_pod
 
 UNKNOWN = grpc.StatusCode.UNKNOWN
 

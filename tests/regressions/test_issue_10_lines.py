@@ -7,8 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from environment_model import with_container
-from volume_doubles import FakeMounter, make_pod, make_preparer
 
 from kubeletx.api import InvalidPod, PodUid, names
 from kubeletx.kube.manifests.machine_form import machine_of
@@ -16,6 +14,8 @@ from kubeletx.node.cgroup_usage import parse_net_dev
 from kubeletx.pods.specs.dns import parse_resolv_conf
 from kubeletx.volumes import mountinfo
 from kubeletx.volumes.mounting import LinuxMounter
+from tests.unit.pods.environment_model import with_container
+from tests.unit.volumes.volume_doubles import FakeMounter, make_pod, make_preparer
 
 SEPARATORS = ("\u2028", "\u2029", "\x85", "\f", "\v", "\r", "\x1c", "\x1d", "\x1e")
 ODD = [f"a{one}b" for one in SEPARATORS] + ["a\nb", "a\tb", "a b", "a\\b", "a\\012b", "a\x01b", "\u2028"]

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from api_connections import connections
 from structlog.testing import capture_logs
 
 from kubeletx.api import KubeletxError
@@ -21,6 +20,7 @@ from kubeletx.kube.types.node import Node
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing.names_sink import NamesSink
 from kubeletx_testing.apiserver import ApiServerDouble, Rule
+from tests.unit.apiserver.api_connections import connections
 
 NAME = "n"
 LOST, REACHED = "Lost the API server", "Reached the API server again"

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from manager_model import Node, a_pod
 
 from kubeletx.api import Internal, KubeletxError, NotFound, PodUid, SandboxState, Unavailable
 from kubeletx.testing import FakeClock
+from tests.unit.pods.manager_model import Node, a_pod
 
 UID = PodUid("uid-web")
 SECONDS = 30.0

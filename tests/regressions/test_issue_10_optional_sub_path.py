@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from volume_doubles import FakeCluster, FakeMounter, make_pod, make_preparer
 
 from kubeletx.api import InvalidPod, ObjectData
 from kubeletx.volumes import VolumePreparer
+from tests.unit.volumes.volume_doubles import FakeCluster, FakeMounter, make_pod, make_preparer
 
 SOURCES = [
     {"configMap": {"name": "conf", "optional": True}},

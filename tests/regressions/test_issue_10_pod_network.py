@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from manager_model import Node, a_pod
 from msgspec.structs import replace
 
 from kubeletx.api import RuntimeCondition, RuntimeHealth
 from kubeletx.runtimes.cni import CniPodNetwork
 from kubeletx.testing import FakeClock
+from tests.unit.pods.manager_model import Node, a_pod
 
 WHY = "no CNI configuration in /etc/cni/net.d; put a .conflist file there"
 

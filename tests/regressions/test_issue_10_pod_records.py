@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from agent_model import AgentModel, a_pod
 
 from kubeletx.api import PodUid
 from kubeletx.kube.types.core import ObjectMeta, Pod, PodStatus
+from tests.unit.agent.agent_model import AgentModel, a_pod
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from pod_text import pod_from
 from sqlalchemy import insert
 
 from kubeletx.api import (
@@ -36,6 +35,7 @@ from kubeletx.pods.recovery import orphan_pod
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
 from kubeletx.store import Store
 from kubeletx.testing.clock import FakeClock
+from tests.unit.kube.pod_text import pod_from
 
 BAD_NUMBERS = ("", "-1", "+1", "1_0", " 1", "²", "٣", "1.5", "1e3", "9" * 5000, "0x10", "\ud800", "nan")
 UID = PodUid("u1")

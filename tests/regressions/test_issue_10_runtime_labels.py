@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from agent_model import AgentModel, a_pod
 
 from kubeletx.api.names import RUNTIME_LABEL_PREFIX
 from kubeletx.kube.types.core import ObjectMeta, Pod, PodSpec
 from kubeletx.pods.admission import AdmissionNode, NodeAdmission
 from kubeletx.pods.model.facts import DesiredPod
+from tests.unit.agent.agent_model import AgentModel, a_pod
 
 TWO = f"{RUNTIME_LABEL_PREFIX}two"
 

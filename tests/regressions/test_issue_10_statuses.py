@@ -5,11 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import status_model as sm
-from manager_model import Node, a_pod
 from msgspec.structs import replace
-from pod_model import PodModel, make_pod
-from volume_doubles import FakeCluster
 
 from kubeletx.api import UnitState
 from kubeletx.api.names import ALL_CONTAINERS_RESTARTING, RESTART_GENERATION
@@ -25,6 +21,10 @@ from kubeletx.kube.types.core import (
 )
 from kubeletx.pods.model.facts import Deletion, Failure, UnitFacts
 from kubeletx.pods.status.build import NodeIdentity, build_status
+from tests.unit.pods import status_model as sm
+from tests.unit.pods.manager_model import Node, a_pod
+from tests.unit.pods.pod_model import PodModel, make_pod
+from tests.unit.volumes.volume_doubles import FakeCluster
 
 PULL = Failure(reason="ErrImagePull", message="not found", retry_at=110.0, delay_seconds=10.0)
 

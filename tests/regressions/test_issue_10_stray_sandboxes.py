@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from manager_model import Node, a_pod
 from msgspec.structs import replace
-from pod_model import PodModel, make_pod
 
 from kubeletx.api import PodUid, SandboxId, SandboxSpec, SandboxState
 from kubeletx.api.names import AGENT_ID, POD_SOURCE, POD_UID, RUNTIME_NAME
 from kubeletx.pods.model import actions as act
+from tests.unit.pods.manager_model import Node, a_pod
+from tests.unit.pods.pod_model import PodModel, make_pod
 
 
 @pytest.fixture

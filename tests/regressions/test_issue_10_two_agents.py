@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_connections import connections
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
@@ -30,6 +29,7 @@ from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.server.views import PartHealth
 from kubeletx.testing import FakeClock, FakeEventSink
 from kubeletx_testing.apiserver import ApiServerDouble
+from tests.unit.apiserver.api_connections import connections
 
 NAME = "twin"
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

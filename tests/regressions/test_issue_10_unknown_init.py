@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from pod_model import PodModel, make_pod
 
 from kubeletx.api import UnitState
 from kubeletx.kube.types.core import Container
 from kubeletx.pods.model import actions as act
+from tests.unit.pods.pod_model import PodModel, make_pod
 
 INIT = (Container(name="init", image="i"),)
 

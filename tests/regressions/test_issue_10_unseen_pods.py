@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from agent_model import AgentModel, a_pod
 
 from kubeletx.api import StreamRequest, Unavailable
 from kubeletx.cli.output.pod_status import summarise
 from kubeletx.server.views import LogOptions, PodTarget
+from tests.unit.agent.agent_model import AgentModel, a_pod
 
 WEB = PodTarget(namespace="default", name="web")
 

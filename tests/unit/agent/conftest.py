@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from agent_model import AgentModel
+from tests.unit.agent.agent_model import AgentModel
 
 
 @pytest.fixture

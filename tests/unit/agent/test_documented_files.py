@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from agent_model import AgentModel, a_pod
+from tests.unit.agent.agent_model import AgentModel, a_pod
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference.md"
 

@@ -8,7 +8,6 @@ from typing import cast
 
 import pytest
 import structlog
-from agent_model import AgentModel, a_pod
 
 from kubeletx.agent.host.readings import HostReadings
 from kubeletx.agent.main import run_agent

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kubeletx_testing.apiserver import ApiServerDouble
-
-sys.path.insert(0, str(Path(__file__).parent))  # for api_connections, which the tests share
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from api_connections import connections
 from msgspec.structs import replace
 
 from kubeletx.apiserver.events import MOST_SECONDS, QUIET_SECONDS, WAITING, EventReporter
@@ -18,6 +17,7 @@ from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock
 from kubeletx_testing.apiserver import ApiServerDouble
 from kubeletx_testing.apiserver.faults import Rule
+from tests.unit.apiserver.api_connections import connections
 
 GUARD_SECONDS = 60
 NODE = "teller"

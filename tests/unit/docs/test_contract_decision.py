@@ -10,9 +10,9 @@ import re
 import sys
 
 import msgspec
-from pages import DOCS, named_blocks, section
 
 from kubeletx import api
+from tests.unit.docs.pages import DOCS, named_blocks, section
 
 PAGE = DOCS / "decisions" / "0001-runtime-contract.md"
 VALUES = (

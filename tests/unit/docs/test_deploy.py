@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import yaml
-from pages import DOCS, ROOT
 
 from kubeletx.agent.config.load import load_config
 from kubeletx.agent.config.settings import BY_FLAG
 from kubeletx.agent.config.tree import AgentConfig
 from kubeletx.kube.client import load_kubeconfig
+from tests.unit.docs.pages import DOCS, ROOT
 
 DEPLOY = ROOT / "deploy"
 TRIAL = DEPLOY / "trial" / "kubeletx-trial.yaml"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import configparser
 import re
 
-from pages import DOCS, ROOT
-
 from kubeletx import __version__
 from kubeletx.agent.config.kubelet_words import KUBELET_ROOT
 from kubeletx.agent.config.settings import BY_FLAG, BY_KEY
 from kubeletx.cli.main import _version
+from tests.unit.docs.pages import DOCS, ROOT
 
 PAGE = (DOCS / "kubeadm.md").read_text()
 UNIT = (ROOT / "deploy" / "systemd" / "kubelet.service").read_text()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 import pytest
-from pages import ROOT
 
 from kubeletx.cli.main import COMMANDS, cli
+from tests.unit.docs.pages import ROOT
 
 PAGES = sorted(
     [

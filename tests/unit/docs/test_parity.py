@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pages import DOCS, ROOT, is_rule, rows, words
+from tests.unit.docs.pages import DOCS, ROOT, is_rule, rows, words
 
 PAGE = (DOCS / "kubelet-parity.md").read_text()
 STATES = {"done", "partly", "not yet", "not run here", "no meaning"}

@@ -14,7 +14,6 @@ from types import ModuleType
 
 import pluggy
 import pytest
-from pages import DOCS, ROOT, first_words, named_blocks, section, words
 
 from kubeletx import api
 from kubeletx.agent.config.load import load_config
@@ -35,6 +34,7 @@ from kubeletx.api import (
 from kubeletx.api.errors import TABLE
 from kubeletx.kube.manifests.load import load_pods
 from kubeletx.runtimes.endpoints.kinds import KindTable
+from tests.unit.docs.pages import DOCS, ROOT, first_words, named_blocks, section, words
 
 PAGE = (DOCS / "plugin-authors.md").read_text()
 EXAMPLE = ROOT / "examples" / "plugins" / "local-process"

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 from msgspec import inspect
-from pages import DOCS, rows, words
 
 from kubeletx.kube.types.core import ApiStruct, PodSpec
+from tests.unit.docs.pages import DOCS, rows, words
 
 PAGE = (DOCS / "pod-fields.md").read_text()
 TABLE = [row for row in rows(PAGE) if len(row) == 4]

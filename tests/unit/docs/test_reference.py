@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pages import DOCS, ROOT, first_words, rows, section, words
 
 from kubeletx.agent.backend.present import PROBLEM
 from kubeletx.api import names
@@ -22,6 +21,7 @@ from kubeletx.server.metrics.table import METRICS
 from kubeletx.server.views import (
     ORPHANED,
 )
+from tests.unit.docs.pages import DOCS, ROOT, first_words, rows, section, words
 
 PAGE = (DOCS / "reference.md").read_text()
 PUBLIC_ROOMS = ("api", "cri", "kube", "streaming", "testing", "testing.contract")

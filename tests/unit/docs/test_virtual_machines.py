@@ -10,7 +10,6 @@ import pytest
 from kubeletx_libvirt.cloudinit import NETWORK_CONFIG
 from kubeletx_libvirt.config import Settings
 from kubeletx_libvirt.images.reference import HttpImage, LocalImage, OciImage, parse
-from pages import DOCS, ROOT, first_words, named_blocks, rows, section, words
 
 from kubeletx.agent.config.load import load_config
 from kubeletx.api import names
@@ -21,6 +20,7 @@ from kubeletx.kube.manifests.static_refs import refused_references
 from kubeletx.kube.types.core import Nic, Pod, VirtualMachine
 from kubeletx.kube.validation import validate_pod
 from kubeletx.pods.specs.machine import build_machine
+from tests.unit.docs.pages import DOCS, ROOT, first_words, named_blocks, rows, section, words
 
 PAGE = (DOCS / "virtual-machines.md").read_text()
 BLOCKS = named_blocks(PAGE)

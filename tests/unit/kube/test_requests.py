@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pod_text import full_pod
 
 from kubeletx.kube.qos import qos_class
 from kubeletx.kube.requests import (
@@ -14,6 +13,7 @@ from kubeletx.kube.requests import (
     workloads,
 )
 from kubeletx.kube.types.core import Container, PodSpec, ResourceRequirements
+from tests.unit.kube.pod_text import full_pod
 
 
 def amounts(found: Amounts) -> dict[str, str]:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from manager_model import Node, a_pod
 from msgspec.structs import replace
 
 from kubeletx.api import PodUid, Unavailable
@@ -23,6 +22,7 @@ from kubeletx.kube.types.core import (
     PodStatus,
 )
 from kubeletx.pods.counters import PULL, QUICK, START, Counters, Durations, container_type, static
+from tests.unit.pods.manager_model import Node, a_pod
 
 
 @given(st.lists(st.floats(0, 10_000)))

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doors import FakeDoor, result
-from manager_model import Node, a_pod
 from msgspec.structs import replace
 
 from kubeletx.api import ImageStatus
 from kubeletx.kube.types.core import ExecAction, Lifecycle, LifecycleHandler, Pod
 from kubeletx.pods.probes.all_probes import RuntimeExecDoor
 from kubeletx.pods.unit_images import _pulled_text
+from tests.unit.pods.doors import FakeDoor, result
+from tests.unit.pods.manager_model import Node, a_pod
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from manager_model import Node, a_pod
 
 from kubeletx.api import Internal
 from kubeletx.kube.types.core import VirtualMachine
+from tests.unit.pods.manager_model import Node, a_pod
 
 URL = "https://me:hunter2@images.example/disk.qcow2?token=t0ps3cret"
 

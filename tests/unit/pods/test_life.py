@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
-from pod_model import PodModel, make_pod
-from status_model import condition, container
 
 from kubeletx.api import UnitId
 from kubeletx.kube.types.core import Container, ExecAction, PodStatus, Probe
@@ -12,6 +10,8 @@ from kubeletx.pods.model import actions as act
 from kubeletx.pods.model import changes
 from kubeletx.pods.model.facts import ProbeFacts
 from kubeletx.pods.status.build import NodeIdentity, build_status
+from tests.unit.pods.pod_model import PodModel, make_pod
+from tests.unit.pods.status_model import condition, container
 
 NODE = NodeIdentity(name="n")
 PROBE = Probe(exec=ExecAction(command=("true",)))

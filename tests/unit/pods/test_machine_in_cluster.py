@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from manager_model import Node, a_pod
 from msgspec.structs import replace
 
 from kubeletx.api import PodUid, Unsupported, names
@@ -18,6 +17,7 @@ from kubeletx.kube.types.core import (
     ResourceRequirements,
 )
 from kubeletx.pods.plan.machine_hardware import sized
+from tests.unit.pods.manager_model import Node, a_pod
 
 UID = PodUid("uid-vm")
 

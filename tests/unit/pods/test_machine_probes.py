@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from manager_model import Node, a_pod
 from msgspec.structs import replace
 
 from kubeletx.api import Endpoint, Host, UnitId, UnitState, names
@@ -15,6 +14,7 @@ from kubeletx.pods.model.machine_requests import with_power
 from kubeletx.pods.worker import PodWorker
 from kubeletx.testing import FakeRuntime
 from kubeletx.testing.fake_runtime import ExecHandler
+from tests.unit.pods.manager_model import Node, a_pod
 
 
 def probe(**numbers: int) -> Probe:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import structlog
-from manager_model import Node, a_pod
 from msgspec.structs import replace
 
 from kubeletx.api import PodUid, SandboxId, SandboxStatus, TimedOut, Unavailable
@@ -14,6 +13,7 @@ from kubeletx.kube.types.core import ImageVolumeSource, Pod, PodStatus, Volume
 from kubeletx.pods.model.actions import PrepareVolumes
 from kubeletx.pods.model.facts import DesiredPod, PodFacts
 from kubeletx.pods.plan.draft import Plan
+from tests.unit.pods.manager_model import Node, a_pod
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from manager_model import Node, a_pod
 from msgspec.structs import replace
 
 from kubeletx.api import PodUid
@@ -16,6 +15,7 @@ from kubeletx.pods.manager import PodManager
 from kubeletx.pods.model.priority import CRITICAL_PRIORITY
 from kubeletx.pods.model.sources import API, APPLIED, FILE
 from kubeletx.testing import Script
+from tests.unit.pods.manager_model import Node, a_pod
 
 ONE_CPU = {"cpu": 1000}
 

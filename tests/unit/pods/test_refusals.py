@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from manager_model import Node, a_pod
 
 from kubeletx.api import InvalidPod, PodUid
 from kubeletx.api.names import RUNTIME_UNSUPPORTED
+from tests.unit.pods.manager_model import Node, a_pod
 
 UID = PodUid("uid-web")
 

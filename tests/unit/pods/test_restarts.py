@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from manager_model import Node, a_pod
 from msgspec.structs import replace
 
 from kubeletx.api import PodUid, SandboxState
@@ -19,6 +18,7 @@ from kubeletx.kube.types.core import Pod
 from kubeletx.pods import worker
 from kubeletx.pods.manager import SOURCE_SECONDS
 from kubeletx.pods.model.frame import at_ns
+from tests.unit.pods.manager_model import Node, a_pod
 
 UID = PodUid("uid-web")
 

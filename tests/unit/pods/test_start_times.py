@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from manager_model import Node, a_pod
 from msgspec.structs import replace
 
 from kubeletx.api import PodUid
@@ -18,6 +17,7 @@ from kubeletx.kube.types.core import (
     PodStatus,
 )
 from kubeletx.pods.start_times import StartTimes, covered_seconds
+from tests.unit.pods.manager_model import Node, a_pod
 
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
 

@@ -6,13 +6,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from manager_model import Node, a_pod
 from msgspec.structs import replace
 
 from kubeletx.api import Conflict, EventKind, PodUid, RuntimeEvent, TimedOut, Unavailable
 from kubeletx.kube.types.core import ExecAction, Lifecycle, LifecycleHandler, Pod, Probe
 from kubeletx.pods.model.facts import Deletion
 from kubeletx.runtimes.binding.bindings import Binding
+from tests.unit.pods.manager_model import Node, a_pod
 
 UID = PodUid("uid-web")
 CHANGING = ("create_sandbox", "create_unit", "start_unit", "stop_unit", "stop_sandbox", "remove_sandbox")

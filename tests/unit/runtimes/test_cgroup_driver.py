@@ -8,8 +8,7 @@ import structlog
 from kubeletx.api import RuntimeHealth, Traits
 from kubeletx.runtimes.cgroup_driver import CGROUPFS, MISMATCH, NodeCgroupDriver, choose
 from kubeletx.runtimes.fleet import Plan
-
-from .conftest import World
+from tests.unit.runtimes.conftest import World
 
 HEALTHY = RuntimeHealth(runtime_ready=True, network_ready=True)
 

@@ -13,8 +13,7 @@ from kubeletx.api import Conflict, InvalidConfig, NotFound, PodUid, RuntimeName,
 from kubeletx.kube.types.core import ObjectMeta, Pod, PodSpec
 from kubeletx.runtimes.binding.bindings import Binding
 from kubeletx.runtimes.registry import RuntimeRegistry
-
-from .conftest import World, sandbox_of, unit_of
+from tests.unit.runtimes.conftest import World, sandbox_of, unit_of
 
 
 def pod(name: str, **spec: object) -> Pod:

@@ -7,8 +7,7 @@ import pytest
 from kubeletx.api import PodUid, SupportsStats, Traits, UnitId, UnitStats
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.runtimes.usage import UsageBoard, with_rate
-
-from .conftest import AGENT, World, sandbox_of, unit_of
+from tests.unit.runtimes.conftest import AGENT, World, sandbox_of, unit_of
 
 
 def stats(**more: int | None) -> UnitStats:

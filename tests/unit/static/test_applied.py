@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from recording_sink import RecordingSink
 
 from kubeletx.api import Conflict, InvalidPod, NotFound, Unavailable
 from kubeletx.kube.manifests.load import load_pods
@@ -15,6 +14,7 @@ from kubeletx.kube.types.core import Pod
 from kubeletx.static import applied
 from kubeletx.static.applied import Action, AppliedSource
 from kubeletx.testing.clock import FakeClock
+from tests.unit.static.recording_sink import RecordingSink
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBpOyMzs1yFhcdJpGqCFOQdNcGw6Xz7sRP8nTGe1u2hB"
 

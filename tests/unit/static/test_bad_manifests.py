@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from recording_sink import RecordingSink
 
 from kubeletx.api import InvalidPod
 from kubeletx.static.file import FileSource
 from kubeletx.static.manifest import InvalidManifest, ManifestReader
 from kubeletx.testing.clock import FakeClock
+from tests.unit.static.recording_sink import RecordingSink
 
 CORPUS = Path(__file__).parent / "bad_manifests"
 READER = ManifestReader(node_name="node1", workload_types=frozenset({"container", "vm"}))

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from recording_sink import RecordingSink
 
 from kubeletx.api import InvalidPod
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.static.claims import Claims
+from tests.unit.static.recording_sink import RecordingSink
 
 ORIGINS = ("/m/a", "/m/b", "/m/c")
 NAMES = ("one", "two", "three")

@@ -10,13 +10,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from recording_sink import RecordingSink
 from structlog.testing import capture_logs
 
 from kubeletx.static import file, looking, watch
 from kubeletx.static.file import FileSource
 from kubeletx.static.manifest import ManifestReader
 from kubeletx.testing.clock import FakeClock
+from tests.unit.static.recording_sink import RecordingSink
 
 POD = """
 apiVersion: v1

@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
-from recording_sink import RecordingSink
 from structlog.testing import capture_logs
 
 from kubeletx.api import InvalidConfig
 from kubeletx.static.manifest import ManifestReader
 from kubeletx.static.url import UrlSource, shown_url
 from kubeletx.testing.clock import FakeClock
+from tests.unit.static.recording_sink import RecordingSink
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {containers: [{name: c, image: %s}]}\n"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from volume_doubles import FakeCluster, FakeMounter, make_pod, make_preparer
 
 from kubeletx.api import ClusterVolume, KubeletxError, ObjectData, SourceKind, TokenParameters, Unavailable
 from kubeletx.volumes import VolumeError
+from tests.unit.volumes.volume_doubles import FakeCluster, FakeMounter, make_pod, make_preparer
 
 TOKEN = {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
 CLAIM = {"name": "d", "persistentVolumeClaim": {"claimName": "data"}}

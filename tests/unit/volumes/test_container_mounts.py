@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from volume_doubles import FakeMounter, make_pod, make_preparer
 
 from kubeletx.api import Device, InvalidPod, Mount, MountPropagation, PermissionDenied, SourceKind
 from kubeletx.volumes import ContainerMounts, PreparedVolume, PreparedVolumes
+from tests.unit.volumes.volume_doubles import FakeMounter, make_pod, make_preparer
 
 VOLUMES = [
     {"name": "e", "emptyDir": {}},

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-from volume_doubles import make_pod
 
 from kubeletx.api import InvalidPod
 from kubeletx.kube.types.core import ObjectFieldSelector, ResourceFieldSelector
@@ -13,6 +12,7 @@ from kubeletx.volumes.pod_fields import (
     quote,
     resource_text,
 )
+from tests.unit.volumes.volume_doubles import make_pod
 
 CONTEXT = FieldContext(
     node_name="node-1",

@@ -8,10 +8,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from volume_doubles import FakeCluster, FakeMounter, inline, make_pod, make_preparer
 
 from kubeletx.api import InvalidPod, ObjectData, PodUid, SourceKind, TimedOut, Unavailable
 from kubeletx.volumes import PreparedVolume, SetUp, VolumeError
+from tests.unit.volumes.volume_doubles import FakeCluster, FakeMounter, inline, make_pod, make_preparer
 
 U1 = PodUid("u1")
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from volume_doubles import make_pod
-
 from kubeletx.volumes.references import claims_of, object_user, tokens_of
+from tests.unit.volumes.volume_doubles import make_pod
 
 POD = make_pod(
     {

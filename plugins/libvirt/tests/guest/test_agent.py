@@ -9,13 +9,13 @@ from typing import Any
 
 import libvirt
 import pytest
-from guest_double import UNIT, ToldAgent
 from kubeletx_libvirt.client import DomainEvent
 from kubeletx_libvirt.guest.agent import AgentSilent, CannotRun, FileRefused, agent_error, result_of
 from kubeletx_libvirt.guest.commands import GuestCommands
 
 from kubeletx.api import Conflict, StreamRequest, TimedOut, Unsupported
 from kubeletx.testing import FakeClock, FakeHost
+from plugins.libvirt.tests.guest.guest_double import UNIT, ToldAgent
 
 
 @pytest.fixture

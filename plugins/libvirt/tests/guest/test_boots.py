@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from guest_double import UNIT, ToldAgent
 from kubeletx_libvirt.guest import Boots
 from kubeletx_libvirt.guest.agent import AgentSilent, FileRefused
 from kubeletx_libvirt.records import Records, Run
 from msgspec.structs import replace
 
 from kubeletx.testing import FakeHost
+from plugins.libvirt.tests.guest.guest_double import UNIT, ToldAgent
 
 
 class Guest:

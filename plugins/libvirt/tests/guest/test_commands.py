@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from guest_double import UNIT, SystemAgent, end_of, start
 from kubeletx_libvirt.guest.agent import INPUT_BYTES
 from kubeletx_libvirt.guest.commands import DIRECTORIES, GuestCommands
 from kubeletx_libvirt.guest.session import GuestSession
 
 from kubeletx.api import Channel, StreamRequest, Unsupported
 from kubeletx.testing import FakeClock, FakeHost
+from plugins.libvirt.tests.guest.guest_double import UNIT, SystemAgent, end_of, start
 
 
 @pytest.fixture

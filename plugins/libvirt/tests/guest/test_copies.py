@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from guest_double import UNIT, SystemAgent, end_of, start
 from kubeletx_libvirt.guest.agent import AgentSilent, FileRefused
 from kubeletx_libvirt.guest.copies import TarCall, inside, tar_call_of
 from kubeletx_libvirt.guest.files import Guest, GuestFile
 
 from kubeletx.api import Conflict, StreamRequest
 from kubeletx.testing import FakeClock, FakeHost
+from plugins.libvirt.tests.guest.guest_double import UNIT, SystemAgent, end_of, start
 
 LARGE = random.Random(3).randbytes(300_001)
 LONG = "x" * 120

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator, Callable, Collection
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # for disks.py and file_server.py
-
-from file_server import FileServer
 from kubeletx_libvirt.images.service import LibvirtImages
 from kubeletx_libvirt.images.settings import ImageSettings
 
 from kubeletx.api import ImageSpec
 from kubeletx.testing import FakeClock, FakeHost
+from plugins.libvirt.tests.images.file_server import FileServer
 
 MakeImages = Callable[..., LibvirtImages]
 

@@ -10,9 +10,6 @@ from pathlib import Path
 
 import pytest
 from backports import zstd
-from conftest import MakeImages, spec
-from disks import CLUSTER, qcow2, raw
-from file_server import FileServer
 from kubeletx_libvirt.images.service import LibvirtImages
 
 from kubeletx.api import (
@@ -25,6 +22,9 @@ from kubeletx.api import (
     TimedOut,
     Unavailable,
 )
+from plugins.libvirt.tests.images.conftest import MakeImages, spec
+from plugins.libvirt.tests.images.disks import CLUSTER, qcow2, raw
+from plugins.libvirt.tests.images.file_server import FileServer
 
 BIG = qcow2(size=64 << 20, clusters=64)
 MIB = 1 << 20

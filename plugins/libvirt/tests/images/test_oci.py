@@ -13,13 +13,13 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from conftest import MakeImages, spec
-from disks import qcow2
-from file_server import FileServer
 from kubeletx_libvirt.images.oci import INDEXES, MANIFESTS
 from kubeletx_libvirt.images.service import LibvirtImages
 
 from kubeletx.api import ImageAuth, InvalidPod, PermissionDenied
+from plugins.libvirt.tests.images.conftest import MakeImages, spec
+from plugins.libvirt.tests.images.disks import qcow2
+from plugins.libvirt.tests.images.file_server import FileServer
 
 DISK = qcow2()
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())

@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from disks import CLUSTER, qcow2
 from hypothesis import example, given
 from hypothesis import strategies as st
 from kubeletx_libvirt.images.problems import Refused
@@ -20,6 +19,8 @@ from kubeletx_libvirt.images.qcow2 import (
     check_header,
     write_overlay,
 )
+
+from plugins.libvirt.tests.images.disks import CLUSTER, qcow2
 
 SOUND = qcow2()
 

@@ -9,9 +9,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from conftest import MakeImages, spec
-from disks import qcow2, raw
-from file_server import FileServer
 from kubeletx_libvirt.images.qcow2 import backing_file
 from kubeletx_libvirt.images.service import STATIC_DIRECTORY, LibvirtImages
 
@@ -25,6 +22,9 @@ from kubeletx.api import (
     Unavailable,
     names,
 )
+from plugins.libvirt.tests.images.conftest import MakeImages, spec
+from plugins.libvirt.tests.images.disks import qcow2, raw
+from plugins.libvirt.tests.images.file_server import FileServer
 
 DISK = qcow2()
 ID = f"sha256:{hashlib.sha256(DISK).hexdigest()}"

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 import structlog
-from agent_model import AgentModel
 
 from kubeletx.agent.host import watchdog
 from kubeletx.agent.plugins.registrations import Hook, Registration
@@ -17,6 +16,7 @@ from kubeletx.api import CheckResult, InvalidConfig, PluginHost, Severity
 from kubeletx.kube.types.node import NodeCondition
 from kubeletx.server.backend import AdminBackend
 from kubeletx.server.metrics.agent import render
+from tests.unit.agent.agent_model import AgentModel
 
 GOOD = CheckResult(ok=True)
 WARNS = CheckResult(ok=False, message="12 % of the space for / is free")

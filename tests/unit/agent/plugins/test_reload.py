@@ -12,8 +12,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from agent_model import AgentModel, a_pod
-from plugin_sites import Site
 
 from kubeletx.agent.plugins import load_plugins
 from kubeletx.agent.plugins import reload as plugin_reload
@@ -21,6 +19,8 @@ from kubeletx.agent.plugins.reload import Reloaded, RunningPlugins
 from kubeletx.api import InvalidPod, names
 from kubeletx.kube.types.core import Pod
 from kubeletx.runtimes.endpoints.kinds import KindTable
+from tests.unit.agent.agent_model import AgentModel, a_pod
+from tests.unit.agent.plugin_sites import Site
 
 SETTINGS = """\
 import msgspec

@@ -8,12 +8,21 @@ from collections.abc import Sequence
 
 import pytest
 from aiohttp import web
-from scripted_server import GONE, TOO_LARGE, Script, bookmark, lines, pod, pod_list, serve
 
 from kubeletx.kube.client import KubeClient, Reflector
 from kubeletx.kube.client.resources import PODS
 from kubeletx.kube.types.core import ObjectMeta, Pod
 from kubeletx.testing.clock import FakeClock
+from tests.unit.kube.client.scripted_server import (
+    GONE,
+    TOO_LARGE,
+    Script,
+    bookmark,
+    lines,
+    pod,
+    pod_list,
+    serve,
+)
 
 
 class Set:

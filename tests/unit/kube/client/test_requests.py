@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from scripted_server import Script, pod_list, serve
 
 from kubeletx.api import Unavailable
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.types.core import PodList
 from kubeletx.runtimes.host.clock import SystemClock
+from tests.unit.kube.client.scripted_server import Script, pod_list, serve
 
 
 async def never() -> None:

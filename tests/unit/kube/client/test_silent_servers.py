@@ -13,7 +13,6 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from scripted_server import GONE, Script, bookmark, lines, pod, pod_list, serve
 
 from kubeletx.api import TimedOut, Unavailable
 from kubeletx.kube.client import ClusterAccess, KubeClient, Reflector, errors, reflector, requests
@@ -24,6 +23,7 @@ from kubeletx.kube.types.core import Pod
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing.clock import FakeClock
 from kubeletx.testing.names_sink import NamesSink
+from tests.unit.kube.client.scripted_server import GONE, Script, bookmark, lines, pod, pod_list, serve
 
 GUARD_SECONDS = 60
 

@@ -7,8 +7,6 @@ import asyncio
 import grpc
 import grpc.aio
 import pytest
-from doors import FakeDoor, result
-from servers import answer, free_port, web
 
 from kubeletx.api import Internal, NotFound, TimedOut, Unavailable, UnitId
 from kubeletx.cri.stubs import health_v1_pb2 as pb
@@ -26,6 +24,8 @@ from kubeletx.pods.probes import ProbeTarget, Result
 from kubeletx.pods.probes.ask import ask
 from kubeletx.pods.probes.http import ask_http
 from kubeletx.pods.probes.outcome import Answer
+from tests.unit.pods.doors import FakeDoor, result
+from tests.unit.pods.servers import answer, free_port, web
 
 EXEC = Probe(exec=ExecAction(command=("check", "it")), timeout_seconds=3)
 

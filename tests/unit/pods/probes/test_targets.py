@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
-from status_model import exited, facts, pod, status_of, unit
 
 from kubeletx.api import UnitId, UnitState
 from kubeletx.kube.types.core import Container, ExecAction, Probe
 from kubeletx.pods.model.facts import HookState, ProbeFacts, UnitFacts
 from kubeletx.pods.probes import targets_of
+from tests.unit.pods.status_model import exited, facts, pod, status_of, unit
 
 PROBE = Probe(exec=ExecAction(command=("true",)))
 WEB = Container(name="web", readiness_probe=PROBE)

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 
 import pytest
-from doors import FakeDoor
 from msgspec.structs import replace
 
 from kubeletx.api import ObjectRef, UnitId
@@ -16,6 +15,7 @@ from kubeletx.pods.model.facts import ProbeFacts
 from kubeletx.pods.probes import Answer, ProbeSet, ProbeTarget, Result
 from kubeletx.testing.clock import FakeClock
 from kubeletx.testing.host import FakeEventSink
+from tests.unit.pods.doors import FakeDoor
 
 REF = ObjectRef(kind="Pod", name="p", namespace="default", uid="u1")
 

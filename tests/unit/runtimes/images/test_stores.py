@@ -37,8 +37,7 @@ from kubeletx.runtimes.images.verification import AccountUse, Credential
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.store import Store
 from kubeletx.testing import FakeEventSink, FakeRuntime
-
-from ..conftest import World, sandbox_of, unit_of
+from tests.unit.runtimes.conftest import World, sandbox_of, unit_of
 
 
 class NoCredentials:

@@ -28,8 +28,8 @@ from kubeletx.runtimes.images.verification import (
     check_pattern,
     digest_of,
 )
+from tests.unit.runtimes.conftest import World
 
-from ..conftest import World
 from .test_stores import Shop, shop_in
 
 IMAGE = "r.example/team/app:1"

@@ -28,8 +28,7 @@ from kubeletx.api import (
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.runtimes.isolation import IsolatedRuntime, proxy
 from kubeletx.testing import FakeClock, FakeEventSink, FakeHost, endpoint, sandbox_spec
-
-from ..conftest import Listener
+from tests.unit.runtimes.conftest import Listener
 
 
 class Network:
@@ -55,7 +54,7 @@ class Network:
 
 
 def module() -> Any:
-    return importlib.import_module("isolated_fake")
+    return importlib.import_module("tests.unit.runtimes.isolation.isolated_fake")
 
 
 def isolated(host: FakeHost, settings: Any = None) -> IsolatedRuntime:
@@ -241,7 +240,7 @@ async def test_the_child_ends_when_the_agent_is_killed(tmp_path: Path) -> None:
         "import asyncio, sys, pathlib\n"
         "from kubeletx.runtimes.isolation import IsolatedRuntime\n"
         "from kubeletx.testing import FakeHost, endpoint\n"
-        "import isolated_fake\n"
+        "from tests.unit.runtimes.isolation import isolated_fake\n"
         "async def main():\n"
         f"    runtime = IsolatedRuntime(isolated_fake.make, endpoint('fake://'), None, FakeHost(pathlib.Path({str(tmp_path)!r})))\n"
         "    await runtime.open()\n"
@@ -254,7 +253,7 @@ async def test_the_child_ends_when_the_agent_is_killed(tmp_path: Path) -> None:
         "-c",
         script,
         stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])},
     )
     try:
         assert agent.stdout is not None

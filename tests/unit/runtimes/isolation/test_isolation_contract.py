@@ -31,7 +31,7 @@ class Shared:
 class TestIsolatedFake(RuntimeContract):
     @pytest.fixture
     async def isolated(self, tmp_path: Path) -> AsyncIterator[IsolatedRuntime]:
-        factory = importlib.import_module("isolated_fake").make
+        factory = importlib.import_module("tests.unit.runtimes.isolation.isolated_fake").make
         runtime = IsolatedRuntime(factory, endpoint("fake://"), None, FakeHost(tmp_path))
         yield runtime
         await runtime.close()

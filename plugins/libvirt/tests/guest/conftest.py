@@ -1,8 +1,0 @@
-"""Guest agents that are here."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))  # for guest_double.py

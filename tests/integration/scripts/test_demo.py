@@ -1,0 +1,36 @@
+"""script/demo --once, as a newcomer runs it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kubeletx_testing.lab import leftovers
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.timeout(300)
+def test_the_demo_runs_containers_and_a_machine_where_they_asked_to_be_and_leaves_nothing() -> None:
+    done = subprocess.run(
+        ["bash", "script/demo", "--once"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env={**os.environ, "COLUMNS": "160"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "every pod is where it asked to be" in done.stdout
+    assert re.search(r"machine-demo +libvirt-qemu +libvirt-qemu +Running +1/1 +0 +[0-9.]+", done.stdout)
+    assert "hello from guest" in done.stdout
+    assert re.search(r"web-a-demo +machine-demo +guest", done.stdout)
+    assert re.search(r"machine-demo +web-a-demo +served by containerd-a", done.stdout)
+    assert "machine-demo is gone, with emulator, disk and address" in done.stdout
+    assert "nothing is left" in done.stdout
+    assert leftovers(ROOT / ".demo" / "lab") == []

@@ -1,0 +1,150 @@
+"""Node, events, usage and the agent itself on the admin backend."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from kubeletx.agent.host.readings import HostReadings
+from kubeletx.api import SupportsStats
+from kubeletx.kube.types.node import Node
+from kubeletx.node.cgroup_fs import CgroupTrees
+from kubeletx.node.readiness import Pressure
+from kubeletx.server.metrics.agent import render
+from tests.unit.agent.agent_model import AgentModel, a_pod
+
+
+def ready(node: Node) -> str:
+    return next(c.status for c in node.status.conditions if c.type == "Ready")
+
+
+async def test_the_node_is_ready_by_its_policy_and_says_which_runtime_is_not(agent: AgentModel) -> None:
+    agent.configure("node", readiness_policy="all")
+    async with agent.running() as backend:
+        await agent.until(lambda: all(h.state.ready for h in agent.parts.registry.handles()))
+        assert ready(await backend.node.get_node()) == "True"
+        watch = backend.node.watch_node()
+        await anext(watch)
+        agent.runtimes["two"].backend.kill()
+        while ready(node := await agent.done(anext(watch))) == "True":
+            pass
+        messages = {c.type: c.message for c in node.status.conditions}
+        assert "two" in (messages["Ready"] or "")
+        reasons = [
+            event.reason for event in await backend.node.list_events() if event.involved_object.kind == "Node"
+        ]
+        assert "NodeNotReady" in reasons
+        await watch.aclose()  # type: ignore[attr-defined]
+
+
+async def test_usage_names_the_runtimes_that_did_not_answer(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod())
+        usage = await agent.done(backend.node.usage())
+        assert [pod.name for pod in usage.pods] == ["web"]
+        assert usage.missing == ()
+        agent.runtimes["two"].backend.kill()
+        await agent.until(lambda: not agent.parts.registry.get("two").state.reachable)
+        await agent.clock.run_for(6)  # figures of the last five seconds count as fresh
+        assert (await agent.done(backend.node.usage())).missing == ("two",)
+
+
+async def test_a_runtime_that_measures_nothing_is_not_counted_as_zero(agent: AgentModel) -> None:
+    agent.without = (SupportsStats,)
+    async with agent.running() as backend:
+        await agent.apply(a_pod())
+        usage = await agent.done(backend.node.usage())
+        assert all(runtime.usage.cpu_millicores is None for runtime in usage.runtimes)
+
+
+async def test_events_of_a_pod_are_kept_over_a_restart(agent: AgentModel) -> None:
+    async with agent.running():
+        await agent.apply(a_pod())
+    async with agent.running() as backend:
+        reasons = {e.reason for e in await backend.node.list_events() if e.involved_object.name == "web"}
+        assert {"RuntimeBound", "Created", "Started"} <= reasons
+
+
+async def test_the_agent_tells_its_version_plugins_and_configuration(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        version = await backend.about.version()
+        assert (version.node_name, version.root_dir) == ("node", str(agent.root / "root"))
+        assert version.agent_id == (agent.root / "root" / "agent-id").read_text().strip()
+        (plugin,) = await backend.about.plugins()
+        assert (plugin.name, plugin.state, plugin.kinds) == ("fake", "ready", ("fake",))
+        assert any(value.key == "maxPods" for value in await backend.about.config_view())
+        assert (await backend.about.health()).ok
+
+
+async def test_metrics_tell_what_happened_and_what_there_is(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod("a"))
+        await agent.apply(a_pod("b", runtime="two", image="pulled"))
+        await backend.pods.apply_pod(a_pod("c", runtime="none"))
+        agent.runtimes["one"].backend.kill()
+        await agent.until(lambda: not agent.parts.registry.get("one").state.ready)
+        view = await backend.about.metrics()
+        assert (view.running_pods, view.desired_pods) == (2, {"true": 3})
+        assert view.running_containers == {"running": 2}
+        assert view.runtimes_ready == {"one": False, "two": True}
+        assert view.pods_by_runtime == {"one": 1, "two": 1}
+        assert view.counters["kubelet_started_pods_total"] == 2
+        assert sum(view.durations["kubelet_pod_start_duration_seconds"].counts) == 2
+        assert sum(view.durations["kubelet_image_pull_duration_seconds"].counts) == 2
+        assert sum(view.durations["kubelet_pleg_relist_duration_seconds"].counts) >= 2
+        turns = {
+            row.labels["operation_type"]: sum(row.histogram.counts)
+            for row in view.labelled_durations
+            if row.name == "kubelet_pod_worker_duration_seconds"
+        }
+        assert turns["create"] == 3
+        assert turns["sync"] > 4
+        created = [row for row in view.operations if row.operation == "create_sandbox"]
+        assert [(row.runtime, row.calls) for row in created] == [("one", 1), ("two", 1)]
+        text = render(view).decode()
+        assert 'kubeletx_runtime_ready{runtime="one"} 0.0' in text
+        assert "kubelet_pod_start_duration_seconds_count 2.0" in text
+        assert "kubelet_started_pods_total 2.0" in text
+        assert 'kubelet_started_containers_total{container_type="container"} 2.0' in text
+        assert 'kubelet_desired_pods{static="true"} 3.0' in text
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_cgroup_v1_is_told_by_an_event(agent: AgentModel, version: int) -> None:
+    class Trees:
+        def __init__(self) -> None:
+            self.version = version
+
+        def find_closed(self, _path: str) -> None:
+            return None
+
+    agent.host = HostReadings(trees=cast("CgroupTrees", Trees()))
+    async with agent.running() as backend:
+        reasons = [event.reason for event in await backend.node.list_events()]
+        assert ("CgroupV1" in reasons) == (version == 1)
+
+
+async def test_a_pod_that_ran_too_long_is_told(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await backend.pods.apply_pod(a_pod(active_deadline_seconds=5))
+        await agent.until(lambda: agent.phase("web") == "Failed")
+        (told,) = [e for e in await backend.node.list_events() if e.reason == "DeadlineExceeded"]
+        assert (told.type, told.involved_object.name) == ("Normal", "web")
+        assert "Starting" in {e.reason for e in await backend.node.list_events()}
+
+
+async def test_a_pressure_that_begins_and_ends_is_told_in_the_kubelets_words(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.until(lambda: all(h.state.ready for h in agent.parts.registry.handles()))
+        node = backend.node
+        node.pressure_changed(Pressure(disk=True))
+        node.pressure_changed(Pressure(disk=True, memory=True))
+        node.pressure_changed(Pressure(memory=True))
+        told = [e for e in await backend.node.list_events() if e.reason.startswith("NodeHas")]
+        assert {(e.reason, e.message) for e in told} == {
+            (reason, f"Node node status is now: {reason}")
+            for reason in ("NodeHasDiskPressure", "NodeHasInsufficientMemory", "NodeHasNoDiskPressure")
+        }
+        ready_events = [e.message for e in await backend.node.list_events() if e.reason == "NodeReady"]
+        assert ready_events == ["Node node status is now: NodeReady"]

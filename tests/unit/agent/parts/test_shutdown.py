@@ -1,0 +1,216 @@
+"""The host goes down: pods end in order, the host waits for them, and what is this node's own comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import ClassVar
+
+import pytest
+from msgspec.structs import replace
+
+from kubeletx.agent.parts import shutdown as part
+from kubeletx.api import PodUid, Unavailable
+from kubeletx.kube.types.core import PodStatus
+from kubeletx.server.backend import AdminBackend
+from tests.unit.agent.agent_model import AgentModel, a_pod
+
+STATIC = """
+apiVersion: v1
+kind: Pod
+metadata: {name: static, namespace: default}
+spec: {priorityClassName: system-node-critical, containers: [{name: main, image: busybox}]}
+"""
+
+
+class Lock:
+    """What the agent sees of logind: `tell` begins a shutdown or calls it off."""
+
+    one: ClassVar[Lock]
+
+    def __init__(self, _blocking: object) -> None:
+        Lock.one = self
+        self.is_held = False
+        self.delay_seconds = 0
+        self.failures = 0
+        self._told: asyncio.Queue[bool | None] = asyncio.Queue()
+
+    def tell(self, is_going: bool | None) -> None:
+        """None: the bus goes away."""
+        self._told.put_nowait(is_going)
+
+    async def open(self, delay_seconds: int) -> bool:
+        if self.failures:
+            self.failures -= 1
+            raise Unavailable("no bus")
+        self.delay_seconds, self.is_held = delay_seconds, True
+        return False
+
+    async def hold(self) -> None:
+        self.is_held = True
+
+    def release(self) -> None:
+        self.is_held = False
+
+    async def next(self) -> bool:
+        told = await self._told.get()
+        if told is None:
+            raise Unavailable("lost the bus")
+        return told
+
+    def close(self) -> None:
+        self.is_held = False
+
+
+@pytest.fixture
+def watched(agent: AgentModel, monkeypatch: pytest.MonkeyPatch) -> AgentModel:
+    """An agent that gives pods 40 s in all, 10 of them to critical ones."""
+    monkeypatch.setattr(part, "Logind", Lock)
+    agent.configure("shutdown", grace_seconds=40.0, critical_grace_seconds=10.0)
+    return agent
+
+
+def status(agent: AgentModel, name: str) -> PodStatus:
+    worker = agent.parts.manager.find("default", name)
+    assert worker is not None
+    assert worker.facts.previous_status is not None
+    return worker.facts.previous_status
+
+
+async def ready(backend: AdminBackend) -> tuple[str, str]:
+    last = (await backend.node.get_node()).status.conditions[-1]
+    return last.status, last.message or ""
+
+
+def api_pod(name: str) -> PodUid:
+    return PodUid(f"uid-of-{name}")
+
+
+def want_api_pod(agent: AgentModel, name: str) -> None:
+    pod = a_pod(name)
+    agent.parts.manager.update("api", replace(pod, metadata=replace(pod.metadata, uid=api_pod(name))))
+
+
+async def test_pods_end_in_order_and_the_host_waits_for_them(watched: AgentModel) -> None:
+    agent = watched
+    (agent.root / "manifests" / "static.yaml").write_text(STATIC)
+    async with agent.running() as backend:
+        await agent.apply(a_pod("quick"))
+        await agent.apply(a_pod("slow", termination_grace_period_seconds=600))
+        await agent.until(lambda: agent.phase("static-node") == "Running" and Lock.one.is_held)
+        assert Lock.one.delay_seconds == 40
+        for unit in agent.runtimes["one"].backend.units.values():
+            sandbox = agent.runtimes["one"].backend.sandboxes[unit.summary.sandbox_id]
+            if sandbox.summary.name == "slow":
+                unit.behaviour = dataclasses.replace(unit.behaviour, ignores_stop=True)
+        began = agent.clock.monotonic()
+        Lock.one.tell(True)
+        await agent.until(lambda: agent.phase("quick") == "Failed")
+        assert (await ready(backend))[0] == "False"
+        assert "node is shutting down" in (await ready(backend))[1]
+        assert agent.phase("static-node") == "Running"
+        await backend.pods.apply_pod(a_pod("late"))
+        await agent.until(lambda: agent.phase("late") == "Failed")
+        assert status(agent, "late").reason == "NodeShutdown"
+        assert (
+            status(agent, "late").message
+            == "Pod was rejected: Pod was rejected as the node is shutting down."
+        )
+        await agent.until(lambda: agent.phase("slow") == "Failed")
+        assert 30 <= agent.clock.monotonic() - began < 40
+        await agent.until(lambda: agent.phase("static-node") == "Failed" and not Lock.one.is_held)
+        found = status(agent, "quick")
+        assert found.reason == "Terminated"
+        assert found.message == "Pod was terminated in response to imminent node shutdown."
+        target = next(c for c in found.conditions if c.type == "DisruptionTarget")
+        assert (target.status, target.reason) == ("True", "TerminationByKubelet")
+        assert agent.alive() == []
+        events = {e.reason: e for e in await backend.node.list_events() if e.involved_object.kind == "Node"}
+        assert events["Shutdown"].message == "Shutdown manager detected shutdown event"
+
+
+async def test_after_the_host_is_back_pods_of_this_node_run_again_and_those_of_a_cluster_do_not(
+    watched: AgentModel,
+) -> None:
+    agent = watched
+    (agent.root / "manifests" / "static.yaml").write_text(STATIC)
+    async with agent.running():
+        await agent.apply(a_pod("applied"))
+        want_api_pod(agent, "theirs")
+        await agent.until(lambda: agent.phase("static-node") == agent.phase("theirs") == "Running")
+        Lock.one.tell(True)
+        await agent.until(lambda: agent.alive() == [] and not Lock.one.is_held)
+    async with agent.running():
+        await agent.until(lambda: agent.phase("static-node") == agent.phase("applied") == "Running")
+        assert status(agent, "applied").reason is None
+        assert not [c for c in status(agent, "applied").conditions if c.type == "DisruptionTarget"]
+        await agent.clock.run_for(60)
+        assert (agent.phase("theirs"), status(agent, "theirs").reason) == ("Failed", "Terminated")
+
+
+async def test_a_shutdown_that_is_called_off_opens_the_node_again(watched: AgentModel) -> None:
+    agent = watched
+    async with agent.running() as backend:
+        await agent.apply(a_pod("web"))
+        await agent.until(lambda: Lock.one.is_held)
+        Lock.one.tell(True)
+        await agent.until(lambda: not Lock.one.is_held)
+        Lock.one.tell(False)
+        await agent.until(lambda: Lock.one.is_held)
+        assert (await ready(backend))[0] == "True"
+        await agent.apply(a_pod("next"))
+
+
+async def test_a_shutdown_that_is_called_off_while_the_bus_is_away_opens_the_node_again(
+    watched: AgentModel,
+) -> None:
+    agent = watched
+    async with agent.running() as backend:
+        await agent.until(lambda: Lock.one.is_held)
+        Lock.one.tell(True)
+        await agent.until(lambda: not Lock.one.is_held)
+        assert (await ready(backend))[0] == "False"
+        Lock.one.tell(None)
+        await agent.until(lambda: Lock.one.is_held)
+        await agent.apply(a_pod("next"))
+        assert (await ready(backend))[0] == "True"
+
+
+async def test_a_pod_that_is_being_deleted_has_no_more_time_than_its_group(watched: AgentModel) -> None:
+    agent = watched
+    async with agent.running():
+        await agent.apply(a_pod("slow", termination_grace_period_seconds=600))
+        for unit in agent.runtimes["one"].backend.units.values():
+            unit.behaviour = dataclasses.replace(unit.behaviour, ignores_stop=True)
+        slow = agent.parts.manager.find("default", "slow")
+        assert slow is not None
+        agent.parts.manager.remove("applied", slow.uid)
+        await agent.until(lambda: Lock.one.is_held and agent.runtimes["one"].counts["stop_unit"] == 1)
+        began = agent.clock.monotonic()
+        Lock.one.tell(True)
+        await agent.until(lambda: agent.alive() == [])
+        assert agent.clock.monotonic() - began < 40
+
+
+async def test_a_bus_that_is_away_is_tried_again(watched: AgentModel) -> None:
+    agent = watched
+    original = Lock.__init__
+
+    def failing(self: Lock, blocking: object) -> None:
+        original(self, blocking)
+        self.failures = 2
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Lock, "__init__", failing)
+        async with agent.running():
+            assert not Lock.one.is_held
+            await agent.until(lambda: Lock.one.is_held)
+
+
+async def test_ending_the_agent_ends_no_pod(watched: AgentModel) -> None:
+    agent = watched
+    async with agent.running():
+        await agent.apply(a_pod("web"))
+    assert len(agent.alive()) == 1
+    async with agent.running():
+        assert agent.phase("web") == "Running"

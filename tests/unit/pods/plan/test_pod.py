@@ -1,0 +1,286 @@
+"""The plan, played through on a model runtime: order, restarts, ends and deletions."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from kubeletx.kube.types.core import Container
+from kubeletx.pods.model import actions as act
+from kubeletx.pods.model import changes
+from kubeletx.pods.plan.draft import Goal
+from kubeletx.pods.plan.pod import deadline_end, plan_pod
+from kubeletx.pods.plan.progress import has_ended
+from tests.unit.pods.pod_model import PodModel, make_pod
+
+
+def started(model: PodModel) -> list[str]:
+    return [a.name for a in model.journal if isinstance(a, act.StartUnit)]
+
+
+def test_a_new_pod_binds_first_and_starts_its_units_in_spec_order() -> None:
+    model = PodModel(make_pod(("a", "b")))
+    model.settle()
+    assert isinstance(model.journal[0], act.Bind)
+    assert started(model) == ["a", "b"]
+    assert model.alive() == ["b", "a"]
+
+
+def test_init_units_run_one_by_one_before_the_regular_ones() -> None:
+    model = PodModel(make_pod(("a",), init=(Container(name="i1"), Container(name="i2"))))
+    model.settle()
+    assert started(model) == ["i1"]
+    model.exit("i1", 0)
+    model.settle()
+    assert started(model) == ["i1", "i2"]
+    model.exit("i2", 0)
+    model.settle()
+    assert started(model) == ["i1", "i2", "a"]
+    model.exit("a", 1)
+    model.settle()
+    assert started(model) == ["i1", "i2", "a", "a"]
+
+
+def test_a_sidecar_goes_on_beside_the_regular_unit_and_stops_after_it() -> None:
+    sidecar = Container(name="side", restart_policy="Always")
+    model = PodModel(make_pod(("a",), init=(sidecar, Container(name="i1"))))
+    model.settle()
+    assert started(model) == ["side", "i1"]
+    model.exit("i1", 0)
+    model.settle()
+    assert sorted(model.alive()) == ["a", "side"]
+    model.delete()
+    model.settle()
+    stops = [a.name for a in model.journal if isinstance(a, act.StopUnit)]
+    assert stops == ["a", "side"]
+    assert model.finished
+
+
+def test_a_failing_unit_waits_longer_each_time() -> None:
+    model = PodModel(make_pod())
+    model.settle()
+    waits = []
+    for _ in range(4):
+        model.exit("web", 1)
+        plan = model.settle()
+        if plan.wake_at is not None:
+            waits.append(round(plan.wake_at - model.mono))
+            model.mono = plan.wake_at
+            model.settle()
+    assert waits == [10, 20, 40]
+    assert len(started(model)) == 5
+
+
+def test_a_job_pod_ends_and_keeps_its_binding_and_dead_units() -> None:
+    model = PodModel(make_pod(policy="OnFailure"))
+    model.settle()
+    model.exit("web", 0)
+    plan = model.settle()
+    assert plan.goal is Goal.END
+    assert has_ended(model.desired, model.facts)
+    assert model.units
+    assert not any(isinstance(a, act.RemoveSandbox | act.Unbind) for a in model.journal)
+    model.restart_agent()
+    assert model.settle().goal is Goal.END
+    assert len(started(model)) == 1
+
+
+def test_a_failed_init_unit_with_policy_never_ends_the_pod() -> None:
+    model = PodModel(make_pod(policy="Never", init=(Container(name="i1"),)))
+    model.settle()
+    model.exit("i1", 3)
+    assert model.settle().goal is Goal.END
+    assert started(model) == ["i1"]
+
+
+def test_a_dead_sandbox_is_replaced_with_the_next_attempt() -> None:
+    model = PodModel(make_pod())
+    model.settle()
+    model.lose_sandbox()
+    model.settle()
+    made = [a.attempt for a in model.journal if isinstance(a, act.CreateSandbox)]
+    assert made == [0, 1]
+    assert model.alive() == ["web"]
+
+
+def test_a_changed_image_restarts_that_unit_alone() -> None:
+    model = PodModel(make_pod(("a", "b")))
+    model.settle()
+    pod = model.desired.pod
+    containers = (replace(pod.spec.containers[0], image="i2"), pod.spec.containers[1])
+    model.desired = replace(
+        model.desired, pod=replace(pod, spec=replace(pod.spec, containers=containers)), spec_hash="h2"
+    )
+    model.settle()
+    assert started(model) == ["a", "b", "a"]
+
+
+def test_nothing_is_done_while_the_runtime_does_not_answer() -> None:
+    from kubeletx.pods.model.facts import Outage
+
+    model = PodModel(make_pod())
+    model.settle()
+    model.facts = replace(model.facts, outage=Outage(since=model.now().wall, reason="r", message="m"))
+    model.exit("web", 1)
+    before = len(model.journal)
+    model.turn()
+    assert len(model.journal) == before
+
+
+def test_news_of_an_object_bring_its_files_and_units_go_on_meanwhile() -> None:
+    model = PodModel(make_pod())
+    model.settle()
+    model.journal.clear()
+    model.failing = (act.PrepareVolumes,)
+    model.facts = changes.objects_changed(model.facts, model.now())
+    model.turn()
+    assert [type(one) for one in model.journal] == [act.PrepareVolumes]
+    model.exit("web", 1)
+    model.mono += 1
+    model.settle()
+    assert any(isinstance(one, act.StartUnit) for one in model.journal)  # with the files as they were
+    model.failing = ()
+    model.mono += 200
+    model.settle()
+    assert (model.facts.volumes.ready, model.facts.volumes.stale_at) == (True, None)
+
+
+def test_news_that_come_while_files_are_written_are_not_lost() -> None:
+    model = PodModel(make_pod())
+    model.settle()
+    began = model.mono
+    model.mono += 1
+    model.facts = changes.objects_changed(model.facts, model.now())
+    model.facts = changes.volumes_ready(began)(model.facts, model.now())
+    assert model.facts.volumes.stale_at == model.mono
+    assert act.PrepareVolumes() in plan_pod(model.desired, model.facts, model.now()).actions
+
+
+def test_news_of_an_object_end_the_wait_of_a_container_that_lacked_it() -> None:
+    model = PodModel(make_pod())
+    model.settle()
+    now = model.now()
+    model.facts = changes.unit_failed("web", "CreateContainerConfigError", "missing", created=False)(
+        model.facts, now
+    )
+    failure = changes.objects_changed(model.facts, now).unit("web").failure
+    assert failure is not None
+    assert failure.retry_at == now.mono
+    other = changes.unit_failed("web", "RunContainerError", "no", created=False)(model.facts, now)
+    assert changes.objects_changed(other, now).unit("web").failure == other.unit("web").failure
+
+
+def test_an_edited_pod_is_tried_at_once_and_another_image_has_a_back_off_of_its_own() -> None:
+    model = PodModel(make_pod())
+    model.settle()
+    before = model.desired.pod
+    now = model.now()
+    failed = changes.unit_failed("web", "CreateContainerConfigError", "missing", created=False)(
+        model.facts, now
+    )
+    failed = changes.image_failed("web", "ErrImagePull", "no such image")(failed, now)
+    same = changes.pod_edited(before, before)(failed, now).unit("web")
+    assert same.failure is not None
+    assert same.failure.retry_at == now.mono
+    assert same.image_failure == failed.unit("web").image_failure
+    (container,) = before.spec.containers
+    after = replace(before, spec=replace(before.spec, containers=(replace(container, image="other"),)))
+    assert changes.pod_edited(before, after)(failed, now).unit("web").image_failure is None
+
+
+def test_no_next_attempt_before_a_look_begun_after_the_deadline() -> None:
+    model = PodModel(make_pod())
+    model.turn()
+    model.facts = replace(model.facts, unsettled_until=model.mono + 10)
+    plan = model.settle()
+    assert plan.wake_at is not None
+    assert not any(isinstance(a, act.CreateSandbox) for a in model.journal)
+    model.mono += 11
+    model.settle()
+    assert model.alive() == ["web"]
+
+
+def test_an_active_deadline_ends_the_pod_once() -> None:
+    model = PodModel(make_pod())
+    model.settle()
+    model.facts = replace(model.facts, deadline_at=model.mono)
+    end = deadline_end(model.desired, model.facts, model.now())
+    assert end is not None
+    assert end.reason == "DeadlineExceeded"
+    model.desired = replace(model.desired, deletion=end)
+    assert deadline_end(model.desired, model.facts, model.now()) is None
+    assert model.settle().goal is Goal.END
+    assert model.alive() == []
+
+
+def test_a_stop_that_fails_is_tried_again_with_a_pause() -> None:
+    model = PodModel(make_pod())
+    model.settle()
+    pod = model.desired.pod
+    changed = replace(pod.spec.containers[0], image="i2")
+    model.desired = replace(
+        model.desired, pod=replace(pod, spec=replace(pod.spec, containers=(changed,))), spec_hash="h2"
+    )
+    model.failing = (act.StopUnit,)
+    plan = model.settle()
+    assert plan.wake_at is not None
+    assert plan.wake_at > model.mono
+    model.failing = ()
+    model.mono += 10
+    model.settle()
+    assert started(model) == ["web", "web"]
+
+
+def test_a_failed_create_may_have_left_something_so_the_pod_is_looked_at_before_it_is_gone() -> None:
+    model = PodModel(make_pod())
+    model.turn()
+    stale = model.snapshot()
+    model.failing = (act.CreateSandbox,)
+    model.settle()
+    assert any(isinstance(a, act.CreateSandbox) for a in model.journal)
+    model.delete()
+    model.facts = replace(model.facts, snapshot=stale)
+    plan = plan_pod(model.desired, model.facts, model.now())
+    assert [type(a) for a in plan.actions] == [act.Look]
+
+
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("exit"), st.sampled_from(["a", "b", "i1", "side"]), st.sampled_from([0, 1])),
+        st.tuples(st.just("restart"), st.none(), st.none()),
+        st.tuples(st.just("sandbox"), st.none(), st.none()),
+        st.tuples(st.just("wait"), st.none(), st.sampled_from([1, 30, 1000])),
+        st.tuples(st.just("turn"), st.none(), st.integers(1, 3)),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(events=EVENTS, policy=st.sampled_from(["Always", "OnFailure", "Never"]), with_init=st.booleans())
+def test_any_history_stays_sound_and_a_deletion_always_ends_clean(events, policy, with_init) -> None:
+    init = (Container(name="side", restart_policy="Always"), Container(name="i1")) if with_init else ()
+    model = PodModel(make_pod(("a", "b"), init=init, policy=policy))
+    for kind, name, value in events:
+        match kind:
+            case "exit":
+                model.exit(name, value)
+            case "restart":
+                model.restart_agent()
+            case "sandbox":
+                model.lose_sandbox()
+            case "wait":
+                model.mono += value
+            case "turn":
+                for _ in range(value):
+                    model.turn()
+                continue
+        model.settle()
+        ready = [s for s in model.sandboxes if s.state.value == "ready"]
+        assert len(ready) <= 1
+    model.delete()
+    model.settle()
+    assert model.finished
+    assert not model.units
+    assert not model.sandboxes

@@ -1,0 +1,581 @@
+"""Streams of the kubelet's API: our own SPDY and WebSocket servers, and what is handed through."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from kubeletx.api import (
+    Channel,
+    Internal,
+    NotFound,
+    PermissionDenied,
+    StreamRequest,
+    StreamUrl,
+    Unavailable,
+    Unsupported,
+)
+from kubeletx.server.kubelet import api as kubelet_server
+from kubeletx.streaming import encode_exit, open_port_forward, open_session, websocket
+from kubeletx.streaming import serving as stream_serving
+from kubeletx.streaming.remote_client import forward_over
+from kubeletx.streaming.spdy import Data, Decoder, Encoder, SpdyConnection, SynStream
+from kubeletx.streaming.spdy_server import accept_upgrade, serve_port_forward, serve_remote_command
+from kubeletx.streaming.takeover import TakenOver, take_over
+from kubeletx.streaming.tunnel import Tunnel
+from kubeletx.streaming.upgrade import connect_spdy
+from kubeletx.testing import FakeSession
+from kubeletx.testing.contract.streams import echoed
+from kubeletx.testing.fake_admin import FakeAdminBackend
+from tests.unit.server.api_client import Api, read_slowly, serving
+
+CAT = StreamRequest(command=("cat",), stdin=True, stderr=False)
+CAT_PATH = "/exec/default/web/main?command=cat&input=1&output=1"
+DATA = bytes(range(256)) * 4096
+FORWARD_PATH = "/portForward/default/web"
+TUNNEL = "SPDY/3.1+portforward.k8s.io"
+SPDY = {"Connection": "Upgrade", "Upgrade": "SPDY/3.1"}
+
+
+async def spdy_cat(api: Api, path: str = CAT_PATH, data: bytes = DATA) -> bytes:
+    session = await open_session(api.url + path, CAT, tls=api.tls(api.admin))
+
+    async def send() -> None:
+        await session.write(data)
+        await session.close_stdin()
+
+    sending = asyncio.create_task(send())
+    output = b"".join([chunk async for channel, chunk in session.output() if channel is Channel.STDOUT])
+    await sending
+    assert await session.wait() == 0
+    await session.close()
+    return output
+
+
+@asynccontextmanager
+async def runtime() -> AsyncIterator[tuple[str, list[web.Request]]]:
+    """A runtime's own streaming server, with SPDY only: cat at every path, and what it was asked."""
+    asked: list[web.Request] = []
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        asked.append(request)
+        if request.path == "/gone":
+            raise web.HTTPNotFound(text="the token is used up")
+
+        async def connect(port: int = 0) -> FakeSession:
+            return FakeSession(echo=True)
+
+        pipe = take_over(request)
+        if request.path == "/forward":
+            pipe.writer.write(accept_upgrade("portforward.k8s.io"))
+            await serve_port_forward(pipe.reader, pipe.writer, connect)
+        else:
+            pipe.writer.write(accept_upgrade("v4.channel.k8s.io"))
+            await serve_remote_command(pipe.reader, pipe.writer, CAT, "v4.channel.k8s.io", connect)
+        return TakenOver()
+
+    app = web.Application()
+    app.router.add_route("*", "/{tail:.*}", serve)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        async with asyncio.timeout(60):
+            yield f"http://127.0.0.1:{runner.addresses[0][1]}", asked
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_session_is_served_over_spdy(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, asyncio.timeout(60):
+        for path in (CAT_PATH, CAT_PATH.replace("/main", "/u1/main")):
+            session = FakeSession(echo=True)
+            api.backend.sessions = [session]
+            assert await spdy_cat(api, path) == DATA
+            assert session.closed
+        assert api.backend.calls[-1] == ("exec", "default/web", "main", CAT)
+
+
+async def test_a_url_is_handed_through_without_the_clients_credentials(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, runtime() as (url, asked):
+        api.backend.sessions = [StreamUrl(f"{url}/exec/t0ken")]
+        assert await spdy_cat(api) == DATA
+        assert [request.path for request in asked] == ["/exec/t0ken"]
+        api.backend.sessions = [StreamUrl(f"{url}/gone")]
+        reader, writer = await asyncio.open_connection("127.0.0.1", api.server.port, ssl=api.tls(api.admin))
+        lines = [
+            f"POST {CAT_PATH} HTTP/1.1",
+            "Host: node",
+            *(f"{name}: {value}" for name, value in SPDY.items()),
+            "Authorization: Bearer s3cret",
+            "Cookie: s3cret",
+            "X-Stream-Protocol-Version: v4.channel.k8s.io",
+        ]
+        writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
+        assert (await reader.readline()).startswith(b"HTTP/1.1 404 ")
+        await reader.readuntil(b"used up")
+        writer.close()
+        await writer.wait_closed()
+        assert "s3cret" not in repr(dict(asked[-1].headers))
+        assert "Upgrade" in asked[-1].headers
+
+
+SPDY_HEAD = (
+    f"GET {CAT_PATH} HTTP/1.1\r\nHost: node\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n"
+    + "".join(f"{name}: {value}\r\n" for name, value in SPDY.items())
+)
+
+
+@asynccontextmanager
+async def plain_runtime(answer: bytes) -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A runtime's server that answers with these bytes and ends; and the heads that it got."""
+    heads: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/exec/t0ken", heads
+
+
+async def test_what_is_handed_through_reaches_a_client_that_reads_slowly_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubelet_server, "HANDSHAKE_SECONDS", 0.2)
+    output = b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + bytes(700_000)
+    async with serving(tmp_path) as api, plain_runtime(output) as (url, _), asyncio.timeout(60):
+        api.backend.sessions = [StreamUrl(url)]
+        assert await read_slowly(api, SPDY_HEAD.encode() + b"\r\n", 1.5) == output
+
+
+async def test_output_of_a_session_reaches_a_client_that_reads_slowly_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubelet_server, "HANDSHAKE_SECONDS", 0.2)
+    async with serving(tmp_path) as api, asyncio.timeout(60):
+        session = FakeSession()
+        session.send(Channel.STDOUT, bytes(600_000))
+        session.finish(0)
+        api.backend.sessions = [session]
+        encoder, decoder = Encoder(), Decoder()
+        opened = [
+            encoder.encode(SynStream(stream_id=number, headers=(("streamtype", kind),)))
+            for number, kind in ((1, "error"), (3, "stdout"))
+        ]
+        head = SPDY_HEAD.replace("&input=1", "") + "\r\n"
+        answer = await read_slowly(api, head.encode(), 1.5, b"".join(opened))
+        frames = decoder.feed(answer.partition(b"\r\n\r\n")[2])
+        assert sum(len(one.data) for one in frames if isinstance(one, Data) and one.stream_id == 3) == 600_000
+        assert any(isinstance(one, Data) and b"Success" in one.data for one in frames)
+
+
+async def test_headers_in_any_letters_are_handed_through_as_they_came(tmp_path: Path) -> None:
+    refused = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+    async with serving(tmp_path) as api, plain_runtime(refused) as (url, heads), asyncio.timeout(60):
+        api.backend.sessions = [StreamUrl(url)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", api.server.port, ssl=api.tls(api.admin))
+        agent = "User-Agent: ключ ".encode() + b"\xff"
+        writer.write(SPDY_HEAD.encode() + agent + b"\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 404")
+        assert agent in heads[0]
+        writer.close()
+
+
+async def test_a_refusal_of_the_runtime_reaches_the_client(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, runtime() as (url, _):
+        api.backend.sessions = [StreamUrl(f"{url}/gone")]
+        with pytest.raises(NotFound, match="the token is used up"):
+            await spdy_cat(api)
+
+
+async def test_a_refusal_of_the_agent_is_the_answer_to_the_upgrade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(self: FakeAdminBackend, *_: object) -> FakeSession:
+        raise Unsupported("commands in machine default/web have no terminal; leave -t out")
+
+    monkeypatch.setattr(FakeAdminBackend, "exec", refuse)
+    async with serving(tmp_path) as api, asyncio.timeout(60):
+        with pytest.raises(Internal, match="answered 405: commands in machine default/web have no terminal"):
+            await spdy_cat(api)
+        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+            async with api.client(api.admin) as client:
+                await client.ws_connect(CAT_PATH, protocols=("v4.channel.k8s.io",))
+        assert caught.value.status == 405
+        headers = {**SPDY, "X-Stream-Protocol-Version": "v4.channel.k8s.io"}
+        _, body = await api.ask("POST", CAT_PATH, certificate=api.admin, headers=headers)
+        # kubectl reads text as YAML, in which a colon makes an object of it: one without any message.
+        status = json.loads(body)
+        assert (status["kind"], status["code"]) == ("Status", 405)
+        assert status["message"].endswith("have no terminal; leave -t out")
+
+
+async def test_clients_that_offer_too_new_protocols_get_the_best_that_is_spoken(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, asyncio.timeout(60), api.client(api.admin) as client:
+        repeated = [
+            ("X-Stream-Protocol-Version", word) for word in ("v5.channel.k8s.io", "v4.channel.k8s.io")
+        ]
+        joined = [("X-Stream-Protocol-Version", "v5.channel.k8s.io, v4.channel.k8s.io,channel.k8s.io")]
+        for offered in (repeated, joined):
+            api.backend.sessions = [FakeSession(echo=True)]
+            async with client.post(CAT_PATH, headers=[*SPDY.items(), *offered]) as answer:
+                assert answer.status == 101
+                assert answer.headers["X-Stream-Protocol-Version"] == "v4.channel.k8s.io"
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        (SPDY, 400),
+        ({**SPDY, "X-Stream-Protocol-Version": "v9.channel.k8s.io"}, 403),
+        ({"Upgrade": "SPDY/3.1", "X-Stream-Protocol-Version": "v4.channel.k8s.io"}, 400),
+        ({"Connection": "Upgrade", "Upgrade": "h2c"}, 400),
+        ({"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}, 400),
+        (
+            {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Protocol": "v4.channel.k8s.io"},
+            400,
+        ),
+    ],
+)
+async def test_an_upgrade_that_nobody_understands_runs_no_command(
+    tmp_path: Path, headers: dict[str, str], code: int
+) -> None:
+    async with serving(tmp_path) as api:
+        answer = await api.ask("POST", CAT_PATH, certificate=api.admin, headers=headers)
+        assert answer[0] == code
+        assert api.backend.calls == []
+
+
+async def test_websocket_subprotocols_that_nobody_speaks_are_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, asyncio.timeout(60), api.client(api.admin) as client:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+            await client.ws_connect(CAT_PATH, protocols=("v9.channel.k8s.io",))
+        assert caught.value.status == 403
+        assert api.backend.calls == []
+
+
+@pytest.mark.parametrize(
+    "protocol", ["", "channel.k8s.io", "base64.channel.k8s.io", "v4.channel.k8s.io", "v5.channel.k8s.io"]
+)
+async def test_a_session_is_served_over_every_websocket_subprotocol(tmp_path: Path, protocol: str) -> None:
+    is_text = protocol.startswith("base64")
+    async with serving(tmp_path) as api, asyncio.timeout(60), api.client(api.admin) as client:
+        session = FakeSession()
+        api.backend.sessions = [session]
+        async with client.ws_connect(CAT_PATH, protocols=(protocol,) if protocol else ()) as ws:
+            assert ws.protocol == (protocol or None)
+            first = await ws.receive()
+            assert first.data == ("1" if is_text else b"\x01")
+            await ws.send_str("0" + base64.b64encode(b"in").decode()) if is_text else await ws.send_bytes(
+                b"\x00in"
+            )
+            assert await session.read_stdin() == b"in"
+            session.send(Channel.STDOUT, b"out")
+            got = (await ws.receive()).data
+            assert got == ("1" + base64.b64encode(b"out").decode() if is_text else b"\x01out")
+            session.finish(3)
+            report = (await ws.receive()).data
+            if protocol[:2] in ("v4", "v5"):
+                assert report == b"\x03" + encode_exit(3)
+            else:
+                text = base64.b64decode(report[1:]) if is_text else report[1:]
+                assert text == b"command terminated with exit code 3"
+
+
+async def test_websocket_v5_is_spoken_in_front_of_a_runtime_that_knows_only_spdy(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, runtime() as (url, _), api.client(api.admin) as client:
+        api.backend.sessions = [StreamUrl(f"{url}/exec/t0ken")]
+        async with client.ws_connect(CAT_PATH, protocols=("v5.channel.k8s.io",)) as ws:
+            await ws.receive()
+            await ws.send_bytes(b"\x00hello")
+            assert (await ws.receive()).data == b"\x01hello"
+            await ws.send_bytes(b"\xff\x00")
+            status = (await ws.receive()).data
+            assert json.loads(status[1:])["status"] == "Success"
+
+
+async def test_ports_are_forwarded_over_spdy_to_sessions_and_to_urls(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, runtime() as (url, _):
+        for found in (FakeSession(echo=True), StreamUrl(f"{url}/forward")):
+            api.backend.sessions = [found]
+            session = await open_port_forward(api.url + FORWARD_PATH, 8080, tls=api.tls(api.admin))
+            await session.write(b"hello")
+            async for _, data in session.output():
+                assert data == b"hello"
+                break
+            await session.close()
+            assert api.backend.calls[-1] == ("port-forward", "default/web", 8080)
+
+
+async def test_ports_are_forwarded_over_spdy_inside_a_websocket(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, runtime() as (url, _), api.client(api.admin) as client:
+        for found in (FakeSession(echo=True), StreamUrl(f"{url}/forward")):
+            api.backend.sessions = [found]
+            async with client.ws_connect(FORWARD_PATH, protocols=(TUNNEL,)) as ws:
+                assert ws.protocol == TUNNEL
+                async with Tunnel(ws) as tunnel:
+                    session = await forward_over(SpdyConnection(tunnel, tunnel), 8080)
+                    assert await echoed(session, DATA) == DATA
+                    await session.close()
+            assert api.backend.calls[-1] == ("port-forward", "default/web", 8080)
+
+
+async def test_only_what_api_servers_once_translated_is_counted(tmp_path: Path) -> None:
+    asked = (
+        (CAT_PATH, "v4.channel.k8s.io"),
+        (CAT_PATH, "v5.channel.k8s.io"),
+        (CAT_PATH.replace("exec", "attach"), "v5.channel.k8s.io"),
+        (FORWARD_PATH, TUNNEL),
+        (f"{FORWARD_PATH}?port=80", "v4.channel.k8s.io"),
+    )
+    async with serving(tmp_path) as api, asyncio.timeout(60), api.client(api.admin) as client:
+        for path, protocol in asked:
+            api.backend.sessions = [FakeSession(echo=True)]
+            async with client.ws_connect(path, protocols=(protocol,)):
+                pass
+        assert api.websockets == {"exec": 1, "attach": 1, "portforward": 1}
+
+
+async def test_one_tunnel_carries_many_connections_and_tells_why_one_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def port_forward(self: FakeAdminBackend, target: object, port: int) -> FakeSession:
+        if port == 1:
+            raise Unavailable("connection refused")
+        return FakeSession(echo=True)
+
+    monkeypatch.setattr(FakeAdminBackend, "port_forward", port_forward)
+    async with (
+        serving(tmp_path) as api,
+        asyncio.timeout(60),
+        api.client(api.admin) as client,
+        client.ws_connect(FORWARD_PATH, protocols=(TUNNEL,)) as ws,
+        Tunnel(ws) as tunnel,
+    ):
+        connection = SpdyConnection(tunnel, tunnel)
+        running = asyncio.create_task(connection.run())
+        texts = []
+        for number, port in enumerate(("8080", "1", "8081")):
+            headers = (("port", port), ("requestid", str(number)))
+            error = await connection.open_stream((("streamtype", "error"), *headers), fin=True)
+            data = await connection.open_stream((("streamtype", "data"), *headers))
+            await data.write(port.encode())
+            texts.append(await data.read() or await error.read_all())
+        assert texts == [b"8080", b"connection refused", b"8081"]
+        await connection.close()
+        await running
+
+
+async def test_a_tunnel_is_for_ports_alone_and_for_pods_that_are_there(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, asyncio.timeout(60), api.client(api.admin) as client:
+        for path, code in ((CAT_PATH, 403), ("/portForward/default/none", 404)):
+            with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+                await client.ws_connect(path, protocols=(TUNNEL,))
+            assert caught.value.status == code
+        assert api.backend.calls == []
+
+
+async def test_a_forwarded_connection_that_ended_holds_up_no_other(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, asyncio.timeout(60):
+        api.backend.sessions = [ended := FakeSession(), FakeSession(echo=True)]
+        ended.finish(0)
+        reader, writer, _ = await connect_spdy(
+            api.url + FORWARD_PATH, ["portforward.k8s.io"], tls=api.tls(api.admin)
+        )
+        connection = SpdyConnection(reader, writer)
+        running = asyncio.create_task(connection.run())
+        for number in range(2):
+            headers = (("port", "80"), ("requestid", str(number)))
+            await connection.open_stream((("streamtype", "error"), *headers), fin=True)
+            data = await connection.open_stream((("streamtype", "data"), *headers))
+            if number == 0:
+                assert await data.read() == b""
+                for _ in range(64):  # twice what may wait to be read on a connection
+                    await data.write(bytes(1 << 15))
+                await data.reset()
+            else:
+                await data.write(b"hello")
+                assert await data.read() == b"hello"
+        await connection.close()
+        await running
+
+
+async def test_a_port_that_is_none_is_refused_in_words(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, asyncio.timeout(60):
+        reader, writer, _ = await connect_spdy(
+            api.url + FORWARD_PATH, ["portforward.k8s.io"], tls=api.tls(api.admin)
+        )
+        connection = SpdyConnection(reader, writer)
+        running = asyncio.create_task(connection.run())
+        headers = (("port", "99999"), ("requestid", "0"))
+        error = await connection.open_stream((("streamtype", "error"), *headers), fin=True)
+        await connection.open_stream((("streamtype", "data"), *headers))
+        assert await error.read_all() == b"header port: '99999' is not a port: 1 to 65535"
+        assert not [call for call in api.backend.calls if call[0] == "port_forward"]
+        await connection.close()
+        await running
+
+
+async def test_a_runtime_that_opens_no_connection_in_time_is_told_to_the_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_serving, "OPEN_TIMEOUT_SECONDS", 0.05)
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}/forward"
+    async with silent, serving(tmp_path) as api, asyncio.timeout(60):
+        api.backend.sessions = [StreamUrl(url), StreamUrl(url)]
+        session = await open_port_forward(api.url + FORWARD_PATH, 8080, tls=api.tls(api.admin))
+        with pytest.raises(Internal, match=r"opened no streams within 0\.05s"):
+            await session.wait()
+        await session.close()
+        async with api.client(api.admin) as client:
+            with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+                await client.ws_connect(CAT_PATH, protocols=("v5.channel.k8s.io",))
+        assert caught.value.status == 504
+
+
+async def test_a_command_that_takes_its_time_with_its_input_is_not_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(websocket, "PING_SECONDS", 0.05)
+
+    class Slow(FakeSession):
+        async def write(self, data: bytes) -> None:
+            await asyncio.sleep(0.02)
+            await super().write(data[:1])
+
+    async with serving(tmp_path) as api, asyncio.timeout(60), api.client(api.admin) as client:
+        api.backend.sessions = [Slow(echo=True)]
+        async with client.ws_connect(CAT_PATH, protocols=("v5.channel.k8s.io",)) as ws:
+            for _ in range(40):
+                await ws.send_bytes(b"\0" + bytes(50_000))
+            await ws.send_bytes(b"\xff\0")
+            output = [message.data async for message in ws]
+        assert b"".join(one[1:] for one in output if one[0] == 1) == bytes(40)
+        assert b"Success" in output[-1]
+
+
+async def test_streams_of_ours_that_carry_nothing_are_closed(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path, idle_seconds=0.05) as api,
+        asyncio.timeout(60),
+        api.client(api.admin) as client,
+    ):
+        path = api.url + CAT_PATH
+        commands = [FakeSession(), FakeSession(), FakeSession()]
+        api.backend.sessions = list(commands)
+        session = await open_session(path, CAT, tls=api.tls(api.admin))
+        assert [chunk async for chunk in session.output()] == []
+        await session.close()
+        for protocol in ("v5.channel.k8s.io", "v4.channel.k8s.io"):
+            async with client.ws_connect(CAT_PATH, protocols=(protocol,)) as ws:
+                assert [message.data async for message in ws] == [b"\x01"]
+        assert all(command.closed for command in commands)
+        forwards = [FakeSession(), FakeSession()]
+        api.backend.sessions = list(forwards)
+        session = await open_port_forward(api.url + FORWARD_PATH, 8080, tls=api.tls(api.admin))
+        assert [chunk async for chunk in session.output()] == []
+        await session.close()
+        async with client.ws_connect(f"{FORWARD_PATH}?port=80") as ws:
+            assert len([message async for message in ws]) == 2
+        assert all(forward.closed for forward in forwards)
+        async with client.ws_connect(FORWARD_PATH, protocols=(TUNNEL,)) as ws:
+            async for message in ws:
+                assert message.data[:2] == b"\x80\x03"  # a frame that says good-bye
+            assert ws.close_code == 1000
+
+
+async def test_streams_that_are_handed_through_and_carry_nothing_are_closed(tmp_path: Path) -> None:
+    async with serving(tmp_path, idle_seconds=0.05) as api, runtime() as (url, asked):
+        api.backend.sessions = [StreamUrl(f"{url}/exec/t0ken")]
+        session = await open_session(api.url + CAT_PATH, CAT, tls=api.tls(api.admin))
+        assert [chunk async for chunk in session.output()] == []
+        await session.close()
+        assert len(asked) == 1
+
+
+async def test_ports_are_forwarded_over_the_older_websocket_form(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, asyncio.timeout(60), api.client(api.admin) as client:
+        api.backend.sessions = [FakeSession(echo=True), FakeSession(echo=True)]
+        path = "/portForward/default/web?port=80,8080"
+        async with client.ws_connect(path, protocols=("v4.channel.k8s.io",)) as ws:
+            heads = [(await ws.receive()).data for _ in range(4)]
+            assert heads == [b"\x00P\x00", b"\x01P\x00", b"\x02\x90\x1f", b"\x03\x90\x1f"]
+            await ws.send_bytes(b"\x02hello")
+            assert (await ws.receive()).data == b"\x02hello"
+
+
+async def test_a_port_of_the_older_form_that_fails_leaves_the_others_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Closed(FakeSession):
+        async def write(self, data: bytes) -> None:
+            raise Unavailable("the far end has closed")
+
+    other = FakeSession(echo=True)
+    sessions: dict[int, FakeSession] = {81: Closed(), 82: other}
+
+    async def port_forward(self: FakeAdminBackend, target: object, port: int) -> FakeSession:
+        if port not in sessions:
+            raise Unavailable("connection refused")
+        return sessions[port]
+
+    monkeypatch.setattr(FakeAdminBackend, "port_forward", port_forward)
+    async with serving(tmp_path) as api, asyncio.timeout(60), api.client(api.admin) as client:
+        async with client.ws_connect(FORWARD_PATH + "?port=80,81,82", protocols=("v4.channel.k8s.io",)) as ws:
+            heads = [await ws.receive_bytes() for _ in range(7)]
+            assert b"\x01connection refused" in heads
+            await ws.send_bytes(b"\x02x")
+            assert await ws.receive_bytes() == b"\x03the far end has closed"
+            await ws.send_bytes(b"\x04hello")
+            assert await ws.receive_bytes() == b"\x04hello"
+            for session in sessions.values():
+                session.finish(0)
+            assert (await ws.receive()).type is aiohttp.WSMsgType.CLOSE
+        assert all(session.closed for session in sessions.values())
+
+
+@pytest.mark.parametrize("query", ["", "?port=", "?port=0", "?port=x", "?port=80,65536"])
+async def test_the_older_form_wants_ports(tmp_path: Path, query: str) -> None:
+    async with serving(tmp_path) as api, asyncio.timeout(60), api.client(api.admin) as client:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+            await client.ws_connect(f"/portForward/default/web{query}")
+        assert caught.value.status == 400
+
+
+async def test_a_command_is_run_to_its_end(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api:
+        session = FakeSession()
+        session.send(Channel.STDOUT, b"out")
+        session.send(Channel.STDERR, b"err")
+        session.finish(1)
+        api.backend.sessions = [session]
+        answer = await api.ask("POST", "/run/default/web/main?cmd=ls%20-l", certificate=api.admin)
+        assert answer == (200, "outerr")
+        assert api.backend.calls[-1] == ("exec", "default/web", "main", StreamRequest(command=("ls", "-l")))
+        assert (await api.ask("POST", "/run/default/web/main", certificate=api.admin))[0] == 400
+
+
+async def test_no_stream_without_a_right(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, asyncio.timeout(60):
+        with pytest.raises(PermissionDenied, match="Unauthorized"):
+            await open_session(api.url + CAT_PATH, CAT, tls=api.tls(None))
+        assert api.backend.calls == []
