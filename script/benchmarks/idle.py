@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from kubeletx_testing.lab import PrivateAgent
@@ -18,6 +19,7 @@ RESIDENT_MIB = 100.0
 START_SECONDS = 1.5
 HELP_SECONDS = 0.3
 SETTLE_SECONDS = 20.0
+BARE_PYTHON = "floor of starts: the same Python with nothing to do"
 
 
 def idle(bench: BenchLab, sizes: Sizes) -> Result:
@@ -39,7 +41,7 @@ def idle(bench: BenchLab, sizes: Sizes) -> Result:
         time.sleep(min(SETTLE_SECONDS, sizes.idle_seconds))
         after_restart = resident_mib(agent.pid)
         agent.stop()
-        starts = [_start_seconds(agent) for _ in range(sizes.start_runs)]
+        bare, starts = _compared_starts(agent, sizes.start_runs)
         agent.start()
         bench.remove_pods(agent)
     count = sizes.idle_pods
@@ -58,16 +60,9 @@ def idle(bench: BenchLab, sizes: Sizes) -> Result:
                 label=f"the same after a restart with {count} pods", value=round(after_restart, 1), unit="MiB"
             ),
             Figure(label="resident memory without pods", value=round(before, 1), unit="MiB"),
-            Figure(
-                label=f"start to serving, {count} pods running",
-                value=median(starts),
-                unit="s",
-                goal=f"≤ {START_SECONDS:g}",
-                is_met=median(starts) <= START_SECONDS,
-                samples=tuple(starts),
-            ),
+            start_figure(f"start to serving, {count} pods running", starts, bare, START_SECONDS),
         ),
-        notes=(f"{threads} threads",),
+        notes=(f"{threads} threads", BARE_PYTHON),
         series={"start with pods": starts},
         measured_at=now(),
     )
@@ -76,34 +71,31 @@ def idle(bench: BenchLab, sizes: Sizes) -> Result:
 def start(bench: BenchLab, sizes: Sizes) -> Result:
     """From the start of the process to the first answer of its admin socket; and the help text."""
     agent = bench.agent(flags=())
-    starts = [_start_seconds(agent) for _ in range(sizes.start_runs)]
+    bare, starts = _compared_starts(agent, sizes.start_runs)
     agent.remove_files()
     helps = [_help_seconds() for _ in range(sizes.start_runs)]
-    bare = [_seconds_of([sys.executable, "-c", "pass"]) for _ in range(sizes.start_runs)]
     return Result(
         name="start",
         figures=(
-            Figure(
-                label="start to serving, no pods",
-                value=median(starts),
-                unit="s",
-                goal=f"≤ {START_SECONDS:g}",
-                is_met=median(starts) <= START_SECONDS,
-                samples=tuple(starts),
-            ),
-            Figure(
-                label="kubeletx --help",
-                value=median(helps),
-                unit="s",
-                goal=f"≤ {HELP_SECONDS:g}",
-                is_met=median(helps) <= HELP_SECONDS,
-                floor=median(bare),
-                ratio=median(helps) / median(bare),
-                samples=tuple(helps),
-            ),
+            start_figure("start to serving, no pods", starts, bare, START_SECONDS),
+            start_figure("kubeletx --help", helps, bare, HELP_SECONDS),
         ),
-        notes=("floor of --help: the same Python with nothing to do",),
+        notes=(BARE_PYTHON,),
         measured_at=now(),
+    )
+
+
+def start_figure(label: str, ours: Sequence[float], bare: Sequence[float], allowed: float) -> Figure:
+    """Report how long a start takes; the floor is a Python that has nothing to do."""
+    return Figure(
+        label=label,
+        value=median(ours),
+        unit="s",
+        goal=f"≤ {allowed:g}",
+        is_met=median(ours) <= allowed,
+        floor=median(bare),
+        ratio=median(ours) / median(bare),
+        samples=tuple(ours),
     )
 
 
@@ -143,6 +135,12 @@ def cpu_during(pid: int, seconds: float) -> tuple[float, float]:
     began, before = time.monotonic(), cpu_seconds(pid)
     time.sleep(seconds)
     return cpu_seconds(pid) - before, time.monotonic() - began
+
+
+def _compared_starts(agent: PrivateAgent, runs: int) -> tuple[list[float], list[float]]:
+    """Seconds of bare Python and of the agent, in turns."""
+    turns = [(_seconds_of([sys.executable, "-c", "pass"]), _start_seconds(agent)) for _ in range(runs)]
+    return [bare for bare, _ in turns], [ours for _, ours in turns]
 
 
 def _start_seconds(agent: PrivateAgent) -> float:
