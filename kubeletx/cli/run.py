@@ -24,7 +24,7 @@ def run(invocation: Invocation) -> int:
 
 
 def _import_structlog() -> None:
-    """structlog imports rich when it can, for tracebacks that the agent never prints: 5 MiB and 40 ms."""
+    """Hide rich, if it is installed: structlog imports it for tracebacks that the agent never prints, 5 MiB and 40 ms."""
     is_hidden = "rich" not in sys.modules
     if is_hidden:
         sys.modules["rich"] = None  # type: ignore[assignment]

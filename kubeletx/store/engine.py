@@ -1,15 +1,14 @@
-"""Opening the database file: pragmas, soundness, version, migrations.
+"""Opening the database file: pragmas, soundness, version.
 
-The schema version is SQLite's ``user_version``; 0 is a file that was just made. Everything here runs on the
-store's own thread. Alembic is imported only when a step is due.
+The schema version is SQLite's ``user_version``; 0 is a file that was just made. New tables need no new version: they are
+created when the file is opened. Version 1 is the first, so there is no migration yet. Everything here runs on the store's
+own thread.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
-import pkgutil
 import sqlite3
 import time
 from collections.abc import Sequence
@@ -22,7 +21,6 @@ from sqlalchemy.pool import StaticPool
 
 from kubeletx.api import InvalidConfig, Unavailable
 
-from . import migrations
 from .errors import is_corrupt
 
 SCHEMA_VERSION = 1
@@ -34,7 +32,7 @@ class NotSound(Exception):
 
 
 def connect(path: Path, tables: Sequence[MetaData]) -> Connection:
-    """Open the file, bring it to `SCHEMA_VERSION` and make the missing tables.
+    """Open the file and make the missing tables.
 
     Raises NotSound for a corrupt or unreadable file, InvalidConfig for a newer one, SQLite's own errors
     otherwise.
@@ -82,8 +80,6 @@ def _prepare(connection: Connection, path: Path, tables: Sequence[MetaData]) -> 
             problem=f"{version} is newer than this program's {SCHEMA_VERSION}",
             fix="run the newer kubeletx again, or give another --root-dir",
         )
-    if 0 < version < SCHEMA_VERSION:
-        migrate(connection, version, SCHEMA_VERSION)
     with connection.begin():
         for metadata in tables:
             metadata.create_all(connection)
@@ -99,25 +95,6 @@ def _check_columns(driver: Any, metadata: MetaData) -> None:
         for column in table.columns:
             if column.name not in have:
                 raise NotSound(f"table {table.name} has no column {column.name}")
-
-
-def migrate(connection: Connection, version: int, target: int, package: Any = migrations) -> None:
-    """Apply the steps after `version` up to `target`, each in a transaction with its stamp."""
-    from alembic.migration import MigrationContext
-    from alembic.operations import Operations
-
-    for number, name in steps(package):
-        if version < number <= target:
-            module = importlib.import_module(f"{package.__name__}.{name}")
-            with connection.begin():
-                module.upgrade(Operations(MigrationContext.configure(connection)))
-                connection.exec_driver_sql(f"PRAGMA user_version={number}")
-
-
-def steps(package: Any = migrations) -> list[tuple[int, str]]:
-    """(number, module name) of every migration step, in order."""
-    names = (module.name for module in pkgutil.iter_modules(package.__path__))
-    return sorted((int(name[1:5]), name) for name in names if name[0] == "v" and name[1:5].isdigit())
 
 
 def set_aside(path: Path) -> Path:

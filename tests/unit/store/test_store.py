@@ -15,7 +15,6 @@ from sqlalchemy.exc import IntegrityError
 
 from kubeletx.api import InvalidConfig, Unavailable
 from kubeletx.store import Store, upsert
-from kubeletx.store.engine import migrate, steps
 
 METADATA = MetaData()
 THINGS = Table("things", METADATA, Column("name", String, primary_key=True), Column("size", Integer))
@@ -213,33 +212,3 @@ async def test_data_survives_a_restart(tmp_path: Path) -> None:
     assert await names(second) == ["a"]
     assert second.lost is None
     await second.close()
-
-
-def test_migration_steps_run_in_order_and_are_stamped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from kubeletx.store.engine import _new_engine
-
-    package = tmp_path / "made_up_migrations"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "v0002_add_colour.py").write_text(
-        "import sqlalchemy as sa\ndef upgrade(op):\n    op.add_column('things', sa.Column('colour', sa.String))\n"
-    )
-    (package / "v0003_paint.py").write_text(
-        "def upgrade(op):\n    op.execute(\"update things set colour='red'\")\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    import importlib
-
-    made_up = importlib.import_module("made_up_migrations")
-    assert steps(made_up) == [(2, "v0002_add_colour"), (3, "v0003_paint")]
-    engine = _new_engine(tmp_path / "s.db")
-    with engine.connect() as connection:
-        with connection.begin():
-            METADATA.create_all(connection)
-            connection.execute(insert(THINGS).values(name="a"))
-        migrate(connection, 1, 3, made_up)
-        assert connection.exec_driver_sql("select colour from things").scalar() == "red"
-        assert connection.exec_driver_sql("PRAGMA user_version").scalar() == 3
-    engine.dispose()

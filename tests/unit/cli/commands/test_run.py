@@ -12,7 +12,7 @@ import sys
 from kubeletx.cli import run
 run._import_structlog()
 import kubeletx.agent.main
-print(sorted({"rich", "pygments", "alembic", "cryptography.x509", "matplotlib"} & sys.modules.keys()))
+print(sorted({"rich", "pygments", "cryptography.x509", "matplotlib"} & sys.modules.keys()))
 import rich.console
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
