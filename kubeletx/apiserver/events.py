@@ -1,14 +1,14 @@
-"""`EventReporter`: events of this node go to the API server too, behind the statuses of its pods.
+"""`EventReporter`: sends events of this node to the API server, with lower priority than statuses of pods.
 
     watch ──► waiting, one of each event ──► POST events, or PATCH of one that was counted up
                  warnings at once; others when it is quiet, or after ten seconds
 
-The node's own store is the truth; what goes to the API server is a copy that gets into nobody's way. A pod's start
-brings an event for each step, and the API server spends as much on one as on a status: so they wait until a second
+The node's own store is authoritative; the API server gets a copy with low priority. A pod's start
+produces an event for each step, and each costs the API server as much as a status: so they wait until a second
 has passed without a status or another event. An event that is counted up while it waits is sent once.
 
-One that the API server forgot meanwhile (events live for an hour there) is created anew. What cannot be sent after a
-few tries, or does not fit, is dropped and counted. What waits at the end of the agent is sent if that is quick.
+An event that expired at the API server (after an hour) is created again. What cannot be sent after a
+few tries, or does not fit, is dropped and counted. Waiting events are sent at the agent's end if that is quick.
 
 Source: client-go, tools/record/event.go, events_cache.go.
 """
@@ -41,9 +41,9 @@ QUIET_SECONDS = 1.0
 MOST_SECONDS = 10.0
 """The longest wait for a quiet moment."""
 LAST_SECONDS = 2.0
-"""For what waits when the agent ends."""
+"""Time to send waiting events when the agent ends."""
 KINDS = frozenset({"Pod", "Node"})
-"""What other objects the cluster cannot know."""
+"""Kinds of objects whose events are sent; the cluster does not have others."""
 WARNING = "Warning"
 
 
@@ -84,7 +84,7 @@ class EventReporter:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything was sent that there is to send."""
+        """True if every event was sent."""
         return not self._warnings and not self._others and not self._is_sending
 
     async def run(self) -> None:
@@ -130,7 +130,7 @@ class EventReporter:
             await self._wait_news(due_at)
 
     def _due_at(self) -> float:
-        """When the next event is to be sent; infinite: there is none."""
+        """Time to send the next event; infinite without one."""
         if self._warnings:
             return float("-inf")
         if not self._others:

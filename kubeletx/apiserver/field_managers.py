@@ -1,9 +1,9 @@
-"""Who wrote a field of an object last, by its managedFields: `tell_foreign_write`, for the log.
+"""Last writer of a field of an object, by its managedFields: `tell_foreign_write`, for the log.
 
-ObjectMeta does not read managedFields, which are large: the object is asked for once more when a line is to be written.
+ObjectMeta does not read managedFields, which are large: the object is read again when a line is to be logged.
 
-Source: meta/v1 ManagedFieldsEntry, FieldsV1; apiserver, pkg/endpoints/handlers (a manager that says nothing of itself is
-called by its User-Agent up to the slash).
+Source: meta/v1 ManagedFieldsEntry, FieldsV1; apiserver, pkg/endpoints/handlers (a manager without a name is
+named by its User-Agent up to the slash).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Path = tuple[str, ...]
 
 
 class ManagedFieldsEntry(ApiStruct, frozen=True, kw_only=True):
-    """What one manager owns. `fields`: nested sets of ``f:<field>`` and ``k:<key of a list item>``."""
+    """Fields of one manager. `fields`: nested sets of ``f:<field>`` and ``k:<key of a list item>``."""
 
     manager: str = ""
     time: str = ""
@@ -48,7 +48,7 @@ class _Managed(ApiStruct, frozen=True, kw_only=True):
 async def tell_foreign_write(
     client: KubeClient, path: str, what: str, patch: Mapping[str, Any], *, next_wait: float
 ) -> None:
-    """Log that somebody wrote the fields that `patch` is about to set right; to be called before it is sent."""
+    """Log the writer of the fields that `patch` corrects; call it before sending the patch."""
     paths = list(paths_of(patch))
     try:
         entries = (await client.get(path, _Managed)).metadata.managed_fields
@@ -78,7 +78,7 @@ def last_writer(entries: Iterable[ManagedFieldsEntry], paths: Iterable[Path]) ->
 
 
 def paths_of(patch: Mapping[str, Any]) -> Iterator[Path]:
-    """Where the patch changes something, as managedFields name it: ``f:status``, ``f:conditions``, ``k:{"type":"Ready"}``."""
+    """Paths the patch changes, as managedFields name them: ``f:status``, ``f:conditions``, ``k:{"type":"Ready"}``."""
     for part, fields in patch.items():
         for field, value in fields.items():
             if field.startswith("$") or field in ("uid", "resourceVersion"):

@@ -1,10 +1,10 @@
-"""`ForeignWrites`: when this node may answer a write of somebody else to something that it reports.
+"""`ForeignWrites`: limits this node's answers to foreign writes of what it reports.
 
-The first answer comes at once. While the other writer goes on, each later answer waits twice as long as the one before:
-10 s, 20 s, up to the cap. All answers together are limited too. News of the node's own are no answers and never wait.
+The first answer is immediate. While the other writer continues, each later answer waits twice as long as the previous one:
+10 s, 20 s, up to the cap. All answers together are limited too. The node's own changes are not answers and never wait.
 
-Two writers that answer each other at once would write some hundred times a second to the API server. A kubelet looks
-every ten seconds at what the API server has (pkg/kubelet, nodeStatusUpdateFrequency; pkg/kubelet/status, syncBatch).
+Two writers that answer each other immediately would write some hundred times a second to the API server. A kubelet compares
+every ten seconds with the API server's state (pkg/kubelet, nodeStatusUpdateFrequency; pkg/kubelet/status, syncBatch).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Contest(msgspec.Struct):
     cancel: Callable[[], None] | None = None
 
     def stop_timer(self) -> None:
-        """Nothing waits any more."""
+        """Cancel all waits."""
         if self.cancel is not None:
             self.cancel()
             self.cancel = None
@@ -49,9 +49,9 @@ class ForeignWrites:
         self._counted_at = clock.monotonic()
 
     def may_answer(self, key: Hashable, again: Callable[[], object]) -> bool:
-        """Whether the foreign write that is there now may be answered; if not, `again` is called once it may.
+        """Return True if the present foreign write may be answered; if not, `again` is called once it may.
 
-        May be asked as often as one likes: only `settle` begins the next wait.
+        It may be called at any time: only `settle` begins the next wait.
         """
         now = self._clock.monotonic()
         contest = self._contest(key, now)
@@ -106,7 +106,7 @@ class ForeignWrites:
                 del self._contests[key]
 
     def _free_at(self, now: float) -> float:
-        """When the limit for all objects allows another answer."""
+        """Time at which the limit for all objects allows another answer."""
         self._answers_left = min(BURST, self._answers_left + (now - self._counted_at) * PER_SECOND)
         self._counted_at = now
         return now + max(0.0, (1.0 - self._answers_left) / PER_SECOND)

@@ -1,14 +1,14 @@
-"""Pods of the API server: `ApiPods`, what the cluster wants on this node, handed to the pod manager.
+"""`ApiPods`: pods of the API server bound to this node, passed to the pod manager.
 
     watch of spec.nodeName=<node> ─► ApiPods ─► PodSink (update, remove, synced)
                                         └─────► listener: reporters that compare with what the API server has
 
 - A pod with a deletionTimestamp is removed with its grace period; it stays in the API until the reporter deletes it.
-- A pod that the API server forgot (force deletion, a restored backup) is removed too.
-- A pod that has ended, of which nothing is here any more, is not started again.
-- Mirror pods stand for static pods; they are kept apart and never run.
-- A pod that cannot be decoded keeps what it had. One that ran before the agent started is not known to be wanted then:
-  nothing is called complete, so nothing is cleaned up, until it can be read or is gone.
+- A pod that the API server no longer has (force deletion, a restored backup) is removed too.
+- A pod that has ended and of which nothing is left here is not started again.
+- Mirror pods represent static pods; they are kept separately and never run.
+- A pod that cannot be decoded keeps its last spec. One that ran before the agent started may then be unwanted:
+  the source is not synced, so nothing is cleaned up, until it can be read or is gone.
 
 Source: kubelet, pkg/kubelet/config/apiserver.go, config.go.
 """
@@ -53,12 +53,12 @@ class ApiPods:
         self._mirrors: dict[tuple[str, str], Pod] = {}
         self._listeners: list[Listener] = []
         self._ended: set[PodUid] = set()
-        """Ended by force on the node: nobody has to say so twice, also while the API server still has them."""
+        """Pods ended by force on the node, remembered while the API server still has them."""
         self._unread: set[PodUid] = set()
         """Pods that are here since before the start, of which the API server has only shown that they are there."""
         self.lists = 0
-        """How many whole lists came. What was known of versions before the last one says nothing any more: the API server
-        may have been set back to an older state."""
+        """Number of complete lists. Versions known before the last one are void: the API server
+        may have been restored from an older state."""
 
     @property
     def pods(self) -> Mapping[PodUid, Pod]:
@@ -71,15 +71,15 @@ class ApiPods:
         return self._mirrors
 
     def subscribe(self, listener: Listener) -> None:
-        """Hear of every change, mirrors included."""
+        """Call the listener on every change, including mirrors."""
         self._listeners.append(listener)
 
     def end(self, uid: PodUid) -> None:
-        """Somebody ended it on the node for all sources (DECISIONS 11): no news of it start it again."""
+        """Note a pod ended on the node for all sources (DECISIONS 11): later updates do not start it again."""
         self._ended.add(uid)
 
     def begin(self, uid: PodUid) -> None:
-        """It is here, whatever was said of it before."""
+        """Note that the pod is present, regardless of earlier notes."""
         self._ended.discard(uid)
 
     def begin_all(self) -> None:
@@ -161,7 +161,7 @@ class ApiPods:
 
 
 def is_mirror(pod: Pod) -> bool:
-    """Whether it stands for a static pod."""
+    """Return True for a mirror of a static pod."""
     return CONFIG_MIRROR in pod.metadata.annotations
 
 

@@ -1,4 +1,4 @@
-"""Who the node is in its cluster: from a kubeconfig, from certificates that are renewed, or by a bootstrap first."""
+"""The node's identity in its cluster: from a kubeconfig, from rotated certificates, or by a bootstrap first."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NodeAccess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cert_directory(config: AgentConfig) -> Path:
-    """Where certificates are made and renewed."""
+    """Directory in which certificates are created and renewed."""
     return config.server.cert_dir or config.root_dir / "pki"
 
 
@@ -55,7 +55,7 @@ def node_access(config: AgentConfig, kubeconfig: Path, node_name: str, clock: Cl
 
 
 def is_usable(kubeconfig: Path, clock: Clock) -> bool:
-    """Whether it is there, can be read, and its certificate, if it has one, is not over."""
+    """Return True if it exists, can be read, and its certificate, if any, has not expired."""
     if not kubeconfig.exists():
         return False
     try:
@@ -70,7 +70,7 @@ def is_usable(kubeconfig: Path, clock: Clock) -> bool:
 def client_rotation(
     config: AgentConfig, found: NodeAccess, client: KubeClient, node_name: str, clock: Clock
 ) -> CertificateRotation | None:
-    """None where certificates are not rotated, or the node has none."""
+    """Rotation of the client certificate; None if it is off or the node has none."""
     if not config.cluster.rotate_certificates or found.access.certificate is None:
         return None
     return CertificateRotation(
@@ -86,7 +86,7 @@ def client_rotation(
 def server_rotation(
     config: AgentConfig, client: KubeClient, subject: Subject, clock: Clock
 ) -> CertificateRotation | None:
-    """None unless the serving certificate is to come from the cluster."""
+    """Rotation of the serving certificate; None unless the cluster signs it."""
     if not config.cluster.server_tls_bootstrap or config.server.tls_cert_file is not None:
         return None
     return CertificateRotation(
@@ -114,7 +114,7 @@ def _is_good(held: KeyPair, subject: Subject, other: KeyPair, clock: Clock) -> b
         return False
     now = clock.now()
     if other.is_for(subject) and other.not_before > held.not_before and other.not_after > now:
-        return False  # somebody gave the node a new one, perhaps of another cluster
+        return False  # an operator replaced it, perhaps with one of another cluster
     return held.not_after > now or held.not_after >= other.not_after
 
 

@@ -78,7 +78,7 @@ class ClusterLink(msgspec.Struct, frozen=True, kw_only=True):
 def make_link(
     config: AgentConfig, node_name: str, classes: RuntimeClasses, clock: Clock
 ) -> ClusterLink | None:
-    """None without a kubeconfig. Raises InvalidConfig for one that cannot be used."""
+    """Connect to the cluster; None without a kubeconfig. Raises InvalidConfig for an unusable one."""
     settings = config.cluster
     if settings.kubeconfig is None:
         return None

@@ -238,7 +238,7 @@ def registration_taints(config: AgentConfig) -> tuple[Taint, ...]:
 
 
 def static_pods(manager: PodManager) -> tuple[dict[Key, DesiredPod], set[Key]]:
-    """Pods that mirrors stand for, by name, and the names of those that no source has claimed since the start."""
+    """Static pods to mirror, by name, and the names of those that no source has claimed since the start."""
     here = {
         (one.pod.namespace, one.pod.name): one
         for one in (worker.desired for worker in manager.workers.values())

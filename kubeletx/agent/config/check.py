@@ -30,7 +30,7 @@ _LEVELS: Final = (
     "kube-reserved",
     "kube-reserved-compressible",
 )
-"""Of enforceNodeAllocatable; the first two are carried out."""
+"""Values of enforceNodeAllocatable; only the first two take effect."""
 _OWN_DOMAINS: Final = ("kubelet.kubernetes.io", "node.kubernetes.io")
 _OWN_LABELS: Final = frozenset(
     {
@@ -115,7 +115,7 @@ def _node(config: AgentConfig) -> Iterator[InvalidConfig]:
 
 
 def is_label(key: str, value: str) -> bool:
-    """Whether Kubernetes would take this label."""
+    """Return True if the label is valid in Kubernetes."""
     prefix, slash, name = key.rpartition("/")
     if slash and not _LABEL_PREFIX.fullmatch(prefix):
         return False
@@ -123,7 +123,7 @@ def is_label(key: str, value: str) -> bool:
 
 
 def _may_label(key: str) -> bool:
-    """Whether NodeRestriction lets a node set it; with others it could not even register.
+    """Return True if NodeRestriction lets a node set the label; with others the registration fails.
 
     Source: kubelet, cmd/kubelet/app/options ValidateKubeletFlags; k8s.io/kubelet, pkg/apis/well_known_labels.go.
     """
@@ -220,7 +220,7 @@ def _eviction(config: AgentConfig) -> Iterator[InvalidConfig]:
 
 
 def _shutdown(config: AgentConfig) -> Iterator[InvalidConfig]:
-    """As the kubelet validates them."""
+    """Check the shutdown settings as the kubelet does."""
     shutdown = config.shutdown
     for path, seconds in (
         ("shutdown.grace_seconds", shutdown.grace_seconds),

@@ -60,7 +60,7 @@ def check_classes(config: AgentConfig, endpoints: Sequence[Endpoint]) -> None:
 def check_plugins_part(
     config: AgentConfig, kinds: KindTable, others: Mapping[str, type[Any] | None] = MappingProxyType({})
 ) -> None:
-    """What only plugins can judge: endpoints and settings of plugins. Raises InvalidConfig naming each wrong item.
+    """Check endpoints and settings of plugins, which needs the loaded plugins. Raises InvalidConfig naming each wrong item.
 
     `others`: see `KindTable.decode_settings`.
     """

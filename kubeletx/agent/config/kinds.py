@@ -22,7 +22,7 @@ class Kind(Protocol):
 
     @property
     def word(self) -> str:
-        """Such as DURATION."""
+        """Placeholder of the value in help, such as DURATION."""
         ...
 
     def from_file(self, value: object) -> Any:
@@ -94,7 +94,7 @@ class Boolean(msgspec.Struct, frozen=True):
         return value
 
     def from_flag(self, text: str) -> bool:
-        """What Go's flag parser takes."""
+        """Parse a boolean as Go's flag parser does."""
         if text.lower() in ("true", "t", "1"):
             return True
         if text.lower() in ("false", "f", "0"):
@@ -140,7 +140,7 @@ class Integer(msgspec.Struct, frozen=True):
 class Duration(msgspec.Struct, frozen=True):
     """A Go duration within bounds in seconds; the tree holds seconds.
 
-    `zero_means`: what 0 stands for, as the kubelet treats a duration of zero as "not set".
+    `zero_means`: the value of 0, as the kubelet treats a duration of zero as "not set".
     """
 
     low: float = 0.0
@@ -171,7 +171,7 @@ class Duration(msgspec.Struct, frozen=True):
         return seconds
 
     def is_unset(self, value: object) -> bool:
-        """Whether the file's value is the zero that Go programs write for what nobody set."""
+        """Return True if the file's value is the zero that Go programs write for unset fields."""
         from kubeletx.kube.text.duration import parse_duration
 
         return self.zero_means is not None and isinstance(value, str) and parse_duration(value) == 0
@@ -433,6 +433,6 @@ class Tables(msgspec.Struct, frozen=True):
 
 
 def type_word(value: object) -> str:
-    """What a value is, in words a YAML author knows."""
+    """Type of a value in YAML's words."""
     words = {type(None): "empty", bool: "a boolean", int: "a number", float: "a number", str: "a string"}
     return words.get(type(value), "a list" if isinstance(value, list) else "a map")

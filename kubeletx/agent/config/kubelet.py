@@ -37,14 +37,14 @@ class KubeletOption(msgspec.Struct, frozen=True, kw_only=True):
     refused: bool = False
     accepted: tuple[str, ...] = ()
     fix: str = ""
-    """What to do instead of a refused value; empty: `words` say it."""
+    """Advice for a refused value; empty if `words` has it."""
 
     def is_silent(self, value: Any) -> bool:
-        """Whether this value asks for nothing that kubeletx lacks."""
+        """Return True if this value needs no missing feature."""
         if value is None or (isinstance(value, str | list | dict | tuple) and not value):
             return True
         return any(type(value) is type(one) and value == one for one in self.silent)
 
     def is_refused(self, value: Any) -> bool:
-        """Whether the agent does not start with this value."""
+        """Return True if the agent refuses to start with this value."""
         return self.refused and not self.is_silent(value) and value not in self.accepted

@@ -53,7 +53,7 @@ class _Values:
         self.endpoints: dict[str, list[EndpointText]] = {path: [] for path in ENDPOINT_KEYS}
         self.legacy: dict[str, EndpointText] = {}
         self.options: dict[KubeletOption, tuple[Any, str]] = {}
-        """What is not carried out, with the file it is from; empty: it is a flag."""
+        """Options without effect, each with its value and file; an empty file means a flag."""
         self.problems: list[InvalidConfig] = []
 
     def refuse(self, obj: str, field: str, problem: str, fix: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Which of the agent's ports are open, by the configuration, and what the node declares about them."""
+"""Open ports of the agent by configuration, and the features the node declares."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ ALWAYS_DECLARED: Final = (
     "InPlacePodLevelResourcesVerticalScaling",
     "RestartAllContainersOnContainerExits",
 )
-"""What API servers and schedulers let only those pods use whose node declares it; in order."""
+"""Features that API servers and schedulers allow only on nodes that declare them; sorted."""
 
 
 def kubelet_port(config: AgentConfig) -> int | None:
-    """Of the kubelet's API. None: it is not served.
+    """Port of the kubelet's API; None if it is not served.
 
-    Without a cluster it is served where the port was set and where nobody has to be asked about each request; a
-    kubelet's configuration file names the port and Webhook as a rule, and must not fail for that.
+    Without a cluster it is served only if the port was set and authorization needs no webhook; a
+    kubelet's configuration file usually sets both port and Webhook, and must not fail for that.
     """
     if not config.server.enabled or not config.server.port:
         return None
@@ -30,7 +30,7 @@ def kubelet_port(config: AgentConfig) -> int | None:
 
 
 def declared_features(config: AgentConfig) -> tuple[str, ...]:
-    """For status.declaredFeatures, in order."""
+    """Features for status.declaredFeatures, sorted."""
     if kubelet_port(config) is None or not config.server.debugging_handlers:
         return ALWAYS_DECLARED
     return tuple(sorted((*ALWAYS_DECLARED, EXTEND_WEBSOCKETS)))

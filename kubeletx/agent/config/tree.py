@@ -5,7 +5,7 @@ stand beside them. `config_settings.SETTINGS` says for each field which key of t
 which flag set it; `config_load.load_config` builds the tree from defaults, file, drop-in directory and
 flags, in that order.
 
-Units are in the names: seconds are floats, sizes are bytes. None means "not set" and each field says what
+Units are in the names: seconds are floats, sizes are bytes. None means "not set"; each field documents what
 follows from that.
 """
 
@@ -43,7 +43,7 @@ class EndpointText(Section, frozen=True, kw_only=True):
 
 
 class RuntimeSettings(Section, frozen=True, kw_only=True):
-    """Which runtimes there are and how they are called."""
+    """Settings of runtimes and calls to them."""
 
     endpoints: tuple[EndpointText, ...] = ()
     """Flags first, then the file, then drop-ins by file name; the first of a type is its default. Empty:
@@ -53,7 +53,7 @@ class RuntimeSettings(Section, frozen=True, kw_only=True):
     request_timeout_seconds: float = 120.0
     """Deadline of every call except pulls, logs, exec and attach (kubelet: 2m)."""
     health_grace_seconds: float = 10.0
-    """How long a runtime may leave its health call unanswered before it is not ready (kubelet: 30s, fixed)."""
+    """Time without an answer to health calls after which a runtime is not ready (kubelet: 30s, fixed)."""
     classes: dict[str, str] = {}
     """RuntimeClass name to NAME or NAME--HANDLER: a runtime of this node and a handler of it."""
     plugins: dict[str, dict[str, Any]] = {}
@@ -69,42 +69,42 @@ class PluginSettings(Section, frozen=True, kw_only=True):
 
 
 class SourceSettings(Section, frozen=True, kw_only=True):
-    """Where static pods come from."""
+    """Settings of static pod sources."""
 
     pod_manifest_path: Path | None = None
     """A directory or one file; None: no file source."""
     manifest_url: str | None = None
-    """None: no URL source."""
+    """URL of manifests; None for no URL source."""
     manifest_url_headers: dict[str, tuple[str, ...]] = {}
     """Extra request headers; values are never printed."""
     file_check_seconds: float = 20.0
     """The re-listing beside inotify (kubelet: 20s)."""
     http_check_seconds: float = 20.0
-    """How often the URL is asked (kubelet: 20s)."""
+    """Interval of requests to the URL (kubelet: 20s)."""
 
 
 class ClusterSettings(Section, frozen=True, kw_only=True):
     """The API server, and the Node object there."""
 
     kubeconfig: Path | None = None
-    """None: the node belongs to no cluster."""
+    """Kubeconfig of the node; None without a cluster."""
     bootstrap_kubeconfig: Path | None = None
-    """Who asks for the node's first certificate while `kubeconfig` is not there or its certificate is over."""
+    """Identity that requests the node's first certificate while `kubeconfig` is missing or its certificate expired."""
     rotate_certificates: bool = False
-    """The client certificate is asked for anew after 70 to 90 % of its life."""
+    """Renew the client certificate after 70 to 90 % of its life."""
     server_tls_bootstrap: bool = False
-    """The certificate of the kubelet's API comes from the cluster too; somebody must approve it."""
+    """Request the certificate of the kubelet's API from the cluster too; an approver must approve it."""
     taint_kubeconfig: Path | None = None
-    """Who may change the node's taints, which a node itself may not; None: they stay as they were registered."""
+    """Identity that may change the node's taints, which a node may not; None keeps them as registered."""
     register_node: bool = True
     register_schedulable: bool = True
     """False: the node is registered as unschedulable; 'kubectl uncordon' opens it."""
     register_with_taints: tuple[Taint, ...] = ()
     """At registration only; a node may not change its taints later."""
     report_seconds: float = 300.0
-    """How often node status is sent when nothing changes (kubelet: 5m)."""
+    """Interval of node status reports without a change (kubelet: 5m)."""
     lease_seconds: int = 40
-    """How long the node's lease is good; it is renewed after a quarter of that."""
+    """Duration of the node's lease; it is renewed after a quarter of that."""
     qps: int = 50
     """Requests a second, heartbeats and events aside; 0: no limit."""
     burst: int = 100
@@ -114,7 +114,7 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
 
 
 class NodeSettings(Section, frozen=True, kw_only=True):
-    """What the node is and how it reports."""
+    """Settings of the node and its reports."""
 
     hostname_override: str | None = None
     """The node's name; None: the host name in lower case."""
@@ -127,7 +127,7 @@ class NodeSettings(Section, frozen=True, kw_only=True):
     readiness_policy: str = "partial"
     """partial: one ready runtime is enough. all: every uncordoned one. primary: the first listed."""
     status_update_seconds: float = 10.0
-    """How often node status is computed (kubelet: 10s)."""
+    """Interval of node status computations (kubelet: 10s)."""
     system_reserved: dict[str, str] = {}
     """Resource to quantity, kept from pods."""
     kube_reserved: dict[str, str] = {}
@@ -136,13 +136,13 @@ class NodeSettings(Section, frozen=True, kw_only=True):
     cloud_provider: str | None = None
     """external: a cloud controller sets the node's addresses and removes its taint."""
     max_images: int = 50
-    """How many images the node's status lists, largest first; -1: all (kubelet: 50)."""
+    """Number of images in the node's status, largest first; -1 for all (kubelet: 50)."""
     fail_swap_on: bool = False
     """Ours is False (the kubelet's is True): pods get no swap, whatever the machine has."""
 
 
 class PodSettings(Section, frozen=True, kw_only=True):
-    """How pods are run."""
+    """Settings of pods."""
 
     sync_seconds: float = 60.0
     """Runtimes with events are also listed after one to five times this, as a safety net (kubelet: 1m)."""
@@ -162,13 +162,13 @@ class NetworkSettings(Section, frozen=True, kw_only=True):
     """DNS and the pod network of runtimes that do not call CNI themselves."""
 
     cni_conf_dir: Path | None = None
-    """None: plugins get no pod network from the host."""
+    """Directory of CNI configurations; None: plugins get no pod network from the host."""
     cni_bin_dirs: tuple[Path, ...] = (Path("/opt/cni/bin"), Path("/usr/lib/cni"))
     """Searched in order; the second is where Debian puts them."""
     cluster_dns: tuple[str, ...] = ()
     cluster_domain: str = ""
     resolv_conf: Path | None = Path("/etc/resolv.conf")
-    """None (an empty string in the file): pods get no name servers of the host."""
+    """Resolver file of the host; None (an empty string in the file): pods get no name servers of the host."""
 
 
 class ImageSettings(Section, frozen=True, kw_only=True):
@@ -176,7 +176,7 @@ class ImageSettings(Section, frozen=True, kw_only=True):
 
     serialize_pulls: bool = True
     max_parallel_pulls: int | None = None
-    """None: no limit when pulls are not serialised."""
+    """Limit of parallel pulls if pulls are not serialised; None for no limit."""
     pull_qps: int = 5
     """0: no limit."""
     pull_burst: int = 10
@@ -186,13 +186,13 @@ class ImageSettings(Section, frozen=True, kw_only=True):
     maximum_gc_age_seconds: float = 0.0
     """0: images are not removed for their age alone."""
     verification_policy: str = NEVER_PRELOADED
-    """For which images that are present a pod proves that it may use them."""
+    """Policy that selects the present images for which a pod must prove its right of use."""
     verification_allowlist: tuple[str, ...] = ()
     """Images that need no proof, with policy NeverVerifyAllowlistedImages only."""
     credential_provider_config: Path | None = None
     """A CredentialProviderConfig, or a directory of them; None: no credential providers."""
     credential_provider_bin_dir: Path | None = None
-    """Where their programs are."""
+    """Directory of the providers' programs."""
 
 
 class LogSettings(Section, frozen=True, kw_only=True):
@@ -209,7 +209,7 @@ class LogSettings(Section, frozen=True, kw_only=True):
 
 
 class CgroupSettings(Section, frozen=True, kw_only=True):
-    """Where pods stand in the cgroup tree."""
+    """Settings of pods' cgroups."""
 
     per_qos: bool = True
     driver: str | None = None
@@ -219,7 +219,7 @@ class CgroupSettings(Section, frozen=True, kw_only=True):
     cpu_cfs_quota: bool = True
     cpu_cfs_quota_period_seconds: float = 0.1
     single_process_oom_kill: bool | None = None
-    """None: False on cgroup v2."""
+    """Kill single processes on OOM; None means False on cgroup v2."""
     enforce_allocatable: tuple[str, ...] = ("pods",)
     """pods: all pods together are limited to what kubeReserved and systemReserved leave. Empty or none: they are not."""
     fail_cgroup_v1: bool = False
@@ -236,7 +236,7 @@ DEFAULT_EVICTION_HARD: dict[str, str] = {
 
 
 class EvictionSettings(Section, frozen=True, kw_only=True):
-    """When pods are ended because the node is short of something. Hard thresholds are taken from allocatable."""
+    """Settings of eviction. Hard thresholds are subtracted from allocatable."""
 
     hard: dict[str, str] = msgspec.field(default_factory=DEFAULT_EVICTION_HARD.copy)
     """Signal to quantity or percentage. Setting any drops the other defaults, unless they are merged."""
@@ -248,20 +248,20 @@ class EvictionSettings(Section, frozen=True, kw_only=True):
     minimum_reclaim: dict[str, str] = {}
     """Signal to quantity or percentage: how far above its threshold a pressure ends."""
     pressure_transition_seconds: float = 300.0
-    """How long a pressure is reported after it was last seen (kubelet: 5m)."""
+    """Time a pressure is reported after it was last seen (kubelet: 5m)."""
     max_pod_grace_seconds: int = 0
-    """Of soft evictions, beside the pod's own; at least 1 s in the end."""
+    """Upper bound of the grace period of soft evictions; at least 1 s is used."""
     local_limits: bool = True
-    """Whether pods that take more of the disk than their own limits allow are ended."""
+    """Evict pods that exceed their own disk limits."""
     volume_stats_seconds: float = 60.0
-    """How often pods' directories are measured (kubelet: 1m); those with limits every ten seconds."""
+    """Interval of disk measurements of pods (kubelet: 1m); pods with limits are measured every ten seconds."""
 
 
 class ShutdownSettings(Section, frozen=True, kw_only=True):
-    """What happens when the host shuts down (systemd-logind tells). Ending the agent alone ends no pod."""
+    """Settings of host shutdowns, signalled by systemd-logind. Ending only the agent ends no pod."""
 
     grace_seconds: float = 0.0
-    """How long the shutdown waits for pods in all; 0: it is not watched for."""
+    """Total time a shutdown waits for pods; 0 disables the watch for shutdowns."""
     critical_grace_seconds: float = 0.0
     """The part of it that is kept for critical pods, which end last."""
     by_priority: tuple[ShutdownGroup, ...] = ()
@@ -269,7 +269,7 @@ class ShutdownSettings(Section, frozen=True, kw_only=True):
 
 
 class ServerSettings(Section, frozen=True, kw_only=True):
-    """What the agent listens on besides its admin socket."""
+    """Settings of the agent's servers other than the admin socket."""
 
     healthz_bind_address: str = "127.0.0.1"
     healthz_port: int = 10248
@@ -277,15 +277,15 @@ class ServerSettings(Section, frozen=True, kw_only=True):
     read_only_port: int = 0
     """0: off."""
     address: str = "0.0.0.0"
-    """Where the kubelet's API and the read-only port listen."""
+    """Address of the kubelet's API and the read-only port."""
     enabled: bool = True
     """False: the kubelet's API is not served."""
     port: int = 10250
-    """Of the kubelet's API; served when there is a kubeconfig, or when the port was set. 0: off."""
+    """Port of the kubelet's API; served with a kubeconfig, or if the port was set. 0 means off."""
     cert_dir: Path | None = None
-    """Where certificates are made; None: ``pki`` below the root directory."""
+    """Directory of certificates; None means ``pki`` below the root directory."""
     tls_cert_file: Path | None = None
-    """None: a pair that is made in `cert_dir`."""
+    """Serving certificate; None means a self-made pair in `cert_dir`."""
     tls_key_file: Path | None = None
     tls_cipher_suites: tuple[str, ...] = ()
     """IANA names, for TLS 1.2; empty: OpenSSL's choice of strong ones."""
@@ -303,17 +303,17 @@ class ServerSettings(Section, frozen=True, kw_only=True):
 
 
 class AuthSettings(Section, frozen=True, kw_only=True):
-    """Who may use the kubelet's API."""
+    """Settings of access to the kubelet's API."""
 
     client_ca_file: Path | None = None
-    """None: client certificates let nobody in."""
+    """Authority of client certificates; None refuses them."""
     webhook: bool = True
     """Tokens are reviewed by the API server."""
     webhook_cache_seconds: float = 120.0
     anonymous: bool = False
     """True: who shows no credentials is system:anonymous."""
     mode: str = "Webhook"
-    """Webhook: the API server decides about each request. AlwaysAllow: whoever is known may do everything."""
+    """Webhook: the API server decides about each request. AlwaysAllow: every authenticated user may do everything."""
     allow_cache_seconds: float = 300.0
     deny_cache_seconds: float = 30.0
 
@@ -324,7 +324,7 @@ class ProcessSettings(Section, frozen=True, kw_only=True):
     oom_score_adj: int | None = None
     """-1000 to 1000; children of the agent inherit it."""
     max_open_files: int | None = None
-    """Its limit of open files, where the kernel lets it be raised."""
+    """Limit of open files, if the kernel allows raising it."""
 
 
 class UnusedSetting(Section, frozen=True, kw_only=True):
@@ -338,7 +338,7 @@ class UnusedSetting(Section, frozen=True, kw_only=True):
 
 
 KUBELET_PROCESS = ProcessSettings(oom_score_adj=-999, max_open_files=1_000_000)
-"""What a kubelet does to its own process; its systemd unit leaves that to it."""
+"""Settings a kubelet applies to its own process; its systemd unit does not set them."""
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,7 +34,7 @@ class Kubelet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ours(msgspec.Struct, frozen=True, kw_only=True):
-    """What this agent is about to use. `cgroup_root` None: it makes no cgroups."""
+    """Resources this agent is about to use. `cgroup_root`: None if it creates no cgroups."""
 
     root_dir: Path
     logs_dir: Path
@@ -173,7 +173,7 @@ def check(found: Sequence[Collision], *, share_runtime: bool) -> list[str]:
 
 
 def is_port_free(address: str, port: int) -> bool:
-    """Whether nobody listens on the address and port."""
+    """Return True if no process listens on the address and port."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

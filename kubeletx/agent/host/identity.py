@@ -1,4 +1,4 @@
-"""Who this agent is: the agent id, written before the first sandbox, and the lock on the root directory."""
+"""Identity of this agent: the agent id, written before the first sandbox, and the lock on the root directory."""
 
 from __future__ import annotations
 

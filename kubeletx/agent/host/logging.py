@@ -45,7 +45,7 @@ def set_up_logging(format: str = "text", verbosity: int = 0) -> None:
 
 
 def set_verbosity(verbosity: int) -> None:
-    """Show debug messages (4 and more) or not from now on, also by loggers that somebody holds already."""
+    """Show or hide debug messages (4 and more show them), also for existing loggers."""
     _switch(structlog.get_config()["wrapper_class"], verbosity)
 
 
@@ -59,7 +59,7 @@ def _switch(logger: Any, verbosity: int) -> Any:
 
 
 class _Tolerant:
-    """A text file whose write errors nobody hears of."""
+    """A text file that ignores write errors."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file

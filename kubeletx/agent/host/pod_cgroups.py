@@ -50,7 +50,7 @@ def check_swap(config: AgentConfig, version: int, *, is_on: bool) -> None:
 
 
 def has_swap(swaps: Path = Path("/proc/swaps")) -> bool:
-    """Whether a line follows the table's head. A kernel without swap has no such file."""
+    """Return True if the swap table has a line after its head. A kernel without swap has no such file."""
     try:
         return swaps.read_text().count("\n") > 1
     except FileNotFoundError:
@@ -58,7 +58,7 @@ def has_swap(swaps: Path = Path("/proc/swaps")) -> bool:
 
 
 def may_make_cgroups(settings: CgroupSettings, trees: CgroupTrees) -> bool:
-    """Whether pods get cgroups of their own: by configuration, and by this user's rights."""
+    """Return True if pods get cgroups, by configuration and by this user's rights."""
     return settings.per_qos and trees.find_closed(settings.root.strip("/")) is None
 
 

@@ -1,4 +1,4 @@
-"""What the agent sets of its own process: how soon the kernel kills it, and how many files it may open."""
+"""Settings of the agent's own process: OOM score and limit of open files."""
 
 from __future__ import annotations
 

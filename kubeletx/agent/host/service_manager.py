@@ -36,7 +36,7 @@ class ServiceManager:
         self._send("STOPPING=1\nSTATUS=stopping; what runs goes on running")
 
     async def run(self) -> None:
-        """Give signs of life until cancelled; return at once if nobody waits for them."""
+        """Send watchdog notifications until cancelled; return immediately if systemd expects none."""
         if self._address is None or self._watchdog_seconds is None:
             return
         while True:
@@ -63,7 +63,7 @@ def _address(text: str) -> str | None:
 
 
 def _watchdog_seconds(environment: Mapping[str, str]) -> float | None:
-    """How often systemd wants a sign; None: never, or not from this process."""
+    """Interval of watchdog notifications; None if systemd expects none from this process."""
     microseconds = environment.get("WATCHDOG_USEC", "")
     meant_for = environment.get("WATCHDOG_PID", "")
     if not microseconds.isdigit() or int(microseconds) == 0:

@@ -55,6 +55,6 @@ class SourceHealth:
         )
 
     def parts(self) -> tuple[PartHealth, ...]:
-        """For ``/healthz``."""
+        """Health parts for ``/healthz``."""
         failing = self.problems()
         return (PartHealth(name="sources", ok=not failing, message="; ".join(failing)),)

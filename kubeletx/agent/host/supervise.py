@@ -24,7 +24,7 @@ async def supervise(
     clock: Clock,
     on_failure: Callable[[Exception], None] | None = None,
 ) -> None:
-    """Run to the end, again after each failure; `name` stands in the log. `on_failure` gets each error."""
+    """Run to the end, again after each failure. `name` is for the log; `on_failure` gets each error."""
     while True:
         try:
             await run()

@@ -110,7 +110,7 @@ class Bootstrap:
 
 
 def joined(access: ClusterAccess, certificate: Path) -> ClusterAccess:
-    """The same cluster, with the node's certificate instead of whoever asked for it."""
+    """Access to the same cluster with the node's certificate instead of the bootstrap identity."""
     return replace(
         access,
         certificate=certificate,
@@ -123,7 +123,7 @@ def joined(access: ClusterAccess, certificate: Path) -> ClusterAccess:
 
 
 def kubeconfig_text(access: ClusterAccess) -> str:
-    """As the kubelet writes it: one cluster, whose paths are whole, and one user, who has files."""
+    """Kubeconfig as the kubelet writes it: one cluster with absolute paths, and one user with files."""
     import yaml  # once in a node's life
 
     cluster: dict[str, Any] = {"server": access.server}

@@ -1,9 +1,9 @@
-"""`CertificateFiles`: where a certificate and its key are kept, as the kubelet keeps them.
+"""`CertificateFiles`: storage of a certificate and its key, in the kubelet's layout.
 
     <cert-dir>/kubelet-client-2030-01-02-03-04-05.pem      certificate, then key; mode 0600
     <cert-dir>/kubelet-client-current.pem                  a link to the newest one, replaced in one step
 
-Whoever reads the link gets a pair that belongs together, also while it is being replaced. Older files stay, as the
+A reader of the link always gets a matching pair, also during a replacement. Older files stay, as the
 kubelet's do. Source: client-go, util/certificate/certificate_store.go.
 """
 
@@ -25,7 +25,7 @@ CLIENT, SERVER = "kubelet-client", "kubelet-server"
 
 
 class CertificateFiles:
-    """Of one purpose: `CLIENT` or `SERVER`. All methods block."""
+    """Files of one purpose: `CLIENT` or `SERVER`. All methods block."""
 
     def __init__(self, directory: Path, prefix: str) -> None:
         self._directory = directory

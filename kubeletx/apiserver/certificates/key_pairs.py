@@ -23,7 +23,7 @@ _EARLIEST, _LATEST = 0.7, 0.9
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom a certificate is for: a node, and for serving the names and addresses it is reached by."""
+    """Subject of a certificate: a node, and for serving its names and addresses."""
 
     node_name: str
     dns_names: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class KeyPair(msgspec.Struct, frozen=True, kw_only=True):
         return f"KeyPair(common_name={self.common_name!r}, not_after={self.not_after.isoformat()!r})"
 
     def is_for(self, subject: Subject) -> bool:
-        """Whether it says the same as one that is asked for now would."""
+        """Return True if the certificate matches the subject."""
         return (
             self.common_name == subject.common_name
             and set(self.dns_names) == set(subject.dns_names)
@@ -57,11 +57,11 @@ class KeyPair(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def is_valid_at(self, now: datetime) -> bool:
-        """Whether its time has begun and is not over."""
+        """Return True if `now` is within its validity."""
         return self.not_before <= now < self.not_after
 
     def rotate_at(self, draw: float) -> datetime:
-        """When the next one is asked for. `draw`: from 0 to 1, so that nodes do not ask all at once."""
+        """Time of the next request. `draw`: random from 0 to 1, so that nodes do not all ask together."""
         life = self.not_after - self.not_before
         return self.not_before + life * (_EARLIEST + (_LATEST - _EARLIEST) * draw)
 

@@ -1,7 +1,7 @@
-"""`obtain`: a certificate of the cluster, asked for by a CertificateSigningRequest and waited for.
+"""`obtain`: requests a certificate of the cluster with a CertificateSigningRequest and waits for it.
 
-Somebody else decides: the controller manager approves client certificates of nodes by its RBAC, serving certificates
-need an approver of the operator's. Source: client-go, util/certificate/csr/csr.go; kubelet,
+The approval is external: the controller manager approves client certificates of nodes by its RBAC, serving certificates
+need an approver of the operator. Source: client-go, util/certificate/csr/csr.go; kubelet,
 pkg/kubelet/certificate/bootstrap/bootstrap.go (names made from the request, so that a second try finds the first).
 """
 
@@ -25,17 +25,17 @@ from .key_pairs import KeyPair, Subject, make_request, parse_pair, public_part
 log = structlog.get_logger(__name__)
 
 WAIT_SECONDS = 900.0
-"""So long is an answer waited for; then the question is put anew."""
+"""Seconds to wait for approval before sending a new CSR."""
 _LOOK_FIRST, _LOOK_CAP = 0.25, 5.0
 
 
 async def obtain(
     client: KubeClient, key: bytes, subject: Subject, *, signer: str, usage: str, clock: Clock
 ) -> KeyPair:
-    """A certificate for the key. `usage`: ``client auth`` or ``server auth``.
+    """Obtain a certificate for the key. `usage`: ``client auth`` or ``server auth``.
 
-    The same key and subject ask the same question again: one that was approved meanwhile is answered at once. Raises
-    PermissionDenied when it was denied, TimedOut when nobody decided, and what the API server says.
+    The same key and subject find the same request again, so an approval given meanwhile is used immediately. Raises
+    PermissionDenied when it was denied, TimedOut without a decision, and the API server's errors.
     """
     wanted = CertificateSigningRequest(
         metadata=ObjectMeta(name=_name(key, subject, signer)),

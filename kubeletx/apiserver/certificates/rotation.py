@@ -1,12 +1,12 @@
-"""`CertificateRotation`: one certificate of the node is asked for, kept, and asked for anew in good time.
+"""`CertificateRotation`: requests, stores and renews one certificate of the node.
 
     none, another subject, or after 70 to 90 % of its life ─► new key, request (`certificate_request`) ─► files
                                                                    │ denied, nobody approves, no server
                                                                    └──► again with back-off; the old one serves on
 
-The moment is drawn once for each certificate. The wall clock is looked at every minute, since it may jump and the
-machine may sleep; files that another wrote count too. Whoever uses the files sees that they changed. By a clock that is
-ahead of the cluster's a new certificate may be over when it comes: then the next one waits longer each time.
+The renewal time is drawn once for each certificate. The wall clock is read every minute, since it may jump and the
+machine may sleep; files that another process wrote count too. Users of the files detect their change. With a clock that is
+ahead of the cluster's a new certificate may be expired on arrival: then each next request waits longer.
 
 Source: client-go, util/certificate/certificate_manager.go.
 """
@@ -42,7 +42,7 @@ LIVES = (60.0, 3600.0, 4 * 3600.0, *(days * _DAY for days in (1, 7, 30, 90, 180,
 
 
 class Purpose(msgspec.Struct, frozen=True, kw_only=True):
-    """What a certificate is asked for. `name`: client or server, in the log."""
+    """Purpose of a certificate. `name`: client or server, for the log."""
 
     name: str
     signer: str
@@ -80,7 +80,7 @@ class CertificateRotation:
 
     @property
     def ttl_seconds(self) -> float | None:
-        """How long the certificate is still good; negative once it is over, None without one."""
+        """Seconds until the certificate expires; negative after that, None without one."""
         if self.current is None:
             return None
         return (self.current.not_after - self._clock.now()).total_seconds()

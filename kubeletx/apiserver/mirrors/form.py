@@ -1,12 +1,12 @@
-"""What a static pod looks like in the API server: `mirror_of`, and whether a mirror still stands for it; pure.
+"""Form of a static pod in the API server: `mirror_of`, and the comparison of a mirror with its pod. Pure.
 
-The mirror is the pod as it was written, with what its API server needs and without what it refuses:
+The mirror is the pod as written, plus what the API server needs, minus what it refuses:
 
 - the annotation ``kubernetes.io/config.mirror`` with the static pod's hash, by which kubectl finds its events, and the
   Node as the owner, which NodeRestriction demands of a node;
 - fields of ours become annotations, and a machine one container (`kube.machine_form`), since an API server prunes what
   it does not know and takes no pod without containers; docs/decisions/0004 says why this form;
-- first-boot data of machines stays on the node: it often holds passwords, and whoever may list pods reads annotations;
+- first-boot data of machines stays on the node: it often holds passwords, and annotations are readable with pods;
 - block devices and priorities are left out: the first are refused unless they are claims, the second are computed.
 
 Source: kubelet, pkg/kubelet/pod/mirror_client.go; kubectl, pkg/describe (events of mirror pods).
@@ -52,17 +52,17 @@ Step = Create | Delete
 
 
 def static_hash(static: DesiredPod) -> str:
-    """What ``config.mirror`` says: the manifest's hash; for applied pods, which change in place, their UID."""
+    """Value of ``config.mirror``: the manifest's hash; for applied pods, which change in place, their UID."""
     return static.pod.metadata.annotations.get(names.CONFIG_HASH) or static.uid
 
 
 def stands_for(mirror: Pod, static: DesiredPod) -> bool:
-    """Whether the mirror is that of this very pod."""
+    """Return True if the mirror is of this pod."""
     return mirror.metadata.annotations.get(names.CONFIG_MIRROR) == static_hash(static)
 
 
 def is_current(mirror: Pod, static: DesiredPod) -> bool:
-    """Whether it also shows the pod as it is wanted now."""
+    """Return True if the mirror also shows the pod's current spec."""
     seen = mirror.metadata.annotations.get(names.POD_SPEC_HASH)
     return stands_for(mirror, static) and seen == static.spec_hash
 
@@ -74,10 +74,10 @@ def plan_mirrors(
     unsure: Iterable[Key] = (),
     all_seen: bool = True,
 ) -> Iterator[Step]:
-    """What to do now, at most one step for a name; a mirror that is replaced goes first.
+    """Plan the next steps, at most one for a name; a mirror to replace is deleted first.
 
-    `statics`: every static pod that is here. `unsure`: names of pods whose source has not claimed them yet: their
-    mirrors stay as they are. `all_seen` False: a source has not said yet what it has, so no mirror is superfluous.
+    `statics`: every static pod on this node. `unsure`: names of pods whose source has not claimed them yet: their
+    mirrors stay unchanged. `all_seen`: False until every source has reported, so that no mirror is removed too early.
     """
     left_alone = frozenset(unsure)
     for key, mirror in mirrors.items():

@@ -4,13 +4,13 @@
     mirrors of the watch ────────┼─► plan (`mirror_form`) ─► POST ─► what the answer says is known at once
     the Node, sources' news ─────┘                       └─► DELETE with the uid, once ─► the watch says that it is gone
 
-- A mirror is a picture: deleting it in the API never touches the pod, and it is made again.
-- Nothing is made before the Node is registered and the mirrors that are there are known.
-- A mirror whose pod is gone is deleted once every source has said what it has; that of a pod that is ending stays, so
-  that its last statuses are seen. One that finalizers keep holds up its successor, and nobody is asked again meanwhile.
-- Who deletes or changes mirrors again and again, or makes ones without a pod, is answered ever later (`ForeignWrites`).
-- What the API server refuses (a namespace that is not there, a policy) is told once, by a line and an event of the
-  pod, and tried again with back-off; other pods are not held up by it.
+- A mirror is only a copy: its deletion in the API never touches the pod, and it is created again.
+- No mirror is created before the Node is registered and the existing mirrors are known.
+- A mirror whose pod is gone is deleted once every source has reported; that of an ending pod stays, so
+  that its last statuses are visible. A mirror kept by finalizers delays its successor, without further requests.
+- Repeated foreign deletions, changes or creations of mirrors are answered with growing delays (`ForeignWrites`).
+- A refusal by the API server (a missing namespace, a policy) is reported once, by a log line and an event of the
+  pod, and retried with back-off; other pods are not delayed by it.
 
 Source: kubelet, pkg/kubelet/pod/mirror_client.go, kubelet.go (tryReconcileMirrorPods), kubelet_pods.go.
 """
@@ -52,7 +52,7 @@ from .form import Create, Delete, Key, Step, is_current, mirror_of, plan_mirrors
 log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 10.0
-"""What no event told (a pod that its source claimed again, say) is seen after so long."""
+"""Interval of looks without an event, for changes such as a source claiming a pod again."""
 FIRST_SECONDS, CAP_SECONDS = 0.5, 60.0
 
 StaticPods = Callable[[], tuple[dict[Key, DesiredPod], set[Key]]]
@@ -87,9 +87,9 @@ class Mirrors:
         self._shown: dict[Key, tuple[PodUid, str]] = {}
         """UID and hash of the static pod that was last seen as its mirror shows it."""
         self._answers: set[Key] = set()
-        """Of the steps of this round: those that somebody else is the reason for."""
+        """Steps of this round that answer a foreign write."""
         self._named: set[Key] = set()
-        """Whose other writer stands in the log; until the mirror is as it should be again."""
+        """Mirrors whose foreign writer is logged, until they are correct again."""
         self._deleted: dict[PodUid, int] = {}
         """Mirrors that are there still though their deletion was answered, and the lists that had come by then."""
         pods.subscribe(self._api_changed)
@@ -149,7 +149,9 @@ class Mirrors:
         now = self._clock.monotonic()
         planned = {key: step for key, step in planned.items() if not self._is_under_way(step)}
         due = [key for key in planned if key not in self._waits]
-        due += [key for key, (_, at) in self._waits.items() if now >= at]  # last, so that they hold up nobody
+        due += [
+            key for key, (_, at) in self._waits.items() if now >= at
+        ]  # last, so that they delay no other step
         self._answers = {key for key in due if key in planned and self._is_answer(planned[key], statics)}
         return [
             planned[key]
@@ -175,9 +177,9 @@ class Mirrors:
         self._foreign.settle(key)
 
     def _is_answer(self, step: Step, statics: Mapping[Key, DesiredPod]) -> bool:
-        """Whether somebody else is the reason for it, and not news of the pod.
+        """Return True if a foreign write is the reason for the step, and not a change of the pod.
 
-        What somebody deletes with a grace is taken away at once; what comes in its place may have to wait.
+        A mirror deleted with a grace is removed immediately; its replacement may have to wait.
         """
         key = _key(step)
         static, shown = statics.get(key), self._shown.get(key)
@@ -251,7 +253,7 @@ class Mirrors:
         self._pods.put(made)
 
     def _tell(self, step: Step, error: KubeletxError) -> None:
-        """Once for each text; a server that is away is somebody else's news."""
+        """Report each error text once; the client reports an unreachable server."""
         key, text = _key(step), str(error)
         if isinstance(error, Unavailable | TimedOut) or self._told.get(key) == text:
             return

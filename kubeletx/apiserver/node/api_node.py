@@ -4,11 +4,11 @@
          ▲                                                              │ what the API has
          └── deleted: register again        status now ─► compare ─► PATCH nodes/NAME/status, nodes/NAME
 
-The status is computed every `update_seconds` and when a runtime changes; it is sent when it differs from what the API
-server has, else every `report_seconds`. Taints are given at registration only: NodeRestriction forbids more.
+The status is computed every `update_seconds` and when a runtime changes; it is sent when it differs from the API
+server's, else every `report_seconds`. Taints are set only at registration: NodeRestriction forbids more.
 
-What somebody else wrote over, and a Node that somebody deleted, is set right at once the first time, and ever later
-while the other goes on (`ForeignWrites`). News of this node's own never wait.
+Foreign changes and a foreign deletion of the Node are corrected immediately the first time, then with growing delays
+while the other writer continues (`ForeignWrites`). The node's own changes never wait.
 
 Source: kubelet, pkg/kubelet/kubelet_node_status.go.
 """
@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 
 
 class NodePolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator wants of the Node object. Seconds as the kubelet has them."""
+    """Settings of the Node object. Intervals default to the kubelet's."""
 
     register: bool = True
     taints: tuple[Taint, ...] = ()
@@ -75,7 +75,7 @@ class ApiNode:
         self._current: Node | None = None
         self._wanted: Node | None = None
         self._told: Node | None = None
-        """What was wanted when the API server last had it; None: it never had."""
+        """Wanted object when the API server last had it; None before that."""
         self._was_registered = False
         self._foreign = ForeignWrites(clock)
         self._reported_at = float("-inf")
@@ -89,27 +89,27 @@ class ApiNode:
         return self._current
 
     def subscribe(self, listener: Callable[[Node | None], None]) -> None:
-        """Hear of every change of the Node in the API server."""
+        """Call the listener on every change of the Node in the API server."""
         self._listeners.append(listener)
 
     async def refresh(self) -> None:
-        """Read the Node now: the watch may be behind what others have heard already."""
+        """Read the Node now: the watch may lag behind."""
         self.put(await self._client.get(NODES.path(name=self._name), Node))
 
     # --- ReflectorSink ---
 
     def replace(self, items: Sequence[Node], unreadable: Sequence[ObjectMeta]) -> None:
-        """What the API server has."""
+        """Set the Node from a list."""
         if not unreadable:
             self._set(items[0] if items else None)
 
     def put(self, item: Node) -> None:
-        """It changed; what we wrote ourselves comes back, and then no later than it is known."""
+        """Note a change; our own writes come back too and are recognised by version."""
         if self._current is None or not is_older(item.metadata, self._current.metadata):
             self._set(item)
 
     def drop(self, item: Node) -> None:
-        """Somebody deleted it; not the one that was registered since, of which the watch has not told yet."""
+        """Note a deletion, except of an older Node than the one registered since."""
         if self._current is None or self._current.metadata.uid == item.metadata.uid:
             self._set(None)
 
@@ -138,7 +138,7 @@ class ApiNode:
             self._news.set()
 
     async def _tick(self) -> None:
-        """What changes without an event (images, versions) is looked at now and then."""
+        """Refresh periodically what changes without an event (images, versions)."""
         while True:
             await self._clock.sleep(self._policy.update_seconds)
             async for node in self._watch_node():
@@ -198,7 +198,7 @@ class ApiNode:
         self._tell()
 
     async def _report_status(self, current: Node, wanted: Node, told: Node | None) -> bool:
-        """Whether the API server has it now."""
+        """Send the status if due; True if the API server has it now."""
         now, heartbeat = self._clock.monotonic(), self._clock.now()
         is_due = now - self._reported_at >= self._policy.report_seconds
         status = wanted.status
@@ -225,7 +225,7 @@ class ApiNode:
         return self._current is not None
 
     async def _report_labels(self, current: Node, wanted: Node, told: Node | None) -> bool:
-        """Whether the API server has them now."""
+        """Send labels if they differ; True if the API server has them now."""
         metadata = metadata_patch(current.metadata, wanted.metadata)
         if not metadata:
             self._foreign.settle(_LABELS, is_answer=False)

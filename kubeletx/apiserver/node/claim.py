@@ -38,29 +38,29 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """For people."""
+        """Describe the identity in words."""
         return f"agent {self.agent} (boot {self.boot}, process {self.pid}, since {self.since})"
 
     def is_same_run(self, other: Identity) -> bool:
-        """Whether it is the same agent on the same boot of a machine."""
+        """Return True for the same agent on the same boot of a machine."""
         return (self.agent, self.boot) == (other.agent, other.boot)
 
     def is_older_than(self, other: Identity) -> bool:
-        """Whether this claim counts; never both ways."""
+        """Return True if this claim wins over `other`; never true both ways."""
         return (self.since, self.agent, self.boot) < (other.since, other.agent, other.boot)
 
 
 class Verdict(enum.Enum):
-    """What a Lease found at the start means."""
+    """Meaning of a Lease found at the start."""
 
     OURS = "ours"
     """This agent's, or of one that is gone for certain."""
     DOUBT = "doubt"
-    """Of another agent, which may live."""
+    """The Lease belongs to another agent, which may be alive."""
 
 
 def identity_in(lease: Lease) -> Identity | None:
-    """Who renewed it last; None: somebody who does not say."""
+    """Identity of the last renewer; None if it wrote none."""
     text = lease.metadata.annotations.get(AGENT_IDENTITY, "")
     try:
         return msgspec.json.decode(text, type=Identity)
@@ -69,7 +69,7 @@ def identity_in(lease: Lease) -> Identity | None:
 
 
 def is_over(lease: Lease, now: datetime) -> bool:
-    """Whether its duration has passed since the last renewal, by this machine's clock."""
+    """Return True if its duration has passed since the last renewal, by this machine's clock."""
     try:
         renewed_at = datetime.fromisoformat(lease.spec.renew_time or "")
         return now - renewed_at > timedelta(seconds=lease.spec.lease_duration_seconds or 0)
@@ -80,9 +80,9 @@ def is_over(lease: Lease, now: datetime) -> bool:
 def first_verdict(
     own: Identity, lease: Lease, *, node_boot: str, now: datetime, is_process: Callable[[int], bool]
 ) -> Verdict:
-    """For an agent that has renewed nothing yet. `node_boot`: the boot id that the Node shows, "" for none.
+    """Judge a Lease for an agent without a renewal yet. `node_boot`: the boot id in the Node, "" for none.
 
-    `is_process`: whether there is such a process on this machine.
+    `is_process`: whether the renewer's process exists on this machine.
     """
     if is_over(lease, now):
         return Verdict.OURS
@@ -99,22 +99,22 @@ def first_verdict(
 
 
 def must_stop(own: Identity, rival: Identity | None) -> bool:
-    """Whether this agent stops to report, now that both are known to live. `rival` None: it has no identity."""
+    """Return True if this agent must stop reporting, as both are alive. `rival`: None without identity."""
     return rival is not None and not rival.is_same_run(own) and rival.is_older_than(own)
 
 
 class Reporting:
-    """Whether this agent may report as its node, and tasks that run only while it may."""
+    """Permission of this agent to report as its node, and tasks that run only with it."""
 
     def __init__(self) -> None:
         self._allowed, self._refused = asyncio.Event(), asyncio.Event()
         self._refused.set()
         self.problem = ""
-        """Why it may not; empty: it may, or that is not known yet."""
+        """Reason it may not; empty if it may, or if that is unknown yet."""
 
     @property
     def is_allowed(self) -> bool:
-        """Whether it may now."""
+        """True while it may report."""
         return self._allowed.is_set()
 
     def allow(self) -> None:

@@ -1,15 +1,15 @@
-"""`NodeLease`: the node's sign of life, renewed every ten seconds, and the claim to the node's name.
+"""`NodeLease`: the node's heartbeat, renewed every ten seconds, and the claim to the node's name.
 
-A renewal has as long as there is between two of them, and after two that nobody answered all connections are made anew: a
-peer that went away without a word must not cost the node its name. The time of renewal only grows, whatever the
-machine's clock does: the controller manager takes one that goes back for none (nodelifecycle, tryUpdateNodeHealth).
+Each renewal times out after one interval, and after two timeouts all connections are reopened, so that a
+silently dropped peer does not make the node NotReady. The time of renewal only grows, regardless of the
+machine's clock: the controller manager ignores one that goes back (nodelifecycle, tryUpdateNodeHealth).
 
-The Lease's owner is the Node as it is now: the garbage collector deletes what has an owner that is gone. Whether this
-agent may report as the node stands in `reporting` (node_claim.py); while it may not, the Lease is only read.
+The Lease's owner is the present Node: the garbage collector deletes objects of a deleted owner. Whether this
+agent may report as the node is in `reporting` (claim.py); while it may not, the Lease is only read.
 
 Source: kubelet, pkg/kubelet/kubelet.go (nodeLeaseRenewIntervalFraction 0.25 of 40 s), cmd/kubelet/app/server.go (time-out
-and closed connections of heartbeats); component-helpers, apimachinery/lease. What renews it is the agent's event loop: an
-agent that hangs loses its node, as it should.
+and closed connections of heartbeats); component-helpers, apimachinery/lease. The agent's event loop renews it: an
+agent that hangs becomes NotReady, as it should.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class NodeLease:
         self._record(problem)
 
     async def _judge(self, lease: Lease) -> bool:
-        """Whether this agent may go on with a lease that was found; another may have renewed it meanwhile."""
+        """Return True if this agent may use the found lease; another may have renewed it meanwhile."""
         own = self._identity
         if own is None or not self._written or lease.spec.renew_time in self._written:
             return True
@@ -260,12 +260,12 @@ class NodeLease:
             raise Conflict(f"lease {NAMESPACE}/{self._name} comes and goes")
         try:
             await self._replace()
-        except Conflict:  # somebody wrote it meanwhile: once more with what there is now
+        except Conflict:  # another client wrote it meanwhile: retry with its present state
             if await self._find_again() and self._lease is not None:
                 await self._replace()
 
     async def _find_again(self) -> bool:
-        """Whether this agent may go on with the lease as it is now."""
+        """Read the lease again; True if this agent may use it."""
         self._lease = await self._find()
         return self._lease is None or await self._judge(self._lease)
 
@@ -306,7 +306,7 @@ class NodeLease:
 
 
 def _words(lease: Lease) -> str:
-    """Who renewed it last, for people."""
+    """Describe the last renewer in words."""
     known, holder = identity_in(lease), lease.spec.holder_identity or ""
     return known.words if known is not None else f"one without an identity (holder {holder!r} of the lease)"
 

@@ -1,7 +1,7 @@
-"""What to send so that the Node in the API becomes ours: status, labels; pure.
+"""Patches that make the API's Node equal to ours: status and labels. Pure.
 
-Conditions are merged by type and addresses replaced whole, since a node may have two of one type. A heartbeat alone is
-no difference: it goes along when something else changes or the report is due.
+Conditions are merged by type and addresses replaced as a whole, since a node may have two of one type. A heartbeat alone is
+not a difference: it is sent with another change or when the report is due.
 
 Source: core/v1 NodeStatus (patchStrategy tags); kubelet, pkg/kubelet/kubelet_node_status.go.
 """
@@ -48,7 +48,7 @@ def status_patch(
             continue
         value = after.get(field)
         if value is None and field not in _LISTS:
-            continue  # the API server fills in what nobody says
+            continue  # the API server fills in missing values
         if field in _REPLACED and value:
             value = [*value, {"$patch": "replace"}]
         elif field in _MAPS and isinstance(value, dict):
@@ -96,7 +96,7 @@ def changes_of(patch: Mapping[str, Any], current: NodeStatus) -> dict[str, Any]:
 
 
 def is_given_up(current: NodeStatus, wanted: NodeStatus) -> bool:
-    """Whether conditions differ only because the node controller had no sign of life of the node.
+    """Return True if conditions differ only because the node controller missed heartbeats.
 
     Source: kubernetes, pkg/controller/nodelifecycle (tryUpdateNodeHealth).
     """

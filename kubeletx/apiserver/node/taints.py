@@ -1,9 +1,9 @@
-"""`TypeTaints`: taints of workload types follow the readiness of their runtimes, with an identity of their own.
+"""`TypeTaints`: taints of workload types follow the readiness of their runtimes, under a separate identity.
 
-NodeRestriction lets a node set taints at its registration only. `--taint-kubeconfig` names somebody who may patch
-nodes (deploy/taints.yaml); what is read comes from the watch that the node has anyway. Taints of others are kept: the
-list is replaced as a whole, under the version that it was read at, so that nobody's change is lost. Who changes ours
-again and again is answered ever later (`ForeignWrites`).
+NodeRestriction lets a node set taints only at its registration. `--taint-kubeconfig` names an identity that may patch
+nodes (deploy/taints.yaml); reads come from the node's existing watch. Taints of others are kept: the
+list is replaced as a whole, under the version at which it was read, so that no change is lost. Repeated foreign changes
+are answered with growing delays (`ForeignWrites`).
 
 Source: core/v1 NodeSpec.taints (atomic list); NodeRestriction, plugin/pkg/admission/noderestriction.
 """
@@ -42,7 +42,7 @@ class TypeTaints:
         self._clock = clock
         self._due: tuple[Taint, ...] | None = None
         self._told: tuple[Taint, ...] | None = None
-        """What was due when the API server last had it."""
+        """Taints that were due when the API server last had them."""
         self._foreign = ForeignWrites(clock)
         self._current: Node | None = None
         self._news = asyncio.Event()

@@ -49,7 +49,7 @@ class ApiObjects:
         clock: Clock,
     ) -> None:
         self.node_labels: Mapping[str, str] = {}
-        """Of the node, as the API server has them: volumes may be bound to some nodes."""
+        """Labels of the node in the API server: volumes may be bound to some nodes."""
         self._client = client
         self._users: dict[PodUid, ObjectUser] = {}
         self._listeners: list[Callable[[PodUid], None]] = []
@@ -67,7 +67,7 @@ class ApiObjects:
             group.create_task(self._volumes.run(), name="api-claims")
 
     def subscribe(self, listener: Callable[[PodUid], None]) -> None:
-        """Hear of every pod whose objects changed or whose token is due."""
+        """Call the listener for every pod whose objects changed or whose token is due."""
         self._listeners.append(listener)
 
     # --- ClusterObjects ---

@@ -25,7 +25,7 @@ from kubeletx.kube.types.objects import ConfigMap, Secret
 log = structlog.get_logger(__name__)
 
 WAIT_SECONDS = 5.0
-"""How long a first answer is waited for."""
+"""Time to wait for a first answer."""
 
 LISTS_AT_ONCE = 8
 """After a restart all pods ask together; each new connection takes much memory until it rests."""
@@ -34,19 +34,19 @@ Content = ConfigMap | Secret
 
 
 class Kind(enum.Enum):
-    """What is followed, by the word of the kubelet's messages."""
+    """Kinds of followed objects, by the word in the kubelet's messages."""
 
     CONFIG_MAP = "configmap"
     SECRET = "secret"
 
     @property
     def resource(self) -> Resource:
-        """Where it lives."""
+        """API resource of the kind."""
         return CONFIG_MAPS if self is Kind.CONFIG_MAP else SECRETS
 
     @property
     def type(self) -> type[Content]:
-        """Its form."""
+        """Type of the kind's objects."""
         return ConfigMap if self is Kind.CONFIG_MAP else Secret
 
 
@@ -71,7 +71,7 @@ class _Followed:
         self.known = asyncio.Event()
         self.is_final = False
         self.is_missed = False
-        """Somebody asked and went on without an answer."""
+        """True if a caller timed out without an answer."""
         self.reflector: Reflector[Content] | None = None
         self._task: asyncio.Task[None] | None = None
         self._tell = tell
@@ -93,7 +93,7 @@ class _Followed:
             self._see(items[0] if items else None)
 
     def put(self, item: Content) -> None:
-        """It is like this now."""
+        """Store the object's new state."""
         self._see(item)
 
     def drop(self, item: Content) -> None:
@@ -131,7 +131,7 @@ class FollowedObjects:
 
     @property
     def keys(self) -> frozenset[Key]:
-        """What is followed now."""
+        """Keys of the followed objects."""
         return frozenset(self._followed)
 
     async def run(self) -> None:
@@ -162,7 +162,7 @@ class FollowedObjects:
         self._drop(uid, but=set())
 
     async def find(self, kind: Kind, namespace: str, name: str) -> ObjectData | None:
-        """As it was last seen; None: it is not there. Raises Unavailable before the first answer."""
+        """Return the object as last seen; None if it does not exist. Raises Unavailable before the first answer."""
         key = Key(kind, namespace, name)
         one = self._followed.get(key)
         if one is None:
@@ -208,7 +208,7 @@ class FollowedObjects:
 
 
 def data_of(item: Content) -> ObjectData:
-    """Its content alone."""
+    """Content of the object."""
     if isinstance(item, ConfigMap):
         return ObjectData(text=item.data, binary=item.binary_data, uid=str(item.metadata.uid))
     return ObjectData(binary=item.data, uid=str(item.metadata.uid))

@@ -20,7 +20,7 @@ class RuntimeClasses(Mapping[str, str]):
         self._listeners: list[Callable[[], None]] = []
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """Hear of every change."""
+        """Call the listener on every change."""
         self._listeners.append(listener)
 
     def __getitem__(self, name: str) -> str:
@@ -38,7 +38,7 @@ class RuntimeClasses(Mapping[str, str]):
         self._become({**kept, **{item.metadata.name: item.handler for item in items}})
 
     def put(self, item: RuntimeClass) -> None:
-        """It appeared or changed."""
+        """Add or replace the runtime class."""
         self._become({**self._found, item.metadata.name: item.handler})
 
     def drop(self, item: RuntimeClass) -> None:

@@ -17,7 +17,7 @@ class Services:
         self._services: defaultdict[str, dict[str, ClusterService]] = defaultdict(dict)
 
     def of(self, namespace: str) -> tuple[ClusterService, ...]:
-        """Of one namespace, by name."""
+        """Services of one namespace, sorted by name."""
         found = self._services.get(namespace, {})
         return tuple(found[name] for name in sorted(found))
 
@@ -31,7 +31,7 @@ class Services:
             self.put(item)
 
     def put(self, item: Service) -> None:
-        """It appeared or changed."""
+        """Add or replace the service."""
         spec, meta = item.spec, item.metadata
         if spec.cluster_ip in ("", "None"):
             self.drop(item)

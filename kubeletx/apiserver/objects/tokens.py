@@ -1,8 +1,8 @@
-"""Tokens of pods' service accounts: asked for, kept in memory, renewed before they end (kubelet V6).
+"""Tokens of pods' service accounts: requested, kept in memory, renewed before they expire (kubelet V6).
 
-A token is bound to its pod, so that it ends with it. It is renewed after 80 % of its life or a day, whichever comes
-first, a few seconds earlier by chance; the pod is told then, and its volumes are written anew. While that fails the old
-token is given for as long as it lives. Nothing here is logged or shown. Source: kubelet, pkg/kubelet/token.
+A token is bound to its pod and ends with it. It is renewed after 80 % of its life or a day, whichever comes
+first, minus a few random seconds; then the pod is notified and its volumes are written again. While that fails the old
+token is used until it expires. Tokens are never logged or shown. Source: kubelet, pkg/kubelet/token.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RETRY_SECONDS = 30.0
 BEHIND_SECONDS = (0.05, 0.1, 0.2, 0.4)
 """Waits for an API server that bound a pod a moment ago and whose authorizer or admission does not know it yet."""
 _BEHIND = ("scheduled on a different node", "no relationship found")
-"""How it says so: NodeRestriction, and the Node authorizer."""
+"""Messages of NodeRestriction and the Node authorizer while they have not seen the pod."""
 
 
 class _Token(msgspec.Struct, kw_only=True):
@@ -108,7 +108,7 @@ class PodTokens:
             self._timers.pop(key)()
 
     def _is_due(self, token: _Token) -> bool:
-        """By either clock: the monotonic one stands while a machine sleeps, the wall's may be set."""
+        """Compare by both clocks: the monotonic one stops while a machine sleeps, the wall clock may be set."""
         return self._clock.monotonic() >= token.renew_at or self._clock.now() >= token.renew_by
 
     def _schedule(self, key: tuple[PodUid, str, TokenParameters], when: float) -> None:

@@ -1,4 +1,4 @@
-"""What claims are bound to. A node may read only the claims of its pods and their volumes, one by one.
+"""Volumes that claims are bound to. A node may read only the claims of its pods and their volumes, one by one.
 
     bound ─► remembered for as long as the API server does not answer
     not there, not bound yet ─► looked at now and then; its pods are told when it is
@@ -79,7 +79,7 @@ class ClaimedVolumes:
             raise
         except (
             KubeletxError
-        ) as error:  # also the authorizer's, which hears of a new pod a moment later than we do
+        ) as error:  # also the authorizer's, which sees a new pod a moment later than we do
             if key in self._known:
                 return self._known[key]
             self._wait(key)
@@ -99,7 +99,7 @@ class ClaimedVolumes:
 
     def _wait(self, key: _Key) -> None:
         self._known.pop(key, None)
-        if key not in self._users:  # the pod left meanwhile: nobody waits
+        if key not in self._users:  # the pod is gone meanwhile: no caller waits
             return
         self._waiting.add(key)
         self._news.set()

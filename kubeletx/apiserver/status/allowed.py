@@ -1,9 +1,9 @@
-"""What of a pod's status an API server takes: `allowed`, pure.
+"""`allowed`: the part of a pod's status that an API server accepts. Pure.
 
-It refuses a status in which a container has left its end though its restart policy does not let it run again, and with
-it all else that the status says. A node does such things: a probe that fails ends a container with exit code 0 under
+It refuses a status in which a terminated container runs again against its restart policy, and with
+it the whole status. That happens on a node: a failed probe ends a container with exit code 0 under
 OnFailure and starts another, init containers run again in a new sandbox, a pod that its runtime was taken from begins
-anew. Such a container is shown as it was, and the rest as it is.
+again. Such a container is reported in its earlier state, the rest as it is.
 
 Source: kubernetes, pkg/apis/core/validation ValidateContainerStateTransition; the kubelet sends nothing at all then
 (pkg/kubelet/status, checkContainerStateTransition).

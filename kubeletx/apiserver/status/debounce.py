@@ -1,8 +1,8 @@
 """Which statuses may wait for the next one: `is_way_to_start`, pure.
 
-A pod on its way to its first start has a new status after each step: admitted, sandbox made, address known. Nobody
-acts on these, and an undisturbed start takes less than a second. All else is news: something runs or has ended, fails,
-or is waited for.
+A pod on its way to its first start has a new status after each step: admitted, sandbox created, address known. No client
+acts on these, and an undisturbed start takes less than a second. All others are sent: something runs, has ended, fails,
+or waits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _ON_THE_WAY = frozenset({CONTAINER_CREATING, POD_INITIALIZING})
 
 
 def is_way_to_start(status: PodStatus) -> bool:
-    """Whether it says only that nothing has run yet and nothing is in the way."""
+    """Return True if the status only shows that nothing has run yet and nothing has failed."""
     if status.phase != "Pending" or status.reason or status.message:
         return False
     containers = (*status.init_container_statuses, *status.container_statuses)

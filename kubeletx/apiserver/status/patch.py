@@ -1,7 +1,7 @@
-"""What to send so that a pod's status in the API becomes ours: `status_patch`, pure.
+"""`status_patch`: the patch that makes a pod's status in the API equal to ours. Pure.
 
 A strategic merge patch with only what differs. Conditions are merged by type: those of other owners stay, ours that
-are no longer true are deleted by name. Address lists are replaced whole, since merging by address would keep old ones.
+are no longer true are deleted by name. Address lists are replaced as a whole, since merging by address keeps old ones.
 Fields that others own (resource claims, nominated node) are never touched.
 
 Source: core/v1 PodStatus (patchStrategy tags); kubelet, pkg/util/pod PatchPodStatus.
@@ -48,7 +48,7 @@ def _conditions(current: tuple[PodCondition, ...], wanted: tuple[PodCondition, .
 
 
 def _is_ours(condition: PodCondition, known: Mapping[str, PodCondition]) -> bool:
-    """Of a disruption we are the ones who tell only if nobody did before."""
+    """Return True if the condition is ours; a disruption condition only if no other writer set it."""
     if condition.type == DISRUPTION_TARGET:
         return condition.type not in known
     return condition.type in OURS

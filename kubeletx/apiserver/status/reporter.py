@@ -54,23 +54,23 @@ log = structlog.get_logger(__name__)
 PARALLEL = 10
 """Requests under way for different pods."""
 QUIET_SECONDS = 1.0
-"""How long a status waits that the next one overtakes; a kubelet looks once a second at what its runtime did."""
+"""Time a status waits for a newer one; a kubelet relists once a second."""
 MOST_SECONDS = 5.0
-"""How long it waits while other pods have news."""
+"""Longest wait while other pods have news."""
 
 
 class _Wanted(msgspec.Struct):
-    """What the API server is to be told of one pod."""
+    """Status of one pod to report."""
 
     status: PodStatus
     runtime: str = ""
     is_gone: bool = False
     is_forced: bool = False
-    """Somebody ended it on the node for all sources (DECISIONS 11)."""
+    """True for a pod ended on the node for all sources (DECISIONS 11)."""
 
 
 class _Told(msgspec.Struct, frozen=True):
-    """What was sent last, and the pod as the API server had it then."""
+    """Last sent status, and the API server's pod at that time."""
 
     wanted: PodStatus
     answer: Pod
@@ -141,12 +141,12 @@ class StatusReporter:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything was told that there is to tell."""
+        """True if every status was reported."""
         return not self._queue and not self._busy and not self._later
 
     @property
     def told_at(self) -> float:
-        """When something was told last, in monotonic seconds; now, while there is something to tell at once."""
+        """Monotonic time of the last report; the present time while one is due."""
         return self._clock.monotonic() if self._queue or self._busy else self._told_at
 
     # --- life ---
@@ -187,7 +187,7 @@ class StatusReporter:
         pod, wanted = self._target(uid), self._wanted.get(uid)
         if pod is None:
             if wanted is not None and wanted.is_gone and self._pods.lists:
-                self._forget(uid)  # gone here and in the API: its last words have nobody to hear them
+                self._forget(uid)  # gone here and in the API: no API object is left to report to
             return
         lists = self._pods.lists
         try:
@@ -208,7 +208,7 @@ class StatusReporter:
             log.debug("Found another pod of this name in the API", pod=pod.ref, pod_uid=uid)
 
     def _static_changed(self, desired: DesiredPod, status: PodStatus | None) -> bool:
-        """Whether there is a pod to report; a static pod that is gone takes its statuses with it."""
+        """Return True if there is a pod to report; statuses of a removed static pod are dropped."""
         key = (desired.pod.namespace, desired.pod.name)
         if status is None:
             self._statics.pop(desired.uid, None)
@@ -221,7 +221,7 @@ class StatusReporter:
         return True
 
     def _target(self, uid: PodUid) -> Pod | None:
-        """Where the pod is shown in the API: itself, or the mirror of a static pod."""
+        """Pod of the API that shows the status: itself, or the mirror of a static pod."""
         static = self._statics.get(uid)
         if static is None:
             return self._pods.pods.get(uid)
