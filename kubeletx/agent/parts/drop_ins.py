@@ -8,8 +8,8 @@ from pathlib import Path
 
 import structlog
 
+from kubeletx.node.inotify import Inotify
 from kubeletx.runtimes.registry import RuntimeRegistry
-from kubeletx.static.inotify import Inotify
 
 log = structlog.get_logger(__name__)
 

@@ -1,4 +1,4 @@
-"""Waiting for files to change: one inotify descriptor for all who wait, read by the event loop.
+"""Waiting for files to change: one inotify descriptor for all waiters, read by the event loop.
 
 Where the kernel gives no inotify descriptor (limits reached), waiting falls back to a short pause, so that
 followers still move.
@@ -7,24 +7,27 @@ followers still move.
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import os
-import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-_IN_MODIFY: Final = 0x002
-_IN_ATTRIB: Final = 0x004
-_IN_MOVED: Final = 0x0C0
-_IN_CREATE: Final = 0x100
-_IN_DELETE: Final = 0x200
-_IN_ONLYDIR: Final = 0x0100_0000
-_IN_DONT_FOLLOW: Final = 0x0200_0000
-_MASK: Final = _IN_MODIFY | _IN_ATTRIB | _IN_MOVED | _IN_CREATE | _IN_DELETE | _IN_ONLYDIR | _IN_DONT_FOLLOW
-_HEADER: Final = struct.Struct("iIII")
+from kubeletx.node.inotify import (
+    IN_ATTRIB,
+    IN_CREATE,
+    IN_DELETE,
+    IN_DONT_FOLLOW,
+    IN_MODIFY,
+    IN_MOVED_FROM,
+    IN_MOVED_TO,
+    IN_ONLYDIR,
+    Inotify,
+    InotifyEvent,
+)
+
+_MASK: Final = (
+    IN_MODIFY | IN_ATTRIB | IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE | IN_ONLYDIR | IN_DONT_FOLLOW
+)
 _FALLBACK_SECONDS: Final = 0.1
 
 
@@ -32,7 +35,7 @@ class FileWatcher:
     """Tells when something in a directory changed. Belongs to one event loop; close it at the end."""
 
     def __init__(self) -> None:
-        self._fd = -1
+        self._inotify: Inotify | None = None
         self._directories: dict[int, Path] = {}
         self._watches: dict[Path, int] = {}
         self._waiters: dict[Path, set[asyncio.Event]] = {}
@@ -52,8 +55,8 @@ class FileWatcher:
                 self._drop(directory)
 
     async def wait(self, changed: asyncio.Event, seconds: float) -> None:
-        """Until `changed` is set, at most `seconds`."""
-        limit = seconds if self._fd >= 0 else min(seconds, _FALLBACK_SECONDS)
+        """Wait until `changed` is set, at most `seconds`."""
+        limit = seconds if self._inotify is not None else min(seconds, _FALLBACK_SECONDS)
         try:
             async with asyncio.timeout(limit):
                 await changed.wait()
@@ -62,53 +65,34 @@ class FileWatcher:
 
     def close(self) -> None:
         """Stop watching; idempotent."""
-        if self._fd >= 0:
-            asyncio.get_running_loop().remove_reader(self._fd)
-            os.close(self._fd)
-            self._fd = -1
+        if self._inotify is not None:
+            self._inotify.close()
+            self._inotify = None
         self._directories.clear()
         self._watches.clear()
 
     def _add(self, directory: Path) -> None:
-        if directory in self._watches or not self._open():
+        if directory in self._watches:
             return
-        watch = _libc().inotify_add_watch(self._fd, os.fsencode(directory), _MASK)
-        if watch >= 0:
+        with suppress(OSError):  # no descriptor, no watch, or no such directory: `wait` pauses instead
+            if self._inotify is None:
+                self._inotify = Inotify(self._on_events)
+            watch = self._inotify.watch_directory(str(directory), _MASK)
             self._watches[directory] = watch
             self._directories[watch] = directory
-
-    def _open(self) -> bool:
-        if self._fd < 0:
-            self._fd = _libc().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-            if self._fd >= 0:
-                asyncio.get_running_loop().add_reader(self._fd, self._read)
-        return self._fd >= 0
 
     def _drop(self, directory: Path) -> None:
         watch = self._watches.pop(directory, None)
         if watch is not None:
             self._directories.pop(watch, None)
-            _libc().inotify_rm_watch(self._fd, watch)
+            if self._inotify is not None:
+                self._inotify.unwatch(watch)
         if not self._waiters:
             self.close()
 
-    def _read(self) -> None:
-        try:
-            data = os.read(self._fd, 64 * 1024)
-        except BlockingIOError:
-            return
-        position = 0
-        while position + _HEADER.size <= len(data):
-            watch, mask, _, length = _HEADER.unpack_from(data, position)
-            position += _HEADER.size + length
-            overflow = bool(mask & 0x4000)  # the kernel dropped events: everyone looks
-            found = list(self._waiters) if overflow else [self._directories.get(watch)]
+    def _on_events(self, events: Sequence[InotifyEvent]) -> None:
+        for event in events:
+            found = list(self._waiters) if event.is_overflow else [self._directories.get(event.watch)]
             for directory in found:
-                if directory is not None:
-                    for waiter in self._waiters.get(directory, ()):
-                        waiter.set()
-
-
-@lru_cache(maxsize=1)
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+                for waiter in self._waiters.get(directory, ()) if directory is not None else ():
+                    waiter.set()

@@ -1,8 +1,8 @@
 """Linux inotify for asyncio: which names in a directory changed, as it happens.
 
-Python's standard library has no binding, so the four system calls are made through ctypes. One `Inotify`
-holds one kernel queue; events are read when the event loop finds it readable and handed to a callback.
-When the kernel's queue overflows, an event with `is_overflow` says that anything may have changed.
+Python's standard library has no binding, so the system calls are made through ctypes; docs/decisions/0007 says why no
+library is used. One `Inotify` holds one kernel queue; events are read when the event loop finds it readable and handed to a
+callback. When the kernel's queue overflows, an event with `is_overflow` says that anything may have changed.
 Source: inotify(7).
 """
 
@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+IN_MODIFY: Final = 0x2
 IN_ATTRIB: Final = 0x4
 IN_CLOSE_WRITE: Final = 0x8
 IN_MOVED_FROM: Final = 0x40
@@ -27,9 +28,11 @@ IN_UNMOUNT: Final = 0x2000
 IN_Q_OVERFLOW: Final = 0x4000
 IN_IGNORED: Final = 0x8000
 IN_ONLYDIR: Final = 0x1000000
+IN_DONT_FOLLOW: Final = 0x2000000
 
 GONE: Final = IN_DELETE | IN_MOVED_FROM
 CHANGED: Final = IN_CLOSE_WRITE | IN_MOVED_TO | IN_CREATE | IN_ATTRIB
+ENTRIES: Final = CHANGED | GONE | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR
 LOST: Final = IN_DELETE_SELF | IN_MOVE_SELF | IN_UNMOUNT | IN_IGNORED
 _HEADER: Final = struct.Struct("iIII")
 _READ_BYTES: Final = 64 * 1024
@@ -60,12 +63,11 @@ class Inotify:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._fd, self._read)
 
-    def watch_directory(self, path: str) -> int:
+    def watch_directory(self, path: str, mask: int = ENTRIES) -> int:
         """Watch a directory and its entries, not what is below them; returns the watch's number.
 
         Raises OSError: FileNotFoundError or NotADirectoryError when it is not there.
         """
-        mask = CHANGED | GONE | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR
         return self._checked(self._libc.inotify_add_watch(self._fd, os.fsencode(path), mask), path)
 
     def unwatch(self, watch: int) -> None:

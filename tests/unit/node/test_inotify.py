@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.static.inotify import (
+from kubeletx.node.inotify import (
     IN_CLOSE_WRITE,
     IN_DELETE_SELF,
     IN_IGNORED,
