@@ -125,6 +125,7 @@ from .specs import (
     UnitSpec,
 )
 from .streams import Channel, Session, StreamRequest, StreamUrl
+from .threads import BoundedThreadPool, WhenFull
 
 if TYPE_CHECKING:
     from .records import (
@@ -147,6 +148,7 @@ __all__ = [
     "AlreadyExists",
     "BaseRuntime",
     "Blocking",
+    "BoundedThreadPool",
     "Capabilities",
     "Channel",
     "CheckResult",
@@ -269,6 +271,7 @@ __all__ = [
     "UnitStatus",
     "UnitSummary",
     "Unsupported",
+    "WhenFull",
     "every_feature_but",
     "hookimpl",
     "hookspec",

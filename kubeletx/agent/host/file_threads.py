@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from kubeletx.runtimes.host.threads import ThreadDoor
+from kubeletx.api import BoundedThreadPool
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ class FileThreads:
     """Implements `api.Blocking`."""
 
     def __init__(self) -> None:
-        self._door = ThreadDoor("files", THREADS)
+        self._pool = BoundedThreadPool("files", THREADS)
         self._turns = asyncio.Semaphore(TURNS)
 
     async def __call__(self, function: Callable[..., T], /, *args: Any) -> T:
@@ -32,14 +32,14 @@ class FileThreads:
         release = _Once(self._turns.release)
         timer = asyncio.get_running_loop().call_later(LONG_SECONDS, release)
         try:
-            return await self._door.run(function, *args)
+            return await self._pool.run(function, *args)
         finally:
             timer.cancel()
             release()
 
     def close(self) -> None:
         """Let idle threads end."""
-        self._door.close()
+        self._pool.close()
 
 
 class _Once:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kubeletx.runtimes.host.threads import ThreadDoor
+from kubeletx.api import BoundedThreadPool
 from kubeletx.volumes.preparer import VolumePreparer
 
 from ..host.file_threads import FileThreads
@@ -20,13 +20,13 @@ class VolumesRoom(msgspec.Struct, frozen=True, kw_only=True):
 
     part: Part
     files: FileThreads
-    measuring: ThreadDoor
+    measuring: BoundedThreadPool
     preparer: VolumePreparer
 
 
 def make_volumes(ctx: PartContext, node: NodeRoom) -> VolumesRoom:
     """Make the threads and the preparer."""
-    files, measuring = FileThreads(), ThreadDoor("volume-usage", VOLUME_THREADS)
+    files, measuring = FileThreads(), BoundedThreadPool("volume-usage", VOLUME_THREADS)
     return VolumesRoom(
         part=Part(name="volumes", close=(files.close, measuring.close)),
         files=files,

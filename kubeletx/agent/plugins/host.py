@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from kubeletx.api import Clock, ClusterObjects, EventSink
-from kubeletx.runtimes.host.threads import ThreadDoor
+from kubeletx.api import BoundedThreadPool, Clock, ClusterObjects, EventSink
 
 from .host_parts import PluginHostParts
 
@@ -21,7 +20,7 @@ class RegistrationHost:
     def __init__(self, name: str, parts: PluginHostParts) -> None:
         self._name = name
         self._parts = parts
-        self._threads = ThreadDoor(name, owner="plugin")
+        self._threads = BoundedThreadPool(name, owner="plugin")
 
     @property
     def name(self) -> str:

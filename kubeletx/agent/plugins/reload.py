@@ -22,9 +22,8 @@ from typing import Any
 import msgspec
 import structlog
 
-from kubeletx.api import ENTRY_POINT_GROUP, KubeletxError, Unavailable
+from kubeletx.api import ENTRY_POINT_GROUP, BoundedThreadPool, KubeletxError, Unavailable
 from kubeletx.runtimes.endpoints.kinds import Kind, KindTable
-from kubeletx.runtimes.host.threads import ThreadDoor
 
 from .loading import (
     FAILED,
@@ -67,7 +66,7 @@ class RunningPlugins:
         self._kinds = plugins.kinds
         self._on_settings = on_settings
         self._find = find
-        self._threads = ThreadDoor("plugins")
+        self._threads = BoundedThreadPool("plugins")
         self._turn = asyncio.Lock()
 
     @property

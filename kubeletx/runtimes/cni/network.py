@@ -21,11 +21,19 @@ from weakref import WeakValueDictionary
 import msgspec
 import structlog
 
-from kubeletx.api import Clock, Internal, KubeletxError, PodAddress, PodUid, TimedOut, Unavailable
+from kubeletx.api import (
+    BoundedThreadPool,
+    Clock,
+    Internal,
+    KubeletxError,
+    PodAddress,
+    PodUid,
+    TimedOut,
+    Unavailable,
+)
 from kubeletx.api.backoff import Backoff
 
 from ..host.programs import ProgramFailed, run_program
-from ..host.threads import ThreadDoor
 from .config import find_plugin, load_config, plugin_input
 from .journal import Entry, Journal
 from .result import to_address
@@ -62,7 +70,7 @@ class CniPodNetwork:
         }
         self._locks: WeakValueDictionary[PodUid, asyncio.Lock] = WeakValueDictionary()
         self._slots = asyncio.Semaphore(AT_ONCE)
-        self._disk = ThreadDoor("pod-network", slots=AT_ONCE * 2)
+        self._disk = BoundedThreadPool("pod-network", threads=AT_ONCE * 2)
         self._delete_wanted = asyncio.Event()
 
     @property

@@ -8,9 +8,7 @@ from typing import ParamSpec, TypeVar
 
 import msgspec
 
-from kubeletx.api import Clock, EventSink, PodNetwork, RuntimeName
-
-from .threads import ThreadDoor
+from kubeletx.api import BoundedThreadPool, Clock, EventSink, PodNetwork, RuntimeName
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,7 +31,7 @@ class RuntimeHost:
     def __init__(self, name: RuntimeName, parts: HostParts) -> None:
         self._name = name
         self._parts = parts
-        self._threads = ThreadDoor(name)
+        self._threads = BoundedThreadPool(name)
 
     @property
     def agent_id(self) -> str:

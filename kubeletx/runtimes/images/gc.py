@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from kubeletx.api import (
+    BoundedThreadPool,
     Clock,
     Conflict,
     EventSink,
@@ -28,7 +29,6 @@ from kubeletx.api import (
     names,
 )
 
-from ..host.threads import ThreadDoor
 from . import choice
 from .choice import DiskUsage
 from .records import ImageRecords
@@ -84,7 +84,7 @@ class ImageCollector:
         self._settings = settings
         self._wanted = wanted
         self._disk_usage = disk_usage or _disk_usage
-        self._threads = ThreadDoor("image-gc", slots=2)
+        self._threads = BoundedThreadPool("image-gc", threads=2)
         self._busy: dict[StoreId, asyncio.Lock] = {}
 
     async def run(self) -> None:

@@ -22,6 +22,7 @@ import structlog
 
 from kubeletx.api import (
     CAPABILITIES,
+    BoundedThreadPool,
     Clock,
     Endpoint,
     EventSink,
@@ -32,7 +33,6 @@ from kubeletx.api import (
 )
 
 from ..host.clock import SystemClock
-from ..host.threads import ThreadDoor
 from .control import CONTROL, EVENTS, LOG, NETWORK, RUNTIME, Control, EventNote, Init, LogNote, Opened
 from .peer import Peer
 from .remote import Served, remote_class
@@ -67,7 +67,7 @@ class ChildHost:
         self.pod_network: PodNetwork | None = None
         if init.has_network:
             self.pod_network = remote_class(PodNetwork)(lambda: peer, NETWORK)
-        self._threads = ThreadDoor(init.endpoint.name)
+        self._threads = BoundedThreadPool(init.endpoint.name)
 
     async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a blocking call on this process's own threads."""

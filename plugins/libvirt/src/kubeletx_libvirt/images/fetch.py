@@ -16,7 +16,7 @@ from http import HTTPStatus
 import aiohttp
 import msgspec
 
-from kubeletx.api import Clock, PullProgress, Unavailable
+from kubeletx.api import BoundedThreadPool, Clock, PullProgress, Unavailable
 
 from .http import Broken, Http, check_status
 from .importing import too_large
@@ -24,7 +24,6 @@ from .index import Validators
 from .part import Part, PartState
 from .problems import Refused, free_bytes, no_space
 from .unpack import CHUNK_BYTES
-from .workers import Workers
 
 Report = Callable[[PullProgress], None]
 
@@ -57,7 +56,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 class Downloads:
     """Made once per store."""
 
-    def __init__(self, http: Http, workers: Workers, clock: Clock) -> None:
+    def __init__(self, http: Http, workers: BoundedThreadPool, clock: Clock) -> None:
         self.http = http
         self._workers = workers
         self._clock = clock

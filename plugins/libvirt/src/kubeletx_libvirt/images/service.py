@@ -22,6 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kubeletx.api import (
+    BoundedThreadPool,
     Conflict,
     Host,
     ImageAuth,
@@ -35,6 +36,7 @@ from kubeletx.api import (
     StoreId,
     StoreInfo,
     Unavailable,
+    WhenFull,
     names,
 )
 
@@ -48,7 +50,6 @@ from .reference import ImageSource, LocalImage, OciImage
 from .settings import ImageSettings
 from .sources import Fetched, Fetcher, Request
 from .store import SCRATCH, Store
-from .workers import Workers
 
 InUse = Callable[[], Awaitable[Collection[str]]]
 """Image refs, or paths of stored disks, that overlays rest on. Raises when that cannot be told."""
@@ -87,7 +88,7 @@ class LibvirtImages:
         self._settings = settings
         self._in_use = in_use
         self._store = Store(directory)
-        self._workers = Workers("libvirt-images")
+        self._workers = BoundedThreadPool("libvirt-images", threads=2, when_full=WhenFull.WAIT)
         self._http = Http(stall_seconds=settings.image_stall_seconds)
         self._fetcher = Fetcher(Downloads(self._http, self._workers, host.clock), self._workers, settings)
         self._pulls: SharedPulls[str] = SharedPulls()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from kubeletx.api import ImageAuth, PermissionDenied, PullProgress
+from kubeletx.api import BoundedThreadPool, ImageAuth, PermissionDenied, PullProgress
 
 from . import local
 from .fetch import Downloads, Report, Wanted, basic_header
@@ -22,7 +22,6 @@ from .problems import Refused
 from .reference import HttpImage, ImageSource, LocalImage, OciImage, Pin
 from .settings import ImageSettings
 from .store import SCRATCH
-from .workers import Workers
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +48,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 class Fetcher:
     """Made once per store."""
 
-    def __init__(self, downloads: Downloads, workers: Workers, settings: ImageSettings) -> None:
+    def __init__(self, downloads: Downloads, workers: BoundedThreadPool, settings: ImageSettings) -> None:
         self._downloads = downloads
         self._workers = workers
         self._settings = settings

@@ -1,0 +1,153 @@
+"""`BoundedThreadPool`: a few daemon threads for blocking calls.
+
+    pool = BoundedThreadPool("libvirt-kvm", threads=4)                               # refuses when all threads are busy
+    pool = BoundedThreadPool("libvirt-images", threads=2, when_full=WhenFull.WAIT)   # queues
+
+A hung call keeps its thread. A pool for short calls to a daemon that may hang refuses further calls at once, so that they
+do not wait behind the hung ones. A pool for long work in many steps lets them wait. Threads are made when first needed, are
+daemons, and so never delay the exit of the program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from .errors import Unavailable
+
+if (
+    TYPE_CHECKING
+):  # at run time only in the methods: the command line imports this package and must start quickly
+    import asyncio
+    import threading
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DEFAULT_THREADS = 4
+
+
+class WhenFull(enum.Enum):
+    """The policy for a call that comes while every thread is busy."""
+
+    REFUSE = "refuse"
+    """Raise Unavailable at once; so after `close`."""
+    WAIT = "wait"
+    """Wait for a free thread, in the order of the calls; a call after `close` makes new threads."""
+
+
+class BoundedThreadPool:
+    """Belongs to one event loop. `name`: for thread names and messages, there after `owner`."""
+
+    def __init__(
+        self,
+        name: str,
+        threads: int = DEFAULT_THREADS,
+        *,
+        when_full: WhenFull = WhenFull.REFUSE,
+        owner: str = "runtime",
+    ) -> None:
+        """`threads`: how many calls run at once."""
+        import queue
+        import threading
+
+        self._name = name
+        self._owner = owner
+        self._most = threads
+        self._when_full = when_full
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._busy = 0
+        self._threads = 0
+        self._closed = False
+
+    @property
+    def busy(self) -> int:
+        """Calls that have not returned, abandoned and waiting ones included."""
+        return self._busy
+
+    async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return the call's result.
+
+        A cancelled caller stops waiting; the call itself goes on and keeps its thread until it returns.
+        """
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[R] = loop.create_future()
+
+        def work() -> None:
+            try:
+                outcome: tuple[bool, Any] = (True, function(*args, **kwargs))
+            except BaseException as error:  # noqa: BLE001 - handed to the caller
+                outcome = (False, error)
+            with self._lock:
+                self._busy -= 1
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no waiter is left
+                loop.call_soon_threadsafe(_settle, future, *outcome)
+
+        self._start(work)
+        return await future
+
+    async def finish(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run like `run`; a cancelled caller waits until the call has ended, so that files can be removed."""
+        import threading
+
+        return await self.finish_or_stop(threading.Event(), function, *args, **kwargs)
+
+    async def finish_or_stop(
+        self, stop: threading.Event, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Run like `finish`; a cancelled caller sets `stop`, which `function` checks."""
+        import asyncio
+
+        task = asyncio.create_task(self.run(function, *args, **kwargs), name=f"{self._name}-call")
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            stop.set()
+            await asyncio.wait((task,))
+            if not task.cancelled():
+                task.exception()
+            raise
+
+    def close(self) -> None:
+        """Let idle threads end; busy ones end when their calls have returned."""
+        with self._lock:
+            self._closed = True
+            for _ in range(self._threads):
+                self._work.put(None)
+            if self._when_full is WhenFull.WAIT:
+                self._threads = 0
+
+    def _start(self, work: Callable[[], None]) -> None:
+        import threading
+
+        with self._lock:
+            if self._when_full is WhenFull.REFUSE and (self._closed or self._busy >= self._most):
+                why = "closed" if self._closed else f"all {self._most} threads hang in earlier calls"
+                raise Unavailable(f"{self._owner} {self._name}: no thread for this call: {why}")
+            self._busy += 1
+            if self._threads < min(self._busy, self._most):
+                self._threads += 1
+                threading.Thread(
+                    target=self._serve, name=f"{self._name}-{self._threads}", daemon=True
+                ).start()
+            self._work.put(work)
+
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+
+
+def _settle(future: asyncio.Future[Any], succeeded: bool, outcome: Any) -> None:
+    if future.done():
+        return
+    if succeeded:
+        future.set_result(outcome)
+    elif isinstance(outcome, StopIteration):
+        future.set_exception(RuntimeError("the call raised StopIteration"))
+    else:
+        future.set_exception(outcome)
