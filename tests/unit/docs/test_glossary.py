@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 
 import pytest
-from pages import DOCS, ROOT, rows
+
+from tests.unit.docs.pages import DOCS, ROOT, rows
 
 ROWS = rows((DOCS / "glossary.md").read_text())
 
