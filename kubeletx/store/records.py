@@ -1,8 +1,9 @@
 """`StoreRecords`: records in the node's own database; see `kubeletx.api.Records`.
 
 One table for all kinds. It is made at its first use, so that an agent without records has none, and made again when it is
-missing or lacks a column: the foreign table is renamed and kept. A row that makes no sense counts as not there: it is left
-out of lists with a warning and a new record of its name takes its place.
+missing or lacks a column: the foreign table is renamed and kept. Damage in it fails the reads and writes of records alone.
+A row that makes no sense counts as not there: it is left out of lists with a warning and a new record of its name takes
+its place.
 
 Versions are random: one that was read from a lost database matches no record of the next one. All writes run on the
 store's one thread, so reading and writing within one piece of work is atomic. Watches work within this process: each
@@ -19,7 +20,20 @@ from typing import Any, TypeVar
 
 import msgspec
 import structlog
-from sqlalchemy import Column, MetaData, Select, String, Table, delete, insert, inspect, select, text, update
+from sqlalchemy import (
+    Column,
+    MetaData,
+    Select,
+    String,
+    Table,
+    delete,
+    func,
+    insert,
+    inspect,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.engine import Connection, RowMapping
 from sqlalchemy.exc import DBAPIError, OperationalError
 
@@ -217,10 +231,7 @@ class _KindRecords:
 
     async def _write(self, name: str, work: Callable[[Connection], T]) -> T:
         """Write, and tell the watches, also when the caller is cancelled: the write is done all the same."""
-        task = asyncio.create_task(
-            self._store.write(lambda connection: _with_table(connection, work)),
-            name=f"write {self._words(name)}",
-        )
+        task = asyncio.create_task(self._probe_and_write(name, work), name=f"write {self._words(name)}")
         self._writes.add(task)
 
         def end(done: asyncio.Future[T]) -> None:
@@ -235,6 +246,20 @@ class _KindRecords:
             return await asyncio.shield(task)
         except DBAPIError as error:
             raise translate(error, self._store.path) from error
+
+    async def _probe_and_write(self, name: str, work: Callable[[Connection], T]) -> T:
+        """Read the pages that the write changes, then write.
+
+        SQLite gives up a whole transaction that meets damage, and with it the writes of others that share it.
+        """
+
+        def probe(connection: Connection) -> None:
+            self._find(connection, name)  # the page of the row
+            newest = select(func.max(text("rowid"))).select_from(RECORDS)  # the page of a new row
+            connection.execute(newest).scalar()
+
+        await self._read(probe)
+        return await self._store.write(lambda connection: _with_table(connection, work))
 
 
 def _rows(connection: Connection, query: Select[Any]) -> list[Record]:

@@ -1,12 +1,13 @@
 """A light Kubernetes client: typed requests, errors of `kubeletx.api`, and lists that follow their watch."""
 
 from .access import ClusterAccess, load_kubeconfig
-from .errors import Expired, TooManyRequests
+from .errors import BudgetExceeded, Expired, TooManyRequests
 from .reflector import Reflector, ReflectorSink
 from .requests import KubeClient, Patch
 from .resources import Resource
 
 __all__ = [
+    "BudgetExceeded",
     "ClusterAccess",
     "Expired",
     "KubeClient",

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeletx.kube.client import KubeClient, TooManyRequests, load_kubeconfig
-from kubeletx.kube.client.errors import BudgetExceeded
+from kubeletx.kube.client import BudgetExceeded, KubeClient, TooManyRequests, load_kubeconfig
 from kubeletx.kube.client.evictions import evict_pod
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiServerDouble, StatusError

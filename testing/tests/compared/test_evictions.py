@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from kubeletx.api import Conflict, NotFound, Unavailable
-from kubeletx.kube.client import KubeClient, TooManyRequests
-from kubeletx.kube.client.errors import BudgetExceeded
+from kubeletx.kube.client import BudgetExceeded, KubeClient, TooManyRequests
 from kubeletx.kube.client.evictions import evict_pod
 from kubeletx_testing.apiserver import ApiClient, StatusError
 from testing.tests.compared.api_cluster import pod, refusal

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from sqlalchemy import Column, MetaData, String, Table, insert, select
+from sqlalchemy.engine import Connection
 
 from kubeletx.api import InvalidConfig, NotFound, RecordPut, Records, RecordsSynced, Unavailable
 from kubeletx.store import Store
@@ -104,6 +106,39 @@ async def test_a_row_that_makes_no_sense_counts_as_not_there(
         with pytest.raises(NotFound):
             await call
     assert (await records.create("one", {"a": 2})).value == {"a": 2}
+
+
+async def test_a_damaged_table_harms_no_other_write(tmp_path: Path) -> None:
+    """Writes that wait together share a transaction: one that meets the damage must not undo the others."""
+    metadata = MetaData()
+    things = Table("things", metadata, Column("name", String))
+    store = await Store.open(tmp_path / "state.db", [metadata])
+    records = StoreRecords(store).of("mine")
+    await records.create("one", {})
+    with sqlite3.connect(store.path) as connection:
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'records'").fetchone()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with store.path.open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(b"\xff" * 4096)
+    connection.execute("INSERT INTO things VALUES ('a')")  # so that the store reads its pages again
+    connection.commit()
+    connection.close()
+
+    def write(connection: Connection) -> None:
+        connection.execute(insert(things).values(name="b"))
+
+    try:
+        ends = await asyncio.gather(
+            store.write(write), records.create("two", {}), store.write(write), return_exceptions=True
+        )
+        assert [type(one) for one in ends] == [type(None), Unavailable, type(None)]
+        with pytest.raises(Unavailable, match="restart the agent"):
+            await records.get("one")
+        names = await store.read(lambda c: list(c.execute(select(things.c.name)).scalars()))
+        assert sorted(names) == ["a", "b", "b"]
+    finally:
+        await store.close()
 
 
 async def test_pages_go_on_behind_rows_that_make_no_sense(store: Store, records: Records) -> None:
