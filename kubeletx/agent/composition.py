@@ -12,7 +12,7 @@ from types import MappingProxyType, TracebackType
 from typing import Protocol, Self, TypeVar
 
 from kubeletx.api import ClusterObjects
-from kubeletx.pods.status.board import StatusBoard
+from kubeletx.pods import StatusBoard
 from kubeletx.server.views import PartHealth
 from kubeletx.store import Store
 

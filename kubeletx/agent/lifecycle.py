@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from kubeletx.api import Clock, KubeletxError
-from kubeletx.pods.manager import PodManager
+from kubeletx.pods import PodManager
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.server.backend import AdminBackend
 

@@ -25,9 +25,8 @@ from kubeletx.api.names import CONFIG_MIRROR
 from kubeletx.kube.manifests.defaults import set_defaults
 from kubeletx.kube.types.core import ObjectMeta, Pod, PodStatus
 from kubeletx.kube.types.meta import is_older
-from kubeletx.pods.model.phase import FINAL
+from kubeletx.pods import FINAL, OURS
 from kubeletx.pods.model.sources import API, PodSink
-from kubeletx.pods.status.conditions import OURS
 
 log = structlog.get_logger(__name__)
 

@@ -35,7 +35,7 @@ class Counters:
     terminated_containers: Counter[tuple[str, int, str]] = field(default_factory=Counter)
     """Ends that were seen, by container type, exit code and reason."""
     restarted_pods: Counter[str] = field(default_factory=Counter)
-    """Pods that took the place of one of the same name, because their source changed it, by `static`."""
+    """Pods that took the place of one of the same name, because their source changed it, by `static_label`."""
     orphaned_runtime_pods: int = 0
     """Pods found on a runtime without a binding."""
     admission_rejections: Counter[str] = field(default_factory=Counter)
@@ -110,6 +110,6 @@ def container_type(pod: Pod, name: str) -> str:
     return "container"
 
 
-def static(source: str) -> str:
+def static_label(source: str) -> str:
     """The kubelet's label: true unless the pod is from the API server."""
     return "true" if source != API else ""

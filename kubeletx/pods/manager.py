@@ -26,7 +26,7 @@ from kubeletx.runtimes.binding.selection import Chosen, Waits
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
-from .counters import static
+from .counters import static_label
 from .executor import PodExecutor
 from .model.facts import Deletion, DesiredPod, PodFacts
 from .model.roles import all_units
@@ -403,7 +403,7 @@ class PodManager:
             self.update(again.source, again.pod)
         for desired in waiting.values():
             if desired.source == worker.desired.source:
-                self._services.counters.restarted_pods[static(desired.source)] += 1
+                self._services.counters.restarted_pods[static_label(desired.source)] += 1
             self.update(desired.source, desired.pod)
 
     def _delete(self, worker: PodWorker, grace_seconds: int | None, *, force: bool = False) -> None:

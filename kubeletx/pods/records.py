@@ -21,10 +21,10 @@ from kubeletx.store import Store, read_rows
 
 log = structlog.get_logger(__name__)
 
-metadata = MetaData()
+POD_TABLES = MetaData()
 _pods = Table(
     "pods",
-    metadata,
+    POD_TABLES,
     Column("uid", String, primary_key=True),
     Column("source", String, nullable=False),
     Column("pod", LargeBinary, nullable=False),

@@ -10,10 +10,7 @@ import msgspec
 from kubeletx.apiserver.certificates.rotation import CertificateRotation
 from kubeletx.kube.client.counts import RequestCounts
 from kubeletx.node.cgroups import PodCgroupManager
-from kubeletx.pods.counters import Counters
-from kubeletx.pods.eviction.volume_use import VolumeBoard
-from kubeletx.pods.manager import PodManager
-from kubeletx.pods.probes.all_probes import UnitProbes
+from kubeletx.pods import Counters, PodManager, UnitProbes, VolumeBoard
 from kubeletx.runtimes.images.providers import CredentialProviders
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.server.metrics.http_counts import HttpCounts

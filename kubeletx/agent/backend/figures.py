@@ -28,13 +28,7 @@ from kubeletx.node.cgroups import PodCgroupManager
 from kubeletx.node.host_usage import HostUsage
 from kubeletx.node.machine import MachineInfo, read_machine
 from kubeletx.node.totals import UsageReport
-from kubeletx.pods.eviction.disks import DiskBoard
-from kubeletx.pods.eviction.volume_use import VolumeBoard
-from kubeletx.pods.executor import PodExecutor
-from kubeletx.pods.manager import PodManager
-from kubeletx.pods.model.node_context import NodeContext
-from kubeletx.pods.model.roles import all_units
-from kubeletx.pods.worker import PodWorker
+from kubeletx.pods import DiskBoard, NodeContext, PodExecutor, PodManager, PodWorker, VolumeBoard, all_units
 from kubeletx.runtimes.images.stores import ImageStores
 from kubeletx.runtimes.usage import UsageBoard
 from kubeletx.server.metrics.figures import (

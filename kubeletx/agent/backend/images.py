@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from kubeletx.api import Clock, ImageSpec, ImageStatus, KubeletxError, NotFound, PullProgress
 from kubeletx.kube.types.node import ContainerImage
-from kubeletx.pods.manager import PodManager
+from kubeletx.pods import PodManager
 from kubeletx.runtimes.images.gc import ImageCollector
 from kubeletx.runtimes.images.records import ImageRecords
 from kubeletx.runtimes.images.store import ImageStore

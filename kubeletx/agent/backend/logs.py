@@ -6,13 +6,8 @@ from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 
 from kubeletx.api import NotFound, UnitSummary
-from kubeletx.pods.executor import PodExecutor
-from kubeletx.pods.logs.output import LogOptions as ReaderOptions
-from kubeletx.pods.logs.paths import log_path
-from kubeletx.pods.logs.reader import LogReader
-from kubeletx.pods.model.node_context import NodeContext
-from kubeletx.pods.plan.progress import newest
-from kubeletx.pods.worker import PodWorker
+from kubeletx.pods import LogOptions as ReaderOptions
+from kubeletx.pods import LogReader, NodeContext, PodExecutor, PodWorker, log_path, newest
 from kubeletx.server.views import LogOptions
 
 from .seen import require_seen

@@ -8,12 +8,8 @@ from typing import TypeVar
 
 from kubeletx.api import Conflict, ObjectRef, UnitState, UnitSummary, Unsupported
 from kubeletx.kube.manifests.machine_form import machine_of
-from kubeletx.pods.executor import PodExecutor
-from kubeletx.pods.model.phase import FINAL
-from kubeletx.pods.model.roles import regular_units
+from kubeletx.pods import FINAL, PodExecutor, PodWorker, newest, regular_units
 from kubeletx.pods.plan.machine_power import MACHINE_WORDS
-from kubeletx.pods.plan.progress import newest
-from kubeletx.pods.worker import PodWorker
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.server.views import PodTarget
 

@@ -9,12 +9,11 @@ from msgspec.structs import replace
 from kubeletx.api import Conflict, InvalidConfig, NicStatus, SupportsNics, UnitState, UnitSummary
 from kubeletx.kube.types.core import Nic
 from kubeletx.kube.validation import check_interfaces
+from kubeletx.pods import Failure, PodWorker
 from kubeletx.pods.model import changes
-from kubeletx.pods.model.facts import Failure
 from kubeletx.pods.model.machine_requests import Orders
 from kubeletx.pods.plan.machine_hardware import FIRST_NIC, nics_key, wanted_nics
 from kubeletx.pods.plan.machine_power import MACHINE_WORDS
-from kubeletx.pods.worker import PodWorker
 from kubeletx.server.views import NicRequest, NicView, PodTarget
 
 from .machine_access import MachineAccess

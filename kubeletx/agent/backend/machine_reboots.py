@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from kubeletx.api import Clock, Conflict, PodUid
-from kubeletx.pods.worker import PodWorker
+from kubeletx.pods import PodWorker
 
 
 class RebootCancelled(Conflict):

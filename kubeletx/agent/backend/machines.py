@@ -36,9 +36,8 @@ from kubeletx.api import (
 from kubeletx.api.names import Event
 from kubeletx.kube.manifests.machine_form import machine_of, power_of
 from kubeletx.kube.text.quantity import to_bytes, to_millicores
-from kubeletx.pods.executor import PodExecutor
+from kubeletx.pods import INFEASIBLE, Failure, PodExecutor, PodWorker, newest
 from kubeletx.pods.model import changes
-from kubeletx.pods.model.facts import Failure
 from kubeletx.pods.model.machine_requests import Orders, Outcome, begun, ended, with_power
 from kubeletx.pods.plan.machine_hardware import asked_size, size_key, sizes_of, wanted_limits
 from kubeletx.pods.plan.machine_power import (
@@ -50,9 +49,6 @@ from kubeletx.pods.plan.machine_power import (
     wanted_power,
     was_switched_off,
 )
-from kubeletx.pods.plan.progress import newest
-from kubeletx.pods.plan.resize_container import INFEASIBLE
-from kubeletx.pods.worker import PodWorker
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.server.views import (
     MachineOperation,

@@ -9,11 +9,7 @@ from kubeletx import __version__
 from kubeletx.api import SandboxState
 from kubeletx.api.counting import LabelledDurations
 from kubeletx.kube.client.counts import RequestCounts
-from kubeletx.pods.counters import static
-from kubeletx.pods.eviction.volume_use import VolumeBoard
-from kubeletx.pods.manager import PodManager
-from kubeletx.pods.probes.all_probes import UnitProbes
-from kubeletx.pods.probes.outcome import Result
+from kubeletx.pods import PodManager, Result, UnitProbes, VolumeBoard, static_label
 from kubeletx.runtimes.handles.calls import BUCKETS, CallCount
 from kubeletx.server.views import (
     ClaimView,
@@ -80,7 +76,7 @@ def metrics_view(node_name: str, counted: Counted) -> MetricsView:
         node_name=node_name,
         running_pods=running,
         running_containers=dict(states),
-        desired_pods=dict(Counter(static(one.source) for one in manager.desired())),
+        desired_pods=dict(Counter(static_label(one.source) for one in manager.desired())),
         operations=tuple(
             OperationView(
                 runtime=handle.name,

@@ -14,7 +14,7 @@ from kubeletx.node.events import EventRecorder
 from kubeletx.node.readiness import CheckFacts, Pressure, RuntimeFacts
 from kubeletx.node.status import NodeReporter, RuntimeReport, is_ready
 from kubeletx.node.totals import Usage, UsageReport, add_up, usage_of, usage_of_runtime
-from kubeletx.pods.manager import PodManager
+from kubeletx.pods import PodManager
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.runtimes.usage import UsageBoard
 from kubeletx.server import views

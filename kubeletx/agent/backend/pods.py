@@ -22,14 +22,19 @@ from kubeletx.api import (
     Unsupported,
 )
 from kubeletx.kube.types.core import ObjectMeta, Pod, PodStatus
-from kubeletx.pods.executor import PodExecutor
-from kubeletx.pods.manager import PodManager
-from kubeletx.pods.model.facts import DesiredPod, PodFacts
-from kubeletx.pods.model.roles import ephemeral_units, init_units, regular_units
+from kubeletx.pods import (
+    UNKNOWN_SOURCE,
+    DesiredPod,
+    PodExecutor,
+    PodFacts,
+    PodManager,
+    PodWorker,
+    ephemeral_units,
+    init_units,
+    newest,
+    regular_units,
+)
 from kubeletx.pods.model.sources import API, APPLIED
-from kubeletx.pods.plan.progress import newest
-from kubeletx.pods.recovery import UNKNOWN_SOURCE
-from kubeletx.pods.worker import PodWorker
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.server.views import ApplyResult, DeleteOptions, LogOptions, PodChange, PodTarget
 from kubeletx.static.applied import AppliedSource

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kubeletx.api.names import BOUND_RUNTIME
 from kubeletx.kube.types.core import Pod, PodStatus
-from kubeletx.pods.model.facts import DesiredPod, Now, PodFacts
+from kubeletx.pods import DesiredPod, Now, PodFacts
 from kubeletx.server.views import ORPHANED
 
 PROBLEM = "kubeletx.io/manifest-problem"

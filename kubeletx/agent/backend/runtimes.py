@@ -16,7 +16,7 @@ from kubeletx.api import (
     SupportsImages,
     TimedOut,
 )
-from kubeletx.pods.manager import PodManager
+from kubeletx.pods import PodManager
 from kubeletx.runtimes.endpoints.grammar import parse_endpoints
 from kubeletx.runtimes.endpoints.kinds import KindTable
 from kubeletx.runtimes.handles.handle import RuntimeHandle

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from kubeletx.api import Unavailable
 from kubeletx.api.names import RUNTIME_NOT_READY
-from kubeletx.pods.executor import PodExecutor
-from kubeletx.pods.worker import PodWorker
+from kubeletx.pods import PodExecutor, PodWorker
 
 
 def require_seen(services: PodExecutor, worker: PodWorker) -> None:

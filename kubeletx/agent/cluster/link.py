@@ -17,8 +17,8 @@ from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
 from kubeletx.kube.client.resources import RUNTIME_CLASSES
 from kubeletx.kube.types.node import Node
 from kubeletx.kube.types.objects import RuntimeClass
+from kubeletx.pods import PodManager
 from kubeletx.pods.admission import NodeAdmission
-from kubeletx.pods.manager import PodManager
 from kubeletx.runtimes.images.limits import TokenBucket
 
 from ..config.tree import AgentConfig

@@ -30,9 +30,8 @@ from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.lease import micro_time
 from kubeletx.kube.types.node import Node, Taint
 from kubeletx.node.info import read_system_info
+from kubeletx.pods import DesiredPod, PodManager
 from kubeletx.pods.admission import NodeAdmission
-from kubeletx.pods.manager import PodManager
-from kubeletx.pods.model.facts import DesiredPod
 from kubeletx.pods.model.sources import API
 from kubeletx.runtimes.images.limits import TokenBucket
 

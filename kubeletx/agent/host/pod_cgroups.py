@@ -11,8 +11,7 @@ from kubeletx.api import Blocking, EventSink, InvalidConfig, ObjectRef
 from kubeletx.api.names import Event
 from kubeletx.node.cgroup_fs import CgroupTrees
 from kubeletx.node.cgroups import PodCgroupManager, make_driver
-from kubeletx.pods.model.node_context import NodeContext
-from kubeletx.pods.specs.resources import pod_cgroup_resources
+from kubeletx.pods import NodeContext, pod_cgroup_resources
 
 from ..config.tree import AgentConfig, CgroupSettings
 

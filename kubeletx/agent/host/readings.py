@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from kubeletx.node.cgroup_fs import CgroupTrees
-from kubeletx.pods.specs.host_facts import HostFacts, read_host_facts
+from kubeletx.pods import HostFacts, read_host_facts
 
 from .guard import Kubelet, find_kubelets, is_port_free
 from .pod_cgroups import has_swap

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from kubeletx.pods.logs.reader import LogReader
+from kubeletx.pods import LogReader
 from kubeletx.server.backend import AdminBackend
 from kubeletx.server.metrics.http_counts import HttpCounts
 from kubeletx.server.views import PartHealth

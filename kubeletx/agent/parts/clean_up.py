@@ -15,9 +15,7 @@ import msgspec
 import structlog
 
 from kubeletx.api import Blocking, Clock, KubeletxError, PodUid
-from kubeletx.pods.logs.directories import PodDirectories
-from kubeletx.pods.manager import PodManager
-from kubeletx.pods.records import PodRecords
+from kubeletx.pods import PodDirectories, PodManager, PodRecords
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.volumes.preparer import VolumePreparer
 

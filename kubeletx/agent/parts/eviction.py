@@ -11,8 +11,7 @@ from kubeletx.node.cgroup_fs import CgroupTrees
 from kubeletx.node.cgroups import PodCgroupManager
 from kubeletx.node.memory_events import MemoryEvents
 from kubeletx.node.readiness import Pressure
-from kubeletx.pods.eviction.evictor import Evictor
-from kubeletx.pods.eviction.evictor import Node as EvictedNode
+from kubeletx.pods import EvictedNode, Evictor
 
 from .images import ImagesRoom
 from .node import NodeRoom

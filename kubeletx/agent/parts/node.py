@@ -15,7 +15,7 @@ from kubeletx.node.condition_table import ConditionTimes
 from kubeletx.node.event_table import METADATA as EVENT_TABLES
 from kubeletx.node.events import EventRecorder
 from kubeletx.node.status import NodeReporter
-from kubeletx.pods.model.node_context import NodeContext
+from kubeletx.pods import NodeContext
 
 from ..config.ports import listens
 from ..host.guard import Ours, check, collisions

@@ -17,7 +17,7 @@ from sqlalchemy import MetaData
 
 from kubeletx.api import Clock, ClusterObjects
 from kubeletx.kube.types.core import PodStatus
-from kubeletx.pods.model.facts import DesiredPod, PodFacts
+from kubeletx.pods import DesiredPod, PodFacts
 from kubeletx.server.views import PartHealth
 from kubeletx.store import Store
 

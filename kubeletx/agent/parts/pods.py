@@ -10,23 +10,25 @@ import msgspec
 from kubeletx.api import ClusterObjects
 from kubeletx.node.cgroups import PodCgroupManager
 from kubeletx.node.status import runtime_labels
+from kubeletx.pods import (
+    POD_TABLES,
+    Counters,
+    FileWatcher,
+    LogKeeper,
+    NodeIdentity,
+    PodDependencies,
+    PodDirectories,
+    PodExecutor,
+    PodFiles,
+    PodManager,
+    PodRecords,
+    StatusBoard,
+    UnitHooks,
+    UnitImages,
+    UnitProbes,
+    UserNamespaces,
+)
 from kubeletx.pods.admission import Door, NodeAdmission
-from kubeletx.pods.counters import Counters
-from kubeletx.pods.dependencies import PodDependencies
-from kubeletx.pods.executor import PodExecutor
-from kubeletx.pods.logs.directories import PodDirectories
-from kubeletx.pods.logs.file_watch import FileWatcher
-from kubeletx.pods.logs.keeper import LogKeeper
-from kubeletx.pods.logs.pod_files import PodFiles
-from kubeletx.pods.manager import PodManager
-from kubeletx.pods.probes.all_probes import UnitProbes
-from kubeletx.pods.probes.hook_runner import UnitHooks
-from kubeletx.pods.records import PodRecords
-from kubeletx.pods.records import metadata as POD_TABLES
-from kubeletx.pods.specs.user_namespaces import UserNamespaces
-from kubeletx.pods.status.board import StatusBoard
-from kubeletx.pods.status.build import NodeIdentity
-from kubeletx.pods.unit_images import UnitImages
 
 from ..backend.node import runtime_reports
 from ..host.pod_cgroups import make_pod_cgroups

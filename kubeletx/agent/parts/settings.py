@@ -10,10 +10,8 @@ from kubeletx.node.info import kubelet_version
 from kubeletx.node.readiness import Policy
 from kubeletx.node.status import NodePlan, NodeReporter, node_labels
 from kubeletx.node.thresholds import parse_thresholds
+from kubeletx.pods import EvictionPolicy, NodeContext, RotationLimits
 from kubeletx.pods.admission import AdmissionNode
-from kubeletx.pods.eviction.evictor import EvictionPolicy
-from kubeletx.pods.logs.rotation import RotationLimits
-from kubeletx.pods.model.node_context import NodeContext
 from kubeletx.runtimes.cni.network import CniPodNetwork
 from kubeletx.runtimes.handles.limits import Limits
 from kubeletx.runtimes.images.provider_config import ProviderPlan, read_providers

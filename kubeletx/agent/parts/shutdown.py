@@ -6,7 +6,7 @@ import msgspec
 
 from kubeletx.node.logind import Logind
 from kubeletx.node.shutdown import groups_of
-from kubeletx.pods.eviction.host_shutdown import HostShutdown
+from kubeletx.pods import HostShutdown
 
 from .cluster import ClusterRoom
 from .node import NodeRoom

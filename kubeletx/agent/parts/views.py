@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kubeletx.pods.eviction.disks import DiskBoard
-from kubeletx.pods.eviction.volume_use import VolumeBoard
+from kubeletx.pods import DiskBoard, VolumeBoard
 from kubeletx.runtimes.images.gc import ImageCollector
 from kubeletx.runtimes.usage import UsageBoard
 

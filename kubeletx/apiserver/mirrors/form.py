@@ -24,7 +24,7 @@ from kubeletx.api import names
 from kubeletx.kube.manifests.machine_form import as_containers
 from kubeletx.kube.types.container import Container
 from kubeletx.kube.types.core import ObjectMeta, OwnerReference, Pod, PodStatus
-from kubeletx.pods.model.facts import DesiredPod
+from kubeletx.pods import DesiredPod
 
 Key = tuple[str, str]
 """Namespace and name."""

@@ -42,7 +42,7 @@ from kubeletx.kube.client.errors import least_seconds
 from kubeletx.kube.client.resources import PODS
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.node import Node
-from kubeletx.pods.model.facts import DesiredPod
+from kubeletx.pods import DesiredPod
 
 from ..field_managers import tell_foreign_write
 from ..foreign_writes import ForeignWrites

@@ -15,7 +15,7 @@ from kubeletx.api import Clock, ClusterVolume, KubeletxError, NotFound, ObjectUs
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from kubeletx.kube.types.objects import PersistentVolume, PersistentVolumeClaim
-from kubeletx.pods.admission.placement import selects
+from kubeletx.pods.admission import selects
 
 BOUND = "Bound"
 FIRST_SECONDS, CAP_SECONDS = 1.0, 10.0

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from kubeletx.kube.types.core import Container, ContainerStatus, Pod, PodStatus
-from kubeletx.pods.model.restart_policy import RESTART_ALL, should_restart
+from kubeletx.pods import RESTART_ALL, should_restart
 
 
 def allowed(pod: Pod, wanted: PodStatus) -> PodStatus:

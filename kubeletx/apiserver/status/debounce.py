@@ -8,7 +8,7 @@ or waits.
 from __future__ import annotations
 
 from kubeletx.kube.types.core import ContainerState, ContainerStatus, PodStatus
-from kubeletx.pods.model.frame import CONTAINER_CREATING, POD_INITIALIZING
+from kubeletx.pods import CONTAINER_CREATING, POD_INITIALIZING
 
 _ON_THE_WAY = frozenset({CONTAINER_CREATING, POD_INITIALIZING})
 

@@ -16,7 +16,7 @@ import msgspec
 
 from kubeletx.api.names import DISRUPTION_TARGET
 from kubeletx.kube.types.core import PodCondition, PodStatus
-from kubeletx.pods.status.conditions import OURS
+from kubeletx.pods import OURS
 
 _OTHERS = frozenset({"nominatedNodeName", "resourceClaimStatuses", "resize", "extendedResourceClaimStatus"})
 _REPLACED = frozenset({"podIPs", "hostIPs"})

@@ -36,10 +36,8 @@ from kubeletx.kube.client.errors import least_seconds
 from kubeletx.kube.client.resources import PODS
 from kubeletx.kube.types.core import Pod, PodStatus
 from kubeletx.kube.types.meta import is_older
-from kubeletx.pods.model.facts import DesiredPod, PodFacts
-from kubeletx.pods.model.phase import FINAL
+from kubeletx.pods import FINAL, DesiredPod, PodFacts, end_of_unknown
 from kubeletx.pods.model.sources import API
-from kubeletx.pods.status.end import end_of_unknown
 
 from ..field_managers import tell_foreign_write
 from ..foreign_writes import ForeignWrites

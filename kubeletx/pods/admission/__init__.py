@@ -4,6 +4,7 @@ from .chain import admit, admit_beside
 from .counter import NodeAdmission, Room
 from .door import Door
 from .node import AdmissionNode, Occupancy, Taken, occupancy_of, taken_by
+from .placement import selects
 
 __all__ = [
     "AdmissionNode",
@@ -15,5 +16,6 @@ __all__ = [
     "admit",
     "admit_beside",
     "occupancy_of",
+    "selects",
     "taken_by",
 ]

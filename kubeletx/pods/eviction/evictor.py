@@ -71,7 +71,7 @@ class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     local_limits: bool = True
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class EvictedNode(msgspec.Struct, frozen=True, kw_only=True):
     """What the evictor measures and ends. `pids`: how many processes a pod has; None: not known."""
 
     root_dir: Path
@@ -93,7 +93,7 @@ class Evictor:
 
     def __init__(
         self,
-        node: Node,
+        node: EvictedNode,
         policy: EvictionPolicy,
         *,
         clock: Clock,

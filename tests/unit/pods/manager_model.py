@@ -21,8 +21,7 @@ from kubeletx.pods.manager import PodManager
 from kubeletx.pods.model.node_context import NodeContext
 from kubeletx.pods.probes.all_probes import UnitProbes
 from kubeletx.pods.probes.hook_runner import UnitHooks
-from kubeletx.pods.records import PodRecords
-from kubeletx.pods.records import metadata as POD_TABLES
+from kubeletx.pods.records import POD_TABLES, PodRecords
 from kubeletx.pods.status.board import StatusBoard
 from kubeletx.pods.status.build import NodeIdentity
 from kubeletx.pods.unit_images import UnitImages

@@ -1,0 +1,111 @@
+"""Rooms from inside: no import circle, folders of a readable size, and few modules of pods that others import."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+HOST = ROOT / "kubeletx"
+ROOMS = sorted(path.parent.name for path in HOST.glob("*/__init__.py"))
+MOST_FILES = 20
+LARGER = {"agent/backend": 22, "cli/commands": 23, "node": 24, "volumes": 31}
+"""Folders that are larger, and how large: they may shrink."""
+MOST_PARAMETERS = 8
+
+
+def _name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {_name(path): path for path in sorted(HOST.rglob("*.py"))}
+TREES = {name: ast.parse(path.read_text(), str(path)) for name, path in FILES.items()}
+
+
+def _imported(module: str) -> Iterator[str]:
+    """Modules of the host that a module imports, for types alone or inside functions too."""
+    package = module.split(".") if FILES[module].name == "__init__.py" else module.split(".")[:-1]
+    for node in ast.walk(TREES[module]):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in FILES)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            for alias in node.names:
+                found = f"{base}.{alias.name}"
+                yield from (one for one in [found if found in FILES else base] if one in FILES)
+
+
+IMPORTS = {module: set(_imported(module)) - {module} for module in FILES}
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Modules left once all that import none of the others are taken away, and all that none imports."""
+    left = {module: set(targets) & set(graph) for module, targets in graph.items()}
+    while True:
+        wanted = set().union(*left.values()) if left else set()
+        free = {module for module, targets in left.items() if not targets or module not in wanted}
+        if not free:
+            return [sorted(left)] if left else []
+        left = {module: targets - free for module, targets in left.items() if module not in free}
+
+
+def test_a_circle_is_found_and_what_hangs_on_it_is_not() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set()}) == [["a", "b", "c"]]
+    assert circles({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_module_of_a_room_imports_itself_through_others(room: str) -> None:
+    inside = {m: found for m, found in IMPORTS.items() if m.split(".")[1:2] == [room]}
+    assert circles(inside) == []
+
+
+def test_folders_have_at_most_twenty_files() -> None:
+    sizes: dict[str, int] = {}
+    for path in FILES.values():
+        folder = str(path.parent.relative_to(HOST))
+        sizes[folder] = sizes.get(folder, 0) + (path.name != "__init__.py")
+    large = {folder: size for folder, size in sizes.items() if size > MOST_FILES and "stubs" not in folder}
+    assert {folder: size for folder, size in large.items() if size > LARGER.get(folder, MOST_FILES)} == {}
+    assert set(LARGER) <= set(large), "take folders off the list that are small now"
+
+
+def test_fewer_than_fifteen_modules_of_pods_are_imported_from_outside() -> None:
+    outside = [found for module, found in IMPORTS.items() if not module.startswith("kubeletx.pods")]
+    found = {one for names in outside for one in names if one.startswith("kubeletx.pods")}
+    assert len(found) < 15, sorted(found)
+
+
+def test_the_face_of_pods_gives_types_and_values_the_same_homes() -> None:
+    face = importlib.import_module("kubeletx.pods")
+    typed = {
+        alias.name: node.module
+        for node in ast.walk(TREES["kubeletx.pods"])
+        if isinstance(node, ast.ImportFrom) and node.level == 1
+        for alias in node.names
+    }
+    assert typed == face._HOMES
+    assert sorted(typed) == sorted(face.__all__)
+    for name in face.__all__:
+        assert getattr(face, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        getattr(face, "Nothing")  # noqa: B009
+
+
+def test_no_function_of_pods_has_more_than_eight_parameters() -> None:
+    found = []
+    for module, tree in TREES.items():
+        if not module.startswith("kubeletx.pods."):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                names = [one.arg for one in (*node.args.args, *node.args.kwonlyargs)]
+                if len([one for one in names if one not in ("self", "cls")]) > MOST_PARAMETERS:
+                    found.append(f"{module}:{node.lineno} {node.name}")
+    assert found == []
