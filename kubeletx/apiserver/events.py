@@ -79,13 +79,14 @@ class EventReporter:
         self._news_at = float("-inf")
         self._sent: OrderedDict[str, str] = OrderedDict()
         self._backoff = server_backoff(first=1.0, cap=10.0)
-        self._is_sending = False
+        self._current: Event | None = None
+        """The one that is being sent: it may not have arrived."""
         self.dropped = 0
 
     @property
     def is_idle(self) -> bool:
         """True if every event was sent."""
-        return not self._warnings and not self._others and not self._is_sending
+        return not self._warnings and not self._others and self._current is None
 
     async def run(self) -> None:
         """Report until cancelled."""
@@ -114,10 +115,10 @@ class EventReporter:
         try:
             while True:
                 await self._send(await self._next())
-                self._is_sending = False
+                self._current = None
         finally:
             await self._send_last()
-            self._is_sending = False
+            self._current = None
 
     async def _next(self) -> Event:
         """The next event, once it is time to send it."""
@@ -140,8 +141,8 @@ class EventReporter:
         return min(quiet_at, oldest.since + MOST_SECONDS)
 
     def _pop(self) -> Event:
-        self._is_sending = True
-        return (self._warnings or self._others).popitem(last=False)[1].event
+        self._current = (self._warnings or self._others).popitem(last=False)[1].event
+        return self._current
 
     async def _wait_news(self, until: float) -> None:
         cancel = self._clock.call_at(until, self._news.set) if until < float("inf") else None
@@ -154,9 +155,10 @@ class EventReporter:
     async def _send_last(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_SECONDS):
-                while (self._warnings or self._others) and not self._client.problem:
+                while not self.is_idle and not self._client.problem:
+                    event, self._current = self._current or self._pop(), None
                     with contextlib.suppress(KubeletxError):
-                        await self._try(self._pop())
+                        await self._try(event)
 
     async def _send(self, event: Event) -> None:
         for _ in range(TRIES):

@@ -87,8 +87,11 @@ class PodBackend:
 
         stop = self._services.board.subscribe(on_change)
         try:
-            for pod in await self.list_pods():
-                seen.add(str(pod.uid))
+            pods = await self.list_pods()
+            seen.update(
+                str(pod.uid) for pod in pods
+            )  # all at once: they may change while the reader takes its time
+            for pod in pods:
                 yield PodChange(type="ADDED", object=pod)
             async for change in changes:
                 yield change

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 
 import structlog
 
+from kubeletx.kube.text.numbers import whole_number
+
 log = structlog.get_logger(__name__)
 
 _SHARE = 0.5
@@ -66,8 +68,9 @@ def _watchdog_seconds(environment: Mapping[str, str]) -> float | None:
     """Interval of watchdog notifications; None if systemd expects none from this process."""
     microseconds = environment.get("WATCHDOG_USEC", "")
     meant_for = environment.get("WATCHDOG_PID", "")
-    if not microseconds.isdigit() or int(microseconds) == 0:
+    number = whole_number(microseconds)
+    if not number:
         return None
     if meant_for and meant_for != str(os.getpid()):
         return None
-    return int(microseconds) / 1_000_000
+    return number / 1_000_000

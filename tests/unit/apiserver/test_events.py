@@ -106,3 +106,32 @@ async def test_what_is_refused_or_cannot_be_sent_for_long_is_dropped_and_counted
     server.answers = [PermissionDenied("no"), *[Unavailable("away")] * TRIES]
     reporter = await report(server, event("a"), event("b"), event("c"))
     assert (server.events, reporter.dropped) == ({"c": 1}, 2)
+
+
+@pytest.mark.parametrize("is_under_way", [True, False])
+async def test_the_event_that_was_being_sent_when_the_agent_ends_is_sent(is_under_way: bool) -> None:
+    """`is_under_way`: its request has no answer yet; else it waits for its next try."""
+    server = Server(FakeClock())
+    server.answers = [] if is_under_way else [Unavailable("away")]
+    create, tries = server.create, 0
+
+    async def silent_at_first(path: str, value: Event, type_: Any) -> None:
+        nonlocal tries
+        tries += 1
+        if is_under_way and tries == 1:
+            await asyncio.Event().wait()
+        await create(path, value, type_)
+
+    server.create = silent_at_first  # type: ignore[method-assign]
+
+    async def watch() -> AsyncIterator[Event]:
+        yield replace(event("a"), type="Warning")
+        await asyncio.Event().wait()
+
+    reporter = EventReporter(server, watch, clock=server.clock)  # type: ignore[arg-type]
+    task = asyncio.create_task(reporter.run())
+    await server.clock.settle()
+    assert server.events == {}
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert (server.events, reporter.dropped) == ({"a": 1}, 0)

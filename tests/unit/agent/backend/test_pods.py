@@ -49,6 +49,23 @@ async def test_a_watch_begins_with_what_there_is_and_ends_with_deleted(agent: Ag
         await watch.aclose()  # type: ignore[attr-defined]
 
 
+async def test_a_slow_reader_of_a_watch_sees_each_pod_added_once(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        for name in ("one", "two"):
+            await agent.apply(a_pod(name))
+        watch = backend.watch_pods()
+        first = await anext(watch)
+        await backend.apply_pod(a_pod("two", image="busybox:2"))
+        await agent.clock.run_for(10)
+        second, third = await anext(watch), await agent.done(anext(watch))
+        assert [(one.type, one.object.name) for one in (first, second)] == [
+            ("ADDED", "one"),
+            ("ADDED", "two"),
+        ]
+        assert (third.type, third.object.name) == ("MODIFIED", "two")
+        await watch.aclose()  # type: ignore[attr-defined]
+
+
 async def test_a_manifest_s_pod_may_not_be_applied_or_deleted(agent: AgentModel) -> None:
     (agent.root / "manifests" / "web.yaml").write_text(
         "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n"

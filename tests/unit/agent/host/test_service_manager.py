@@ -46,7 +46,13 @@ async def test_signs_of_life_come_from_the_loop(ear: socket.socket) -> None:
 
 @pytest.mark.parametrize(
     "more",
-    [{}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "x"}, {"WATCHDOG_USEC": "20000", "WATCHDOG_PID": "1"}],
+    [
+        {},
+        {"WATCHDOG_USEC": "0"},
+        {"WATCHDOG_USEC": "x"},
+        {"WATCHDOG_USEC": "²"},
+        {"WATCHDOG_USEC": "20000", "WATCHDOG_PID": "1"},
+    ],
 )
 async def test_nobody_waits_for_signs_of_life(ear: socket.socket, more: dict[str, str]) -> None:
     async with asyncio.timeout(GUARD_SECONDS):
