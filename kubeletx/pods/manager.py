@@ -195,7 +195,6 @@ class PodManager:
         self._services.notify(worker.desired, notice)
 
     def remove(self, source: str, uid: PodUid, grace_seconds: int | None = None, force: bool = False) -> None:
-        """See `PodSink.remove`."""
         for key, queued in list(self._queued.items()):
             if queued.pop(uid, None) is not None and not queued:
                 del self._queued[key]
@@ -242,7 +241,6 @@ class PodManager:
             )
 
     def valid(self, source: str, origin: str) -> None:
-        """See `PodSink.valid`."""
         if self._problems.pop((source, origin), None) is None:
             return
         for uid in self._problem_pods.pop((source, origin), ()):

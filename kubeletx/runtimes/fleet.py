@@ -81,7 +81,6 @@ class Fleet:
     # --- life ---
 
     def configure(self) -> tuple[InvalidConfig, ...]:
-        """See `RuntimeRegistry.configure`."""
         names = [endpoint.name for endpoint in self._plan.endpoints]
         loaded = self._dropins.load(self._kinds, names)
         for endpoint in self._plan.endpoints:
@@ -159,11 +158,9 @@ class Fleet:
             handle.cordon(cordoned)
 
     def put_settings(self, kind: str, settings: object) -> None:
-        """See `RuntimeRegistry.put_settings`."""
         self._settings[kind] = settings
 
     async def reload_dropins(self) -> tuple[InvalidConfig, ...]:
-        """See `RuntimeRegistry.reload_dropins`."""
         async with self._reloading:
             return await self._reload_dropins()
 

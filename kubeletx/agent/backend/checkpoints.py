@@ -24,7 +24,6 @@ class CheckpointBackend:
         self._clock = clock
 
     async def checkpoint(self, target: PodTarget, container: str, timeout_seconds: float | None) -> str:
-        """See `CheckpointSource`."""
         moment = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         name = f"checkpoint-{target.name}_{target.namespace}-{container}-{moment}.tar"
         self._pods.find_container(

@@ -88,7 +88,6 @@ class FigureBackend:
         self._reading: asyncio.Task[Figures] | None = None
 
     async def figures(self) -> Figures:
-        """See `FiguresSource`."""
         if self._last is not None and self._clock.monotonic() - self._last[0] < FRESH_SECONDS:
             return self._last[1]
         if self._reading is None or self._reading.done():

@@ -75,7 +75,6 @@ class PathKind(msgspec.Struct, frozen=True):
         return Path(text).absolute() if text else None
 
     def show(self, value: Any) -> object:
-        """As text."""
         return str(value) if value is not None else ""
 
 
@@ -102,7 +101,6 @@ class Boolean(msgspec.Struct, frozen=True):
         raise ValueError("is neither true nor false")
 
     def show(self, value: Any) -> object:
-        """As it is."""
         return value
 
 
@@ -133,7 +131,6 @@ class Integer(msgspec.Struct, frozen=True):
         return self.from_file(number)
 
     def show(self, value: Any) -> object:
-        """As it is."""
         return value
 
 
@@ -207,7 +204,6 @@ class Size(msgspec.Struct, frozen=True):
         return size
 
     def show(self, value: Any) -> object:
-        """As a quantity."""
         from kubeletx.kube.text import quantity
 
         return quantity.from_bytes(value)
@@ -262,7 +258,6 @@ class Items(msgspec.Struct, frozen=True):
         return self.from_file([part.strip() for part in text.split(",") if part.strip()])
 
     def show(self, value: Any) -> object:
-        """As a list."""
         return [str(item) for item in value]
 
 
@@ -298,7 +293,6 @@ class Pairs(msgspec.Struct, frozen=True):
         return self.from_file(pairs)
 
     def show(self, value: Any) -> object:
-        """As a map."""
         return dict(value)
 
 
@@ -367,7 +361,6 @@ class Taints(msgspec.Struct, frozen=True):
         return tuple(taints)
 
     def show(self, value: Any) -> object:
-        """As a list of maps."""
         return list(msgspec.to_builtins(value))
 
 
@@ -401,11 +394,9 @@ class PriorityGraces(msgspec.Struct, frozen=True):
         return groups
 
     def from_flag(self, text: str) -> tuple[ShutdownGroup, ...]:
-        """Not offered."""
         raise ValueError("can only be set in the configuration file")
 
     def show(self, value: Any) -> object:
-        """As a list of maps."""
         return list(msgspec.to_builtins(value))
 
 
@@ -424,11 +415,9 @@ class Tables(msgspec.Struct, frozen=True):
         return {str(kind): dict(settings) for kind, settings in value.items()}
 
     def from_flag(self, text: str) -> dict[str, dict[str, Any]]:
-        """Not offered."""
         raise ValueError("can only be set in the configuration file")
 
     def show(self, value: Any) -> object:
-        """As it is."""
         return value
 
 

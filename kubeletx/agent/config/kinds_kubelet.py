@@ -15,15 +15,12 @@ class Opaque(msgspec.Struct, frozen=True):
     word: str = "VALUE"
 
     def from_file(self, value: object) -> object:
-        """As it is."""
         return value
 
     def from_flag(self, text: str) -> str:
-        """As it is."""
         return text
 
     def show(self, value: Any) -> object:
-        """As it is."""
         return value
 
 
@@ -59,5 +56,4 @@ class Switches(msgspec.Struct, frozen=True):
         return found
 
     def show(self, value: Any) -> object:
-        """As a map."""
         return dict(value)

@@ -73,31 +73,25 @@ class ApiObjects:
     # --- ClusterObjects ---
 
     def follow(self, pod: ObjectUser) -> None:
-        """See `ClusterObjects.follow`."""
         self._users[pod.uid] = pod
         self._followed.follow(pod)
 
     def leave(self, uid: PodUid) -> None:
-        """See `ClusterObjects.leave`."""
         if self._users.pop(uid, None) is not None:
             self._followed.leave(uid)
             self._tokens.leave(uid)
             self._volumes.leave(uid)
 
     async def find_config_map(self, namespace: str, name: str) -> ObjectData | None:
-        """See `ClusterObjects.find_config_map`."""
         return await self._followed.find(Kind.CONFIG_MAP, namespace, name)
 
     async def find_secret(self, namespace: str, name: str) -> ObjectData | None:
-        """See `ClusterObjects.find_secret`."""
         return await self._followed.find(Kind.SECRET, namespace, name)
 
     async def token(self, uid: PodUid, wanted: TokenParameters) -> bytes:
-        """See `ClusterObjects.token`."""
         return await self._tokens.token(self._user(uid), wanted)
 
     async def find_service_account(self, namespace: str, name: str) -> ClusterServiceAccount | None:
-        """See `ClusterObjects.find_service_account`."""
         try:
             found = await self._client.get(SERVICE_ACCOUNTS.path(namespace, name), ServiceAccount)
         except NotFound:
@@ -105,7 +99,6 @@ class ApiObjects:
         return ClusterServiceAccount(uid=str(found.metadata.uid), annotations=found.metadata.annotations)
 
     async def list_services(self, namespace: str) -> tuple[ClusterService, ...]:
-        """See `ClusterObjects.list_services`."""
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._service_watch.synced.wait()
@@ -116,7 +109,6 @@ class ApiObjects:
         return self._services.of(namespace)
 
     async def find_volume(self, uid: PodUid, claim: str) -> ClusterVolume | None:
-        """See `ClusterObjects.find_volume`."""
         return await self._volumes.find(self._user(uid), claim)
 
     def _user(self, uid: PodUid) -> ObjectUser:

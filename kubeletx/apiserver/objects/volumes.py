@@ -62,7 +62,6 @@ class ClaimedVolumes:
                 await self._try(key)
 
     async def find(self, user: ObjectUser, claim: str) -> ClusterVolume | None:
-        """See `ClusterObjects.find_volume`."""
         namespace = user.namespace
         key = (namespace, claim)
         self._users.setdefault(key, set()).add(user.uid)

@@ -26,10 +26,8 @@ class ImageCredentials:
         return self._providers.is_personal(image)
 
     async def lookup(self, image: str, puller: Puller | None) -> Sequence[Credential]:
-        """See `store.Credentials.lookup`."""
         node = [Credential(auth=one) for one in await self._node.lookup(image)]
         return (*node, *await self._providers.lookup(image, puller))
 
     async def find_account(self, puller: Puller) -> AccountUse | None:
-        """See `store.Credentials.find_account`."""
         return await self._providers.find_account(puller)

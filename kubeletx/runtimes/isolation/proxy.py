@@ -110,55 +110,42 @@ class IsolatedRuntime:
     # --- the contract ---
 
     async def version(self) -> RuntimeVersion:
-        """As the plugin says."""
         return await self._remote.version()
 
     async def health(self) -> RuntimeHealth:
-        """As the plugin says."""
         return await self._remote.health()
 
     async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
-        """As the plugin does."""
         return await self._remote.create_sandbox(spec)
 
     async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
-        """As the plugin does."""
         await self._remote.stop_sandbox(sandbox_id)
 
     async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
-        """As the plugin does."""
         await self._remote.remove_sandbox(sandbox_id)
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
-        """As the plugin says."""
         return await self._remote.list_sandboxes(match)
 
     async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
-        """As the plugin says."""
         return await self._remote.sandbox_status(sandbox_id)
 
     async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
-        """As the plugin does."""
         return await self._remote.create_unit(sandbox_id, spec, sandbox)
 
     async def start_unit(self, unit_id: UnitId) -> None:
-        """As the plugin does."""
         await self._remote.start_unit(unit_id)
 
     async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """As the plugin does."""
         await self._remote.stop_unit(unit_id, grace_seconds)
 
     async def remove_unit(self, unit_id: UnitId) -> None:
-        """As the plugin does."""
         await self._remote.remove_unit(unit_id)
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
-        """As the plugin says."""
         return await self._remote.list_units(match)
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:
-        """As the plugin says."""
         return await self._remote.unit_status(unit_id)
 
     # --- private ---

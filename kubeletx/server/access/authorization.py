@@ -71,7 +71,6 @@ class AccessReviews:
         self._slots = asyncio.Semaphore(PARALLEL_REVIEWS)
 
     async def allows(self, user: User, verb: str, subresource: str) -> bool:
-        """See `Authorizer`."""
         key = (user, verb, subresource)
         known = self._answers.find(key, self._clock.monotonic())
         if known is not None:

@@ -85,7 +85,6 @@ class Guest:
     def process(
         self, command: Sequence[str], stdin: bytes = b""
     ) -> contextlib.AbstractAsyncContextManager[Process]:
-        """See `GuestAgent.process`."""
         return self._agent.process(self._unit_id, command, stdin)
 
     async def run(self, command: Sequence[str], stdin: bytes = b"") -> ExecResult:
@@ -93,7 +92,6 @@ class Guest:
         return await self._agent.run(self._unit_id, command, stdin)
 
     async def pause(self, before: float) -> float:
-        """See `GuestAgent.pause`."""
         return await self._agent.pause(before)
 
     async def has(self, program: str) -> bool:
