@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 HOST = ROOT / "kubeletx"
 ROOMS = sorted(path.parent.name for path in HOST.glob("*/__init__.py"))
 MOST_FILES = 22
-LARGER = {"cli/commands": 23, "node": 24, "volumes": 31}
+LARGER = {"node": 24, "volumes": 30}
 """Folders that are larger, and how large: they may shrink."""
 MOST_PARAMETERS = 8
 
