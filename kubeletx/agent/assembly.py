@@ -1,7 +1,7 @@
 """`assemble`: builds the agent's parts in order, connects them, and closes them in reverse order.
 
-    root, event loop ─► node ─► link to the cluster ─► runtimes ─► volumes ─► images ─► pods ─► sources ─► views
-    ─► plugins ─► clean-up ─► eviction ─► cluster ─► shutdown ─► admin ─► servers ─► state database opened, parts loaded
+    root, event loop ─► node ─► link to the cluster ─► runtimes ─► volumes ─► images ─► plugins ─► pods ─► sources
+    ─► views ─► plugin feeds ─► clean-up ─► eviction ─► cluster ─► shutdown ─► admin ─► servers ─► state database opened, parts loaded
 
 A new room is one factory in `parts/` and one line here.
 """
@@ -26,7 +26,7 @@ from .parts.images import make_images
 from .parts.link import make_link_room
 from .parts.node import make_node
 from .parts.part import PartContext
-from .parts.plugin_rooms import make_plugins
+from .parts.plugin_rooms import make_plugin_feeds, make_plugins
 from .parts.pods import PodNeeds, make_pods
 from .parts.root import make_root
 from .parts.runtimes import make_runtimes, read_runtimes
@@ -60,13 +60,20 @@ async def assemble(
         runtimes = made.add(make_runtimes(ctx, node, link, endpoints))
         volumes = made.add(make_volumes(ctx, node))
         images = made.add(make_images(ctx, runtimes, made.objects))
+        plugin_rooms = made.add(make_plugins(ctx, node, made.objects))
         below = PodNeeds(
-            node=node, link=link, runtimes=runtimes, volumes=volumes, images=images, objects=made.objects
+            node=node,
+            link=link,
+            runtimes=runtimes,
+            volumes=volumes,
+            images=images,
+            objects=made.objects,
+            review=plugin_rooms.review,
         )
         pods = made.add(make_pods(ctx, below))
         sources = made.add(make_sources(ctx, node, pods))
         views = made.add(make_views(ctx, node, runtimes, images, volumes, pods))
-        plugin_rooms = made.add(make_plugins(ctx, node, views, made.objects))
+        made.add(make_plugin_feeds(plugin_rooms, views))
         made.add(make_clean_up(ctx, runtimes, volumes, pods, made.sources))
         made.add(make_eviction(ctx, node, runtimes, images, volumes, pods, views))
         cluster = made.add(make_cluster_room(ctx, node, link, pods, sources, views))

@@ -6,6 +6,7 @@ A plugin author needs this one import; `docs/plugin-authors.md` goes through it 
 from typing import TYPE_CHECKING
 
 from . import names
+from .admission import AdmissionCheck, AdmissionCheckFactory, Allow, Refuse
 from .base import BaseRuntime, matching, stop_with_grace
 from .cluster import (
     ClusterObjects,
@@ -31,7 +32,17 @@ from .errors import (
 )
 from .following import UnitFollower
 from .health import CheckResult, HealthCheck, HealthCheckFactory, Severity
-from .hookspecs import ENTRY_POINT_GROUP, RegisterHealthCheck, RegisterRuntime, hookimpl, hookspec
+from .hookspecs import (
+    ENTRY_POINT_GROUP,
+    RegisterAdmissionCheck,
+    RegisterHealthCheck,
+    RegisterPanel,
+    RegisterRemedy,
+    RegisterRuntime,
+    RegisterVolumeDriver,
+    hookimpl,
+    hookspec,
+)
 from .host import (
     Blocking,
     Clock,
@@ -72,6 +83,7 @@ from .observed import (
     UnitSummary,
     every_feature_but,
 )
+from .panels import Panel, PanelFactory, Png, Table, Text
 from .plugin_host import PluginHost
 from .pulls import SharedPulls
 from .runtime import (
@@ -94,6 +106,14 @@ from .runtime import (
     SupportsSnapshots,
     SupportsStandby,
     SupportsStats,
+)
+from .seats import (
+    Remedy,
+    RemedyFactory,
+    RemedyResult,
+    VolumeDriver,
+    VolumeDriverFactory,
+    VolumeRequest,
 )
 from .specfiles import SandboxRecord, SpecFiles, UnitRecord
 from .specs import (
@@ -145,6 +165,9 @@ __all__ = [
     "ENTRY_POINT_GROUP",
     "FEATURES",
     "VM",
+    "AdmissionCheck",
+    "AdmissionCheckFactory",
+    "Allow",
     "AlreadyExists",
     "BaseRuntime",
     "Blocking",
@@ -194,8 +217,11 @@ __all__ = [
     "ObjectData",
     "ObjectRef",
     "ObjectUser",
+    "Panel",
+    "PanelFactory",
     "PermissionDenied",
     "PluginHost",
+    "Png",
     "PodAddress",
     "PodNetwork",
     "PodUid",
@@ -212,8 +238,16 @@ __all__ = [
     "RecordPut",
     "Records",
     "RecordsSynced",
+    "Refuse",
+    "RegisterAdmissionCheck",
     "RegisterHealthCheck",
+    "RegisterPanel",
+    "RegisterRemedy",
     "RegisterRuntime",
+    "RegisterVolumeDriver",
+    "Remedy",
+    "RemedyFactory",
+    "RemedyResult",
     "Resources",
     "Runtime",
     "RuntimeCondition",
@@ -258,6 +292,8 @@ __all__ = [
     "SupportsSnapshots",
     "SupportsStandby",
     "SupportsStats",
+    "Table",
+    "Text",
     "TimedOut",
     "TokenParameters",
     "Traits",
@@ -271,6 +307,9 @@ __all__ = [
     "UnitStatus",
     "UnitSummary",
     "Unsupported",
+    "VolumeDriver",
+    "VolumeDriverFactory",
+    "VolumeRequest",
     "WhenFull",
     "every_feature_but",
     "hookimpl",

@@ -16,8 +16,11 @@ from typing import Any, Protocol
 
 import pluggy
 
+from .admission import AdmissionCheckFactory
 from .health import HealthCheckFactory
 from .host import RuntimeFactory
+from .panels import PanelFactory
+from .seats import RemedyFactory, VolumeDriverFactory
 
 PROJECT = "kubeletx"
 ENTRY_POINT_GROUP = "kubeletx"
@@ -70,6 +73,51 @@ class RegisterHealthCheck(Protocol):
         ...
 
 
+class RegisterAdmissionCheck(Protocol):
+    """The function handed to `kubeletx_register_admission_checks`."""
+
+    def __call__(
+        self,
+        name: str,
+        factory: AdmissionCheckFactory,
+        *,
+        fails_open: bool = False,
+        settings: type[Any] | None = None,
+    ) -> None:
+        """Declare an admission check.
+
+        `name`, `settings`: as for `RegisterHealthCheck`. `fails_open`: a pod is admitted although this check could
+        not decide; otherwise the pod waits until it can.
+        """
+        ...
+
+
+class RegisterPanel(Protocol):
+    """The function handed to `kubeletx_register_panels`."""
+
+    def __call__(
+        self, name: str, factory: PanelFactory, *, title: str = "", settings: type[Any] | None = None
+    ) -> None:
+        """Declare a panel. `name`, `settings`: as for `RegisterHealthCheck`. `title`: for lists; empty: the name."""
+        ...
+
+
+class RegisterVolumeDriver(Protocol):
+    """The function handed to `kubeletx_register_volume_drivers`."""
+
+    def __call__(self, name: str, factory: VolumeDriverFactory, *, settings: type[Any] | None = None) -> None:
+        """Always raises Unsupported: this agent has no room for volume drivers yet."""
+        ...
+
+
+class RegisterRemedy(Protocol):
+    """The function handed to `kubeletx_register_remedies`."""
+
+    def __call__(self, name: str, factory: RemedyFactory, *, settings: type[Any] | None = None) -> None:
+        """Always raises Unsupported: this agent has no room for remedies yet."""
+        ...
+
+
 @hookspec
 def kubeletx_register_runtimes(register: RegisterRuntime) -> None:
     """Register runtime kinds by calling `register` once for each."""
@@ -78,3 +126,23 @@ def kubeletx_register_runtimes(register: RegisterRuntime) -> None:
 @hookspec
 def kubeletx_register_health_checks(register: RegisterHealthCheck) -> None:
     """Register health checks of the node by calling `register` once for each."""
+
+
+@hookspec
+def kubeletx_register_admission_checks(register: RegisterAdmissionCheck) -> None:
+    """Register checks of new pods by calling `register` once for each."""
+
+
+@hookspec
+def kubeletx_register_panels(register: RegisterPanel) -> None:
+    """Register panels by calling `register` once for each."""
+
+
+@hookspec
+def kubeletx_register_volume_drivers(register: RegisterVolumeDriver) -> None:
+    """Register volume drivers. This agent has no room for them yet and refuses them."""
+
+
+@hookspec
+def kubeletx_register_remedies(register: RegisterRemedy) -> None:
+    """Register remedies for other nodes. This agent has no room for them yet and refuses them."""

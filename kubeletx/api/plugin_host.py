@@ -8,6 +8,7 @@ from typing import ParamSpec, Protocol, TypeVar
 
 from .cluster import ClusterObjects
 from .host import Clock, EventSink
+from .records import Records
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,6 +40,11 @@ class PluginHost(Protocol):
     @property
     def events(self) -> EventSink:
         """Events for users."""
+        ...
+
+    @property
+    def records(self) -> Records:
+        """Records of this registration alone, in the node's database."""
         ...
 
     @property

@@ -37,6 +37,7 @@ COMMANDS = {
     "vm": Lazy("kubeletx.cli.commands.vm:vm", "Pause, snapshot, resize and look into virtual machines."),
     "image": Lazy("kubeletx.cli.commands.image:image", "List, pull, remove and prune images."),
     "plugins": Lazy("kubeletx.cli.commands.plugins:plugins", "Show the plugins that were found."),
+    "panel": Lazy("kubeletx.cli.commands.panel:panel", "Show panels of plugins."),
     "config": Lazy("kubeletx.cli.commands.config:config", "Show the effective configuration."),
     "version": Lazy(
         "kubeletx.cli.commands.version:version", "Show the versions of this command and of the agent."

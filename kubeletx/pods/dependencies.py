@@ -15,6 +15,7 @@ from kubeletx.volumes.preparer import VolumePreparer
 from .admission import NodeAdmission
 from .counters import Counters
 from .logs.pod_files import PodFiles
+from .model.facts import Rejection, Waiting
 from .model.node_context import NodeContext
 from .probes.all_probes import UnitProbes
 from .probes.hook_runner import UnitHooks
@@ -22,6 +23,8 @@ from .records import PodRecords
 from .status.board import StatusBoard
 from .status.build import NodeIdentity
 from .unit_images import UnitImages
+
+Review = Callable[[Pod], Awaitable[Rejection | Waiting | None]]
 
 
 class PodDependencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +53,8 @@ class PodDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """The pod's own user namespace, for pods with hostUsers false."""
     on_unit_started: Callable[[], None]
     """Called after each start of a unit: its log may be the agent's to keep."""
+    review: Review | None = None
+    """Asked before a pod is bound: why it may not run here, or what it waits for. None: admission alone decides."""
     classes: Mapping[str, str] = {}
     cluster: Mapping[str, ClusterObjects] = {}
     crash_cap_seconds: float = 300.0

@@ -31,6 +31,8 @@ from .views import (
     ImageListing,
     LogOptions,
     MetricsView,
+    PanelContent,
+    PanelView,
     PluginReload,
     PluginView,
     PodChange,
@@ -62,6 +64,14 @@ class AboutVerbs(Protocol):
 
     async def plugins(self) -> Sequence[PluginView]:
         """Every plugin found at start or by a reload, in order of name."""
+        ...
+
+    async def list_panels(self) -> Sequence[PanelView]:
+        """Every panel that plugins registered, by name."""
+        ...
+
+    async def show_panel(self, name: str) -> PanelContent:
+        """The panel's content now. NotFound; TimedOut and others when the plugin fails."""
         ...
 
     async def config_view(self) -> Sequence[ConfigValue]:

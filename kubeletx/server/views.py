@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kubeletx.api import Png, Table, Text
 from kubeletx.kube.types.api_status import Status
 from kubeletx.kube.types.core import Pod
 
@@ -315,6 +316,20 @@ class PluginReload(View, frozen=True, kw_only=True):
 
     plugins: tuple[PluginView, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+class PanelView(View, frozen=True, kw_only=True):
+    """One panel of a plugin. `state` and `reason`: as in `RegistrationView`."""
+
+    name: str
+    title: str
+    plugin: str
+    state: str
+    reason: str = ""
+
+
+PanelContent = Table | Text | Png
+"""What a panel shows; JSON has the field `type`: table, text or png."""
 
 
 class ConfigValue(View, frozen=True, kw_only=True):

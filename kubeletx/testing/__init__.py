@@ -6,6 +6,7 @@
 from .clock import FakeClock
 from .fake_backend import Behaviour, FakeBackend
 from .fake_calls import Call
+from .fake_records import FakeRecords
 from .fake_runtime import FakeRuntime
 from .faults import Script
 from .host import FakeEventSink, FakeHost, FakePluginHost, Recorded, endpoint
@@ -20,6 +21,7 @@ __all__ = [
     "FakeEventSink",
     "FakeHost",
     "FakePluginHost",
+    "FakeRecords",
     "FakeRuntime",
     "FakeSession",
     "Recorded",

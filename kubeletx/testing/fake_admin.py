@@ -27,6 +27,8 @@ from kubeletx.server.views import (
     ImageView,
     LogOptions,
     MetricsView,
+    PanelContent,
+    PanelView,
     PartHealth,
     PluginReload,
     PluginView,
@@ -66,6 +68,7 @@ class FakeAdminBackend:
         self.metrics_view = MetricsView(node_name="node-1")
         self.plugin_views: tuple[PluginView, ...] = ()
         self.plugin_reload = PluginReload()
+        self.panels: dict[str, PanelContent] = {}
         self.config_values: tuple[ConfigValue, ...] = ()
         self.calls: list[tuple[Any, ...]] = []
         self.delete_takes_effect = True
@@ -132,6 +135,18 @@ class FakeAdminBackend:
         """`plugin_reload`."""
         self.calls.append(("reload",))
         return self.plugin_reload
+
+    async def list_panels(self) -> Sequence[PanelView]:
+        """The names of `panels`."""
+        return [
+            PanelView(name=name, title=name.title(), plugin="fake", state="ready") for name in self.panels
+        ]
+
+    async def show_panel(self, name: str) -> PanelContent:
+        """From `panels`."""
+        if name not in self.panels:
+            raise NotFound(f"no plugin registers panel {name!r}")
+        return self.panels[name]
 
     async def config_view(self) -> Sequence[ConfigValue]:
         """`config_values`."""

@@ -11,9 +11,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeVar
 
-from kubeletx.api import Clock, ClusterObjects, Endpoint, EventSink, ObjectRef, PodNetwork, RuntimeName
+from kubeletx.api import (
+    Clock,
+    ClusterObjects,
+    Endpoint,
+    EventSink,
+    ObjectRef,
+    PodNetwork,
+    Records,
+    RuntimeName,
+)
 
 from .clock import FakeClock
+from .fake_records import FakeRecords
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -82,15 +92,17 @@ class FakePluginHost:
         *,
         name: str = "under-test",
         clock: Clock | None = None,
+        records: Records | None = None,
         cluster: ClusterObjects | None = None,
         node_name: str = "node-1",
     ) -> None:
-        """`state_directory` must exist; `clock` defaults to a FakeClock."""
+        """`state_directory` must exist; `clock` defaults to a FakeClock, `records` to FakeRecords."""
         self.name = name
         self.node_name = node_name
         self.state_directory = state_directory
         self.clock: Clock = clock or FakeClock()
         self.sink = FakeEventSink()
+        self.records: Records = records or FakeRecords()
         self.cluster = cluster
 
     @property

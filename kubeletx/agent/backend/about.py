@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import kubeletx
+from kubeletx.api import NotFound
 from kubeletx.apiserver.node.claim import Reporting
 from kubeletx.server.views import (
     ConfigValue,
     HealthView,
     MetricsView,
+    PanelContent,
+    PanelView,
     PartHealth,
     PluginView,
     RegistrationView,
@@ -71,6 +74,16 @@ class AgentBackend:
     async def plugins(self) -> Sequence[PluginView]:
         """Every plugin found at start or by a reload."""
         return plugin_views(self._plugins.loaded, self._plugin_rooms)
+
+    async def list_panels(self) -> Sequence[PanelView]:
+        """Every panel that plugins registered, by name."""
+        return self._plugin_rooms.panels.list() if self._plugin_rooms is not None else ()
+
+    async def show_panel(self, name: str) -> PanelContent:
+        """The panel's content now."""
+        if self._plugin_rooms is None:
+            raise NotFound(f"no plugin registers panel {name!r}; known: none")
+        return await self._plugin_rooms.panels.show(name)
 
     async def config_view(self) -> Sequence[ConfigValue]:
         """Effective settings and where each came from."""

@@ -75,6 +75,10 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     # plugins
     Setting("plugins.health_check_seconds", "kubeletx.pluginHealthCheckTimeout", "", Duration(zero_means=10.0),
             "Deadline of one health check of a plugin."),
+    Setting("plugins.admission_check_seconds", "kubeletx.pluginAdmissionCheckTimeout", "", Duration(zero_means=5.0),
+            "Deadline of one plugin's review of a new pod."),
+    Setting("plugins.panel_seconds", "kubeletx.pluginPanelTimeout", "", Duration(zero_means=10.0),
+            "Deadline of one panel of a plugin."),
     # sources
     Setting("sources.pod_manifest_path", "staticPodPath", "pod-manifest-path", PathKind(),
             "Directory of static pod manifests, or one file."),

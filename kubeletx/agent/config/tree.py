@@ -66,6 +66,8 @@ class PluginSettings(Section, frozen=True, kw_only=True):
     """Deadlines of calls that the host makes to plugins; those of runtimes are in `RuntimeSettings`."""
 
     health_check_seconds: float = 10.0
+    admission_check_seconds: float = 5.0
+    panel_seconds: float = 10.0
 
 
 class SourceSettings(Section, frozen=True, kw_only=True):

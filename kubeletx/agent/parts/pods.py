@@ -29,6 +29,25 @@ from kubeletx.pods import (
     UserNamespaces,
 )
 from kubeletx.pods.admission import Door, NodeAdmission
+<<<<<<< HEAD
+=======
+from kubeletx.pods.counters import Counters
+from kubeletx.pods.dependencies import PodDependencies, Review
+from kubeletx.pods.executor import PodExecutor
+from kubeletx.pods.logs.directories import PodDirectories
+from kubeletx.pods.logs.file_watch import FileWatcher
+from kubeletx.pods.logs.keeper import LogKeeper
+from kubeletx.pods.logs.pod_files import PodFiles
+from kubeletx.pods.manager import PodManager
+from kubeletx.pods.probes.all_probes import UnitProbes
+from kubeletx.pods.probes.hook_runner import UnitHooks
+from kubeletx.pods.records import PodRecords
+from kubeletx.pods.records import metadata as POD_TABLES
+from kubeletx.pods.specs.user_namespaces import UserNamespaces
+from kubeletx.pods.status.board import StatusBoard
+from kubeletx.pods.status.build import NodeIdentity
+from kubeletx.pods.unit_images import UnitImages
+>>>>>>> 68b1f50 (Plugins register admission checks and panels; volume drivers and remedies are refused in words)
 
 from ..backend.node import runtime_reports
 from ..host.pod_cgroups import make_pod_cgroups
@@ -64,6 +83,8 @@ class PodNeeds(msgspec.Struct, frozen=True, kw_only=True):
     volumes: VolumesRoom
     images: ImagesRoom
     objects: Mapping[str, ClusterObjects]
+    review: Review | None = None
+    """Reviews new pods before they are bound; None: admission alone decides."""
 
 
 def make_pods(ctx: PartContext, needs: PodNeeds) -> PodsRoom:
@@ -108,6 +129,7 @@ def make_pods(ctx: PartContext, needs: PodNeeds) -> PodsRoom:
             counters=counters,
             events=node.events,
             clock=clock,
+            review=needs.review,
             classes=needs.link.classes,
             cluster=needs.objects,
             crash_cap_seconds=config.pods.max_restart_period_seconds,

@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
+LONGEST_LINE = 1024
 READY = "ready"
 DEGRADED = "degraded"
 FAILED = "failed"
@@ -60,7 +61,7 @@ class Callbacks:
         self.registration = registration
         self._clock = clock
         self._counts = counts
-        self._left: dict[str, asyncio.Task[Any]] = {}
+        self._left: dict[str, set[asyncio.Task[Any]]] = {}
         """Calls that went on after their deadline, by callback."""
         self.state = State()
 
@@ -81,22 +82,24 @@ class Callbacks:
         self._count("factory", began)
         return made
 
-    async def call(self, callback: str, start: Callable[[], Awaitable[T]], *, seconds: float) -> T:
+    async def call(
+        self, callback: str, start: Callable[[], Awaitable[T]], *, seconds: float, most_left: int = 1
+    ) -> T:
         """The result of one call. Raises TimedOut after `seconds`, else the plugin's own error as KubeletxError.
 
-        `start` runs in the guarded task: what it does with the plugin's result may fail too.
+        `start` runs in the guarded task: what it does with the plugin's result may fail too. `most_left`: while so many
+        earlier calls go on after their deadline, no other is made: Unavailable.
         """
-        left = self._left.get(callback)
-        if left is not None and not left.done():
-            raise self._degraded(
-                callback,
-                Unavailable(self._text(callback, "an earlier call has not ended since its deadline")),
-            )
+        left = self._left.get(callback, set())
+        if len(left) >= most_left:
+            problem = "an earlier call has not ended since its deadline"
+            raise self._degraded(callback, Unavailable(self._text(callback, problem)))
         began = time.perf_counter()
         task = asyncio.create_task(_outcome(start), name=self.task_name(callback))
         if not await self._ended(task, seconds):
             task.cancel()
-            self._left[callback] = task
+            self._left.setdefault(callback, set()).add(task)
+            task.add_done_callback(self._left[callback].discard)
             self._count(callback, began, "timeout")
             raise self._degraded(
                 callback, TimedOut(self._text(callback, f"did not return within {seconds:g} s"))
@@ -108,6 +111,10 @@ class Callbacks:
         self._count(callback, began)
         self.recovered(callback)
         return outcome
+
+    def not_made(self) -> KubeletxError:
+        """The error for a call of what the factory could not make."""
+        return Unavailable(self.state.reason)
 
     def task_name(self, callback: str) -> str:
         """The name of the task of one call; it stands in the log when the call holds the event loop."""
@@ -189,6 +196,11 @@ def expect(result: Any, wanted: type[T]) -> T:
     if isinstance(result, wanted):
         return result
     raise TypeError(f"returned {type(result).__name__}, not {wanted.__name__}")
+
+
+def line(text: object) -> str:
+    """The text as one line of bounded length, whatever the plugin gave."""
+    return " ".join(str(text).split())[:LONGEST_LINE]
 
 
 def _words(error: BaseException) -> str:

@@ -22,12 +22,11 @@ from kubeletx.api.names import Event
 from kubeletx.node.readiness import CheckFacts
 from kubeletx.server.views import PartHealth
 
-from .callbacks import Callbacks, expect
+from .callbacks import Callbacks, expect, line
 
 log = structlog.get_logger(__name__)
 
 PART_PREFIX: Final = "plugin-"
-LONGEST_MESSAGE: Final = 1024
 
 
 class Verdict(enum.Enum):
@@ -82,15 +81,12 @@ class HealthChecks:
         events: EventSink,
         node: ObjectRef,
         timeout_seconds: float,
-        on_changed: Callable[[tuple[CheckFacts, ...]], None],
     ) -> None:
-        """`on_changed` gets what the node conditions are made from, at each change."""
         self._checks = tuple(checks)
         self._clock = clock
         self._events = events
         self._node = node
         self._timeout_seconds = timeout_seconds
-        self._on_changed = on_changed
 
     def parts(self) -> tuple[PartHealth, ...]:
         """The parts of ``/healthz``."""
@@ -107,16 +103,18 @@ class HealthChecks:
         """What the node conditions are made from."""
         return tuple(_facts(one) for one in self._checks)
 
-    async def run(self) -> None:
-        """Check until cancelled."""
-        self._on_changed(self.facts())
+    async def run(self, on_changed: Callable[[tuple[CheckFacts, ...]], None]) -> None:
+        """Check until cancelled. `on_changed` gets what the node conditions are made from, at each change."""
+        if self._checks:
+            on_changed(self.facts())
         async with asyncio.TaskGroup() as group:
             for one in self._checks:
-                group.create_task(self._follow(one), name=f"health check {one.name}")
+                group.create_task(self._follow(one, on_changed), name=f"health check {one.name}")
 
-    async def _follow(self, one: RunningCheck) -> None:
+    async def _follow(self, one: RunningCheck, on_changed: Callable[[tuple[CheckFacts, ...]], None]) -> None:
         while True:
-            self._note(one, await self._look(one))
+            if self._note(one, await self._look(one)):
+                on_changed(self.facts())
             await self._clock.sleep(one.callbacks.registration.period_seconds)
 
     async def _look(self, one: RunningCheck) -> Outcome:
@@ -125,15 +123,13 @@ class HealthChecks:
                 "check", partial(_checked, one.check), seconds=self._timeout_seconds
             )
         except KubeletxError as error:
-            return Outcome(Verdict.UNKNOWN, _line(str(error)))
+            return Outcome(Verdict.UNKNOWN, line(str(error)))
 
-    def _note(self, one: RunningCheck, outcome: Outcome) -> None:
+    def _note(self, one: RunningCheck, outcome: Outcome) -> bool:
+        """Whether the outcome is another than before; another verdict is an event."""
         before, one.outcome = one.outcome, outcome
-        if outcome == before:
-            return
-        self._on_changed(self.facts())
         if outcome.verdict is before.verdict or (before is NOT_YET and outcome.verdict is Verdict.PASSED):
-            return
+            return outcome != before
         passed = outcome.verdict is Verdict.PASSED
         message = f"Health check {one.name}: {outcome.verdict.value}"
         self._events.record(
@@ -142,20 +138,16 @@ class HealthChecks:
             reason=Event.HEALTH_CHECK_PASSED if passed else Event.HEALTH_CHECK_FAILED,
             message=f"{message}: {outcome.message}" if outcome.message else message,
         )
+        return True
 
 
 async def _checked(check: HealthCheck) -> Outcome:
     """The verdict of one check."""
     result = expect(await check.check(), CheckResult)
     if result.ok:
-        return Outcome(Verdict.PASSED, _line(result.message))
+        return Outcome(Verdict.PASSED, line(result.message))
     failed = result.severity is Severity.ERROR
-    return Outcome(Verdict.FAILED if failed else Verdict.WARNING, _line(result.message) or "no message")
-
-
-def _line(text: object) -> str:
-    """The text as one line of bounded length, whatever the plugin returned."""
-    return " ".join(str(text).split())[:LONGEST_MESSAGE]
+    return Outcome(Verdict.FAILED if failed else Verdict.WARNING, line(result.message) or "no message")
 
 
 def _facts(one: RunningCheck) -> CheckFacts:

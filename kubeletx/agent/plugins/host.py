@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from kubeletx.api import BoundedThreadPool, Clock, ClusterObjects, EventSink
+from kubeletx.api import BoundedThreadPool, Clock, ClusterObjects, EventSink, Records
 
 from .host_parts import PluginHostParts
 
@@ -48,6 +48,11 @@ class RegistrationHost:
     def events(self) -> EventSink:
         """Events for users."""
         return self._parts.events
+
+    @property
+    def records(self) -> Records:
+        """Those of kind ``plugin.<name>``."""
+        return self._parts.records(f"plugin.{self._name}")
 
     @property
     def cluster(self) -> ClusterObjects | None:

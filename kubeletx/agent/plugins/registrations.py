@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kubeletx.api import AlreadyExists, InvalidConfig, PluginHost
+from kubeletx.api import AlreadyExists, InvalidConfig, PluginHost, Unsupported
 from kubeletx.runtimes.endpoints.kinds import KindTable
 
 NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -23,6 +23,8 @@ class Hook(enum.Enum):
     """Kinds of registrations; the value is the word that users see."""
 
     HEALTH_CHECK = "health-check"
+    ADMISSION_CHECK = "admission-check"
+    PANEL = "panel"
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +36,11 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     settings: type[Any] | None = None
     plugin: str = ""
     period_seconds: float = 0.0
+    """Of health checks."""
+    fails_open: bool = False
+    """Of admission checks."""
+    title: str = ""
+    """Of panels."""
 
     @property
     def label(self) -> str:
@@ -120,4 +127,45 @@ def registrars(into: Registrations, plugin: str) -> Mapping[str, Callable[..., N
             )
         )
 
-    return {"kubeletx_register_health_checks": health_check}
+    def admission_check(
+        name: str, factory: Any, *, fails_open: bool = False, settings: type[Any] | None = None
+    ) -> None:
+        into.add(
+            Registration(
+                hook=Hook.ADMISSION_CHECK,
+                name=name,
+                factory=factory,
+                settings=settings,
+                plugin=plugin,
+                fails_open=fails_open,
+            )
+        )
+
+    def panel(name: str, factory: Any, *, title: str = "", settings: type[Any] | None = None) -> None:
+        into.add(
+            Registration(
+                hook=Hook.PANEL,
+                name=name,
+                factory=factory,
+                settings=settings,
+                plugin=plugin,
+                title=title or name,
+            )
+        )
+
+    return {
+        "kubeletx_register_health_checks": health_check,
+        "kubeletx_register_admission_checks": admission_check,
+        "kubeletx_register_panels": panel,
+        "kubeletx_register_volume_drivers": _refusing("volume driver", plugin),
+        "kubeletx_register_remedies": _refusing("remedy", plugin),
+    }
+
+
+def _refusing(what: str, plugin: str) -> Callable[..., None]:
+    """The function for a hook whose place is only prepared."""
+
+    def refuse(name: str, *_: object, **__: object) -> None:
+        raise Unsupported(f"plugin {plugin}: {what} {name!r}: this agent has no room for it yet")
+
+    return refuse

@@ -11,10 +11,12 @@ from kubeletx.node.readiness import CheckFacts
 from kubeletx.server.views import PartHealth
 
 from ..config.tree import PluginSettings
+from .admission import AdmissionChecks
 from .callbacks import CallbackCounts, Callbacks, State
 from .health import HealthChecks, RunningCheck
 from .host import RegistrationHost
 from .host_parts import PluginHostParts
+from .panels import Panels
 from .registrations import Hook, Registration, Registrations
 
 
@@ -29,9 +31,8 @@ class PluginRooms:
         own_settings: Mapping[str, Any],
         settings: PluginSettings,
         node: ObjectRef,
-        on_checks: Callable[[tuple[CheckFacts, ...]], None],
     ) -> None:
-        """`own_settings`: of each registration that declares some, by name. `on_checks`: see `HealthChecks`."""
+        """`own_settings`: of each registration that declares some, by name."""
         self._parts = parts
         self._own_settings = own_settings
         self._hosts: list[RegistrationHost] = []
@@ -47,12 +48,23 @@ class PluginRooms:
             events=parts.events,
             node=node,
             timeout_seconds=settings.health_check_seconds,
-            on_changed=on_checks,
+        )
+        self._admission = AdmissionChecks(
+            [self._make(one) for one in registrations.of(Hook.ADMISSION_CHECK)],
+            timeout_seconds=settings.admission_check_seconds,
+        )
+        self.review = self._admission.review if len(self._admission) else None
+        """Reviews a new pod; None when no plugin does."""
+        self.panels = Panels(
+            {one.name: self._make(one) for one in registrations.of(Hook.PANEL)},
+            timeout_seconds=settings.panel_seconds,
         )
 
-    def background(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
-        """Tasks to run, by name."""
-        return {"plugin-health": self._health.run}
+    def background(
+        self, on_checks: Callable[[tuple[CheckFacts, ...]], None]
+    ) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
+        """Tasks to run, by name. `on_checks`: see `HealthChecks.run`."""
+        return {"plugin-health": partial(self._health.run, on_checks)}
 
     def health(self) -> tuple[PartHealth, ...]:
         """The parts of ``/healthz`` that come from plugins."""
@@ -62,8 +74,9 @@ class PluginRooms:
         """The state of each registration by name."""
         return {name: one.state for name, one in self._callbacks.items()}
 
-    def close(self) -> None:
-        """Let idle threads end."""
+    async def close(self) -> None:
+        """Cancel calls in flight and let idle threads end."""
+        await self.panels.close()
         for host in self._hosts:
             host.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -17,6 +16,7 @@ from ..options.common import namespace_option, output_option, split_pod, with_ag
 from ..options.completing import complete_pods
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import Group, boolean
+from ..output.pictures import write_picture
 from ..output.printers import print_object
 from .vm_nic import nic
 from .vm_paths import seconds_of, vm_path
@@ -190,17 +190,7 @@ def screenshot(agent: AgentClient, name: str, file: Path | None, force: bool, na
     """Write what a machine's display shows as a PNG file."""
     target = file if file is not None else Path(f"{split_pod(name)}.png")
     picture = b"".join(agent.chunks(vm_path(namespace, name, "screenshot"), {}))
-    if str(target) == "-":
-        sys.stdout.buffer.write(picture)
-        return ExitCode.OK
-    try:
-        with target.open("wb" if force else "xb") as out:
-            out.write(picture)
-    except FileExistsError as err:
-        raise click.UsageError(f"{target} exists; give --force or another --file") from err
-    except OSError as err:
-        raise click.UsageError(f"cannot write {target}: {err.strerror}") from err
-    click.echo(f"vm/{split_pod(name)} written to {target}")
+    write_picture(picture, target, f"vm/{split_pod(name)}", force=force)
     return ExitCode.OK
 
 

@@ -14,7 +14,7 @@ from ..admission.placement import NODE_AFFINITY
 from ..admission.taints import TAINT_TOLERATION
 from ..model import changes
 from ..model.changes import Change
-from ..model.facts import Waiting
+from ..model.facts import Rejection, Waiting
 from ..model.sources import API
 from .context import StepContext
 from .reject import reject
@@ -30,6 +30,14 @@ async def bind(step: StepContext) -> Change:
     pod = step.pod
     if (held := held_back(pod)) is not None:
         return _wait(step, held.reason, held.message)
+    if step.deps.review is not None:
+        answer = await step.deps.review(pod)
+        if step.desired.deletion is not None:
+            return changes.nothing
+        if isinstance(answer, Rejection):
+            return reject(step, answer.reason, answer.message)
+        if answer is not None:
+            return _review_again(step, answer)
     choice = step.deps.registry.choose(pod)
     match choice:
         case Waits(reason=reason, message=message):
@@ -88,6 +96,13 @@ def _wait(step: StepContext, reason: str, message: str) -> Change:
     if waiting is None or waiting.reason != reason:
         step.warning(reason, message)
     return changes.waits(reason, message)
+
+
+def _review_again(step: StepContext, waits: Waiting) -> Change:
+    """Nothing decided about the pod: ask again later."""
+    if step.facts.waiting is None or step.facts.waiting.message != waits.message:
+        step.warning(waits.reason, waits.message)
+    return changes.bind_failed(waits.reason, waits.message)
 
 
 def _wait_for_room(step: StepContext, waits: Waiting) -> Change:

@@ -31,6 +31,12 @@ def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
     async def config(request: web.Request) -> web.StreamResponse:
         return json_response({"items": await backend.about.config_view()})
 
+    async def panels(request: web.Request) -> web.StreamResponse:
+        return json_response({"items": await backend.about.list_panels()})
+
+    async def panel(request: web.Request) -> web.StreamResponse:
+        return json_response(await backend.about.show_panel(request.match_info["name"]))
+
     async def usage(request: web.Request) -> web.StreamResponse:
         return json_response(await backend.node.usage())
 
@@ -51,6 +57,8 @@ def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
         web.get("/v1/plugins", plugins),
         web.post("/v1/plugins/reload", reload_plugins),
         web.get("/v1/config", config),
+        web.get("/v1/panels", panels),
+        web.get("/v1/panels/{name}", panel),
         web.get("/v1/usage", usage),
         web.get("/v1/node", node),
         web.get("/v1/events", events),

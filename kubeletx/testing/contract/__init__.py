@@ -16,34 +16,28 @@ fixtures of `ContractBase` where your runtime needs other images or details.
 
 A test is left out only because of what the runtime declares: its traits, or a capability it does not have.
 
-`HealthCheckContract` is the suite of what plugins register beside runtimes; its docstring names its fixtures.
-`RecordsContract` is the suite of `kubeletx.api.Records`; its one fixture is `open_records`.
+`HealthCheckContract`, `AdmissionCheckContract` and `PanelContract` are the suites of what plugins register beside
+runtimes; their docstrings name their fixtures. `RecordsContract` is the suite of `kubeletx.api.Records`; its one fixture is
+`open_records`.
 """
 
 import pytest
 
-for _part in (
-    "base",
-    "basics",
-    "sandboxes",
-    "units",
-    "logs",
-    "streams",
-    "images",
-    "changes",
-    "power",
-    "health",
-    "records",
-):
+_PARTS = ("base", "basics", "sandboxes", "units", "logs", "streams", "images", "changes", "power")
+for _part in (*_PARTS, "admission", "health", "panels", "records"):
     pytest.register_assert_rewrite(f"{__name__}.{_part}")
 
-from .health import HealthCheckContract  # noqa: E402 (asserts are rewritten before the import)
+from .admission import AdmissionCheckContract  # noqa: E402 (asserts are rewritten before the import)
+from .health import HealthCheckContract  # noqa: E402
+from .panels import PanelContract  # noqa: E402
 from .records import RecordsContract  # noqa: E402
 from .suite import ContractBase, RuntimeContract  # noqa: E402
 
 __all__ = [
+    "AdmissionCheckContract",
     "ContractBase",
     "HealthCheckContract",
+    "PanelContract",
     "RecordsContract",
     "RuntimeContract",
 ]

@@ -196,6 +196,8 @@ async def test_a_check_gets_its_settings_and_a_host_of_its_own(agent: AgentModel
         assert host.state_directory.stat().st_mode & 0o777 == 0o700
         assert host.cluster is None
         assert await host.blocking(lambda: 3) == 3
+        made_record = await host.records.create("one", {"verdict": "fine"})
+        assert await host.records.get("one") == made_record
 
 
 @pytest.mark.parametrize(

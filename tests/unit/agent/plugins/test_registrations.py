@@ -128,3 +128,26 @@ def test_a_hook_that_is_a_coroutine_is_explained(monkeypatch: pytest.MonkeyPatch
         [plugin(monkeypatch, "late", kubeletx_register_health_checks=kubeletx_register_health_checks)]
     )
     assert "make it a plain function" in reason(found, "late")
+
+
+@pytest.mark.parametrize(
+    ("hook", "words"),
+    [
+        ("kubeletx_register_volume_drivers", "volume driver 'x': this agent has no room for it yet"),
+        ("kubeletx_register_remedies", "remedy 'x': this agent has no room for it yet"),
+    ],
+)
+def test_a_hook_whose_place_is_only_prepared_refuses_in_words(
+    monkeypatch: pytest.MonkeyPatch, hook: str, words: str
+) -> None:
+    def registering(register: Any) -> None:
+        register("x", object, settings=None)
+
+    found = load_plugins(
+        [
+            plugin(monkeypatch, "early", **{hook: registering}),
+            plugin(monkeypatch, "good", kubeletx_register_health_checks=checks("fine")),
+        ]
+    )
+    assert {one.name: one.state for one in found.loaded} == {"early": "failed", "good": "ready"}
+    assert words in reason(found, "early")

@@ -16,7 +16,7 @@ import yaml
 from click.shell_completion import ShellComplete
 from click.testing import Result
 
-from kubeletx.api import names
+from kubeletx.api import Png, Table, Text, names
 from kubeletx.cli.main import cli
 from kubeletx.kube.types.core import Container, ObjectMeta, ObjectReference, Pod, PodSpec, PodStatus
 from kubeletx.kube.types.event import Event
@@ -617,3 +617,34 @@ def test_wrong_words_of_validation_and_dry_runs_are_usage_errors(
     result = kubeletx(*args, "-f", "-", input=MANIFEST)
     assert result.exit_code == 2
     assert words in result.stderr
+
+
+def test_panels_are_listed_and_shown_as_table_and_text(agent: Any, kubeletx: Run) -> None:
+    assert kubeletx("panel").stderr == "No panels found.\n"
+    agent.backend.panels = {
+        "load": Table(columns=("WHAT", "VALUE"), rows=(("threads", "3"), ("\x1b[31mred", ""))),
+        "notes": Text(text="one\ntwo\x07\n"),
+    }
+    assert kubeletx("panel").stdout.splitlines() == [
+        "NAME    TITLE   PLUGIN   STATE   REASON",
+        "load    Load    fake     ready   <none>",
+        "notes   Notes   fake     ready   <none>",
+    ]
+    assert kubeletx("panel", "load").stdout.splitlines() == [
+        "WHAT       VALUE",
+        "threads    3",
+        "�[31mred   <none>",
+    ]
+    assert kubeletx("panel", "notes").stdout == "one\ntwo�\n"
+    assert json.loads(kubeletx("panel", "notes", "-o", "json").stdout)["type"] == "text"
+    missing = kubeletx("panel", "a/b")
+    assert (missing.exit_code, missing.stderr) == (1, "Error: no plugin registers panel 'a/b'\n")
+
+
+def test_a_picture_is_written_to_a_file_once(agent: Any, kubeletx: Run, tmp_path: Path) -> None:
+    picture, file = b"\x89PNG\r\n\x1a\n123", tmp_path / "dot.png"
+    agent.backend.panels = {"dot": Png(data=picture)}
+    assert kubeletx("panel", "dot", "-f", str(file)).stdout == f"panel/dot written to {file}\n"
+    assert file.read_bytes() == picture
+    assert "exists; give --force" in kubeletx("panel", "dot", "-f", str(file)).stderr
+    assert kubeletx("panel", "dot", "-f", str(file), "--force").exit_code == 0

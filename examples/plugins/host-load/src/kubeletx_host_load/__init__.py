@@ -1,0 +1,1 @@
+"""The load of the machine: an example panel for kubeletx."""

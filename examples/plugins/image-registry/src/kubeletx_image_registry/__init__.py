@@ -1,0 +1,1 @@
+"""The registries that images come from: an example admission check for kubeletx."""

@@ -1,0 +1,11 @@
+"""The hook: registers the admission check ``image-registry``."""
+
+from kubeletx.api import RegisterAdmissionCheck, hookimpl
+
+from .check import ImageRegistry, Settings
+
+
+@hookimpl
+def kubeletx_register_admission_checks(register: RegisterAdmissionCheck) -> None:
+    """Review every new pod."""
+    register("image-registry", ImageRegistry, settings=Settings)

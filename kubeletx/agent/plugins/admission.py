@@ -1,0 +1,86 @@
+"""The admission checks of plugins, asked one after the other before a pod is bound."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from kubeletx.api import AdmissionCheck, Allow, KubeletxError, Refuse
+from kubeletx.api.names import ADMISSION_CHECK_FAILED
+from kubeletx.kube.types.core import Pod
+from kubeletx.pods.model.facts import Rejection, Waiting
+
+from .callbacks import Callbacks, line
+
+log = structlog.get_logger(__name__)
+
+MOST_LEFT: Final = 8
+"""Reviews that may go on after their deadline before a check is not asked any more."""
+REASON: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}")
+
+
+class AdmissionChecks:
+    """All admission checks, in the order of their names. None: a check that could not be made."""
+
+    def __init__(
+        self,
+        checks: Sequence[tuple[Callbacks, AdmissionCheck | None]],
+        *,
+        timeout_seconds: float,
+    ) -> None:
+        self._checks = sorted(checks, key=lambda one: one[0].registration.name)
+        self._timeout_seconds = timeout_seconds
+
+    def __len__(self) -> int:
+        return len(self._checks)
+
+    async def review(self, pod: Pod) -> Rejection | Waiting | None:
+        """The first refusal, what the pod waits for, or None when every check allows it."""
+        for callbacks, check in self._checks:
+            registration = callbacks.registration
+            try:
+                answer = await self._ask(callbacks, check, pod)
+            except KubeletxError as error:
+                if registration.fails_open:
+                    log.warning(
+                        "Admitted a pod without a check that failed", pod=pod.ref, check=registration.name
+                    )
+                    continue
+                return Waiting(reason=ADMISSION_CHECK_FAILED, message=line(str(error)))
+            if isinstance(answer, Refuse):
+                return Rejection(
+                    reason=answer.reason,
+                    message=f"admission check {registration.name}: {line(answer.message)}",
+                )
+        return None
+
+    async def _ask(self, callbacks: Callbacks, check: AdmissionCheck | None, pod: Pod) -> Allow | Refuse:
+        if check is None:
+            raise callbacks.not_made()
+        return await callbacks.call(
+            "review", _reviewing(check, pod), seconds=self._timeout_seconds, most_left=MOST_LEFT
+        )
+
+
+def _reviewing(check: AdmissionCheck, pod: Pod) -> Callable[[], Any]:
+    async def review() -> Allow | Refuse:
+        answer = await check.review(as_mapping(pod))
+        if isinstance(answer, Allow):
+            return answer
+        if not isinstance(answer, Refuse):
+            raise TypeError(f"returned {type(answer).__name__}, not Allow or Refuse")
+        if not isinstance(answer.reason, str) or not REASON.fullmatch(answer.reason):
+            raise ValueError(f"reason {answer.reason!r} is not one word in CamelCase")
+        return answer
+
+    return review
+
+
+def as_mapping(pod: Pod) -> Mapping[str, Any]:
+    """A copy of the pod as JSON has it."""
+    copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(pod))
+    return {"apiVersion": "v1", "kind": "Pod", **copy}

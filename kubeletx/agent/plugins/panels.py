@@ -1,0 +1,96 @@
+"""The panels of plugins: listed, and shown when somebody asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from kubeletx.api import NotFound, Panel, Png, Table, Text
+from kubeletx.server.views import PanelContent, PanelView
+
+from .callbacks import Callbacks
+
+MAX_CELLS: Final = 10_000
+MAX_CHARACTERS: Final = 1_000_000
+MAX_BYTES: Final = 8 * 1024 * 1024
+PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
+
+
+class Panels:
+    """All panels by name. `panels`: None for one that could not be made."""
+
+    def __init__(
+        self, panels: Mapping[str, tuple[Callbacks, Panel | None]], *, timeout_seconds: float
+    ) -> None:
+        self._panels = panels
+        self._timeout_seconds = timeout_seconds
+        self._shown: dict[str, asyncio.Task[PanelContent]] = {}
+        """Calls in flight, by name."""
+
+    def list(self) -> tuple[PanelView, ...]:
+        """Every panel, by name."""
+        return tuple(
+            PanelView(
+                name=name,
+                title=one.registration.title,
+                plugin=one.registration.plugin,
+                state=one.state.word,
+                reason=one.state.reason,
+            )
+            for name, (one, _) in sorted(self._panels.items())
+        )
+
+    async def show(self, name: str) -> PanelContent:
+        """The panel's content. Raises NotFound, Unavailable for one that could not be made, or the plugin's error."""
+        if name not in self._panels:
+            known = ", ".join(sorted(self._panels)) or "none"
+            raise NotFound(f"no plugin registers panel {name!r}; known: {known}")
+        task = self._shown.get(name)
+        if task is None:
+            task = self._shown[name] = asyncio.create_task(self._show(name), name=f"panel {name}")
+            task.add_done_callback(lambda _: self._shown.pop(name, None))
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Cancel calls in flight."""
+        tasks = tuple(self._shown.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _show(self, name: str) -> PanelContent:
+        callbacks, panel = self._panels[name]
+        if panel is None:
+            raise callbacks.not_made()
+        return await callbacks.call("show", lambda: _content(panel), seconds=self._timeout_seconds)
+
+
+async def _content(panel: Panel) -> PanelContent:
+    """The content, decoded again so that fields of a wrong type are refused."""
+    shown = await panel.show()
+    if not isinstance(shown, Table | Text | Png):
+        raise TypeError(f"returned {type(shown).__name__}, not Table, Text or Png")
+    return checked(msgspec.json.decode(msgspec.json.encode(shown), type=PanelContent))
+
+
+def checked(content: PanelContent) -> PanelContent:
+    """The content. Raises ValueError for what breaks a rule of `kubeletx.api.panels`."""
+    match content:
+        case Table(columns=columns, rows=rows):
+            for number, row in enumerate(rows):
+                if len(row) != len(columns):
+                    raise ValueError(f"row {number} has {len(row)} cells, not {len(columns)}")
+            if len(rows) * len(columns) > MAX_CELLS:
+                raise ValueError(f"the table has {len(rows) * len(columns)} cells, more than {MAX_CELLS}")
+        case Text(text=text):
+            if len(text) > MAX_CHARACTERS:
+                raise ValueError(f"the text has {len(text)} characters, more than {MAX_CHARACTERS}")
+        case Png(data=data):
+            if not data.startswith(PNG_SIGNATURE):
+                raise ValueError("the picture is no PNG")
+            if len(data) > MAX_BYTES:
+                raise ValueError(f"the picture has {len(data)} bytes, more than {MAX_BYTES}")
+    return content

@@ -1,0 +1,50 @@
+"""Panels: a plugin shows something about the node, as a table, a text or a picture.
+
+The host calls `Panel.show` when a user asks (`kubeletx panel NAME`), in a task of its own and under the deadline
+``kubeletx.pluginPanelTimeout``; users who ask at once share one call. A panel gives values, never markup: how they
+look is decided by what shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from .plugin_host import PluginHost
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, tag="table", tag_field="type"):
+    """Rows under headings; every row has as many cells as there are columns. At most 10,000 cells."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...] = ()
+
+
+class Text(msgspec.Struct, frozen=True, kw_only=True, tag="text", tag_field="type"):
+    """Plain text of one or more lines, at most a million characters."""
+
+    text: str
+
+
+class Png(msgspec.Struct, frozen=True, kw_only=True, tag="png", tag_field="type"):
+    """A picture in PNG format, at most 8 MiB. `text`: what it shows, for those who cannot see it."""
+
+    data: bytes
+    text: str = ""
+
+
+class Panel(Protocol):
+    """Shows one thing."""
+
+    async def show(self) -> Table | Text | Png:
+        """The content now. Never called again before it has returned.
+
+        Runs on the event loop: use `PluginHost.blocking` for calls that block.
+        """
+        ...
+
+
+PanelFactory = Callable[[Any, PluginHost], Panel]
+"""(own settings Struct or None, host) → panel. Must not do I/O."""

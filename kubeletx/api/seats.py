@@ -1,0 +1,58 @@
+"""Hooks whose place is prepared: the agent knows them, and refuses in words what is registered today.
+
+The protocols say what a plugin will have to offer. A plugin that registers one is *failed* with the reason, so that
+nobody believes it to be in effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from .identity import PodUid
+from .plugin_host import PluginHost
+
+
+class VolumeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One volume of one pod. `options`: what the volume's source says, as JSON has it."""
+
+    uid: PodUid
+    name: str
+    options: Mapping[str, Any] = {}
+    read_only: bool = False
+
+
+class VolumeDriver(Protocol):
+    """Makes volumes of one driver available on this node. Every call may come twice."""
+
+    async def prepare(self, request: VolumeRequest, target: Path) -> None:
+        """Make the volume available at `target`; succeeds if it is there already. A failure leaves nothing behind."""
+        ...
+
+    async def release(self, request: VolumeRequest, target: Path) -> None:
+        """Take the volume away from `target`; succeeds if it is gone. Also called after a restart of the agent."""
+        ...
+
+
+class RemedyResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of one remedy. `done` False: the next remedy is tried. `message`: one line for people."""
+
+    done: bool
+    message: str = ""
+
+
+class Remedy(Protocol):
+    """Brings a node that does not answer into a known state."""
+
+    async def remedy(self, node: str) -> RemedyResult:
+        """Act on the node of this name. May come twice for one outage."""
+        ...
+
+
+VolumeDriverFactory = Callable[[Any, PluginHost], VolumeDriver]
+"""(own settings Struct or None, host) → driver. Must not do I/O."""
+RemedyFactory = Callable[[Any, PluginHost], Remedy]
+"""(own settings Struct or None, host) → remedy. Must not do I/O."""

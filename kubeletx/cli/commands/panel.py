@@ -1,0 +1,71 @@
+"""``kubeletx panel``: what plugins show about the node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import quote
+
+import click
+import msgspec
+
+from kubeletx.api import Png, Text
+from kubeletx.api import Table as PanelTable
+from kubeletx.server.views import PanelContent, PanelView
+
+from ..connection.client import AgentClient
+from ..options.common import output_option, with_agent
+from ..options.exit_codes import ExitCode
+from ..options.go_flags import boolean, command
+from ..output.pictures import write_picture
+from ..output.printers import Column, Table, print_list, print_object
+
+
+class _Items(msgspec.Struct, frozen=True):
+    items: tuple[PanelView, ...]
+
+
+@command(short_help="Show panels of plugins.")
+@click.argument("name", required=False)
+@click.option(
+    "-f",
+    "--file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=None,
+    metavar="FILE",
+    help="Write a picture to this file; by default NAME.png. '-' is standard output.",
+)
+@boolean("--force", help="Overwrite the file.")
+@output_option("json", "yaml")
+@with_agent
+def panel(agent: AgentClient, name: str | None, file: Path | None, force: bool, output: str | None) -> int:
+    """Show what a plugin shows about the node: a table, a text or a picture. Without NAME: list the panels."""
+    if name is None:
+        found = agent.get("/v1/panels", _Items)
+        columns = [Column(title) for title in ("NAME", "TITLE", "PLUGIN", "STATE", "REASON")]
+        rows = [[p.name, p.title, p.plugin, p.state, p.reason] for p in found.items]
+        print_list(found, output, "panel", columns, rows)
+        return ExitCode.OK
+    content: PanelContent = agent.get(f"/v1/panels/{quote(name, safe='')}", PanelContent)  # type: ignore[arg-type] # a union
+    if output:
+        print_object(content, output)
+        return ExitCode.OK
+    match content:
+        case PanelTable(columns=titles, rows=cells):
+            for line in Table([Column(_shown(title)) for title in titles]).render(
+                [[_shown(cell) for cell in row] for row in cells]
+            ):
+                click.echo(line)
+        case Text(text=text):
+            click.echo("\n".join(_shown(line) for line in text.rstrip("\n").split("\n")))
+        case Png(data=data):
+            write_picture(
+                data, file if file is not None else Path(f"{name}.png"), f"panel/{name}", force=force
+            )
+    return ExitCode.OK
+
+
+def _shown(text: str) -> str:
+    """The text without what would move the cursor of a terminal."""
+    return "".join(
+        sign if sign.isprintable() or sign == "\t" else "\N{REPLACEMENT CHARACTER}" for sign in text
+    )

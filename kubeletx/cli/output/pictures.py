@@ -1,0 +1,23 @@
+"""Pictures go to a file, or to standard output for ``-``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+
+def write_picture(data: bytes, target: Path, what: str, *, force: bool) -> None:
+    """Write `data` to `target`; `force`: overwrite it. `what`: for the message, such as vm/web."""
+    if str(target) == "-":
+        sys.stdout.buffer.write(data)
+        return
+    try:
+        with target.open("wb" if force else "xb") as out:
+            out.write(data)
+    except FileExistsError as err:
+        raise click.UsageError(f"{target} exists; give --force or another --file") from err
+    except OSError as err:
+        raise click.UsageError(f"cannot write {target}: {err.strerror}") from err
+    click.echo(f"{what} written to {target}")
