@@ -73,7 +73,7 @@ async def assemble(
         pods = made.add(make_pods(ctx, below))
         sources = made.add(make_sources(ctx, node, pods))
         views = made.add(make_views(ctx, node, runtimes, images, volumes, pods))
-        made.add(make_plugin_feeds(plugin_rooms, views))
+        made.add(make_plugin_feeds(ctx, plugin_rooms, node, pods, sources, views))
         made.add(make_clean_up(ctx, runtimes, volumes, pods, made.sources))
         made.add(make_eviction(ctx, node, runtimes, images, volumes, pods, views))
         cluster = made.add(make_cluster_room(ctx, node, link, pods, sources, views))

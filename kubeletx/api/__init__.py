@@ -37,6 +37,7 @@ from .hookspecs import (
     RegisterAdmissionCheck,
     RegisterHealthCheck,
     RegisterPanel,
+    RegisterPodSource,
     RegisterRemedy,
     RegisterRuntime,
     RegisterVolumeDriver,
@@ -85,6 +86,7 @@ from .observed import (
 )
 from .panels import Panel, PanelFactory, Png, Table, Text
 from .plugin_host import PluginHost
+from .pod_sources import PodAnswer, PodOutcome, PodSource, PodSourceFactory, PodSourceSink
 from .pulls import SharedPulls
 from .runtime import (
     CAPABILITIES,
@@ -223,7 +225,12 @@ __all__ = [
     "PluginHost",
     "Png",
     "PodAddress",
+    "PodAnswer",
     "PodNetwork",
+    "PodOutcome",
+    "PodSource",
+    "PodSourceFactory",
+    "PodSourceSink",
     "PodUid",
     "PortMapping",
     "Process",
@@ -242,6 +249,7 @@ __all__ = [
     "RegisterAdmissionCheck",
     "RegisterHealthCheck",
     "RegisterPanel",
+    "RegisterPodSource",
     "RegisterRemedy",
     "RegisterRuntime",
     "RegisterVolumeDriver",

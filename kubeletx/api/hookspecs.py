@@ -20,6 +20,7 @@ from .admission import AdmissionCheckFactory
 from .health import HealthCheckFactory
 from .host import RuntimeFactory
 from .panels import PanelFactory
+from .pod_sources import PodSourceFactory
 from .seats import RemedyFactory, VolumeDriverFactory
 
 PROJECT = "kubeletx"
@@ -92,6 +93,18 @@ class RegisterAdmissionCheck(Protocol):
         ...
 
 
+class RegisterPodSource(Protocol):
+    """The function handed to `kubeletx_register_pod_sources`."""
+
+    def __call__(self, name: str, factory: PodSourceFactory, *, settings: type[Any] | None = None) -> None:
+        """Declare a pod source.
+
+        `name`, `settings`: as for `RegisterHealthCheck`; not the name of a source that the agent itself has. The name
+        stands in annotation ``kubernetes.io/config.source`` of its pods.
+        """
+        ...
+
+
 class RegisterPanel(Protocol):
     """The function handed to `kubeletx_register_panels`."""
 
@@ -126,6 +139,11 @@ def kubeletx_register_runtimes(register: RegisterRuntime) -> None:
 @hookspec
 def kubeletx_register_health_checks(register: RegisterHealthCheck) -> None:
     """Register health checks of the node by calling `register` once for each."""
+
+
+@hookspec
+def kubeletx_register_pod_sources(register: RegisterPodSource) -> None:
+    """Register pod sources by calling `register` once for each."""
 
 
 @hookspec

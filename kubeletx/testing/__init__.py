@@ -10,6 +10,7 @@ from .fake_records import FakeRecords
 from .fake_runtime import FakeRuntime
 from .faults import Script
 from .host import FakeEventSink, FakeHost, FakePluginHost, Recorded, endpoint
+from .pod_sink import FakePodSink
 from .sessions import FakeSession
 from .specs import sandbox_spec, unit_spec
 
@@ -21,6 +22,7 @@ __all__ = [
     "FakeEventSink",
     "FakeHost",
     "FakePluginHost",
+    "FakePodSink",
     "FakeRecords",
     "FakeRuntime",
     "FakeSession",

@@ -77,6 +77,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
             "Deadline of one health check of a plugin."),
     Setting("plugins.admission_check_seconds", "kubeletx.pluginAdmissionCheckTimeout", "", Duration(zero_means=5.0),
             "Deadline of one plugin's review of a new pod."),
+    Setting("plugins.pod_source_sync_seconds", "kubeletx.pluginPodSourceSyncTimeout", "", Duration(zero_means=60.0),
+            "How long a plugin's pod source may take to set all its pods before it counts as degraded."),
     Setting("plugins.panel_seconds", "kubeletx.pluginPanelTimeout", "", Duration(zero_means=10.0),
             "Deadline of one panel of a plugin."),
     # sources

@@ -67,6 +67,7 @@ class PluginSettings(Section, frozen=True, kw_only=True):
 
     health_check_seconds: float = 10.0
     admission_check_seconds: float = 5.0
+    pod_source_sync_seconds: float = 60.0
     panel_seconds: float = 10.0
 
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from kubeletx.api import ClusterObjects
 from kubeletx.pods.dependencies import Review
+from kubeletx.pods.manager import PodManager
 from kubeletx.pods.model.sources import API
+from kubeletx.runtimes.endpoints.kinds import WorkloadTypes
+from kubeletx.static.manifest import ManifestReader
 
 from ..plugins.host_parts import PluginHostParts
 from .node import NodeRoom
 from .part import Part, PartContext, Task
+from .pods import PodsRoom
+from .sources import SourcesRoom
 from .views import ViewsRoom
 
 if TYPE_CHECKING:
@@ -63,11 +69,37 @@ def make_plugins(ctx: PartContext, node: NodeRoom, objects: Mapping[str, Cluster
     return PluginsRoom(part=Part(name="plugins", close=(rooms.close,), health=(rooms.health,)), rooms=rooms)
 
 
-def make_plugin_feeds(plugins: PluginsRoom, views: ViewsRoom) -> PluginFeeds:
-    """The tasks of what plugins registered."""
+def make_plugin_feeds(
+    ctx: PartContext,
+    plugins: PluginsRoom,
+    node: NodeRoom,
+    pods: PodsRoom,
+    sources: SourcesRoom,
+    views: ViewsRoom,
+) -> PluginFeeds:
+    """The tasks of what plugins registered: health checks and pod sources."""
     if plugins.rooms is None:
         return PluginFeeds(Part(name="plugin-feeds"))
-    tasks = plugins.rooms.background(views.node.checks_changed)
-    return PluginFeeds(
-        Part(name="plugin-feeds", tasks=tuple(Task(name=name, run=run) for name, run in tasks.items()))
+    from ..plugins.pod_sources import SourceParts
+
+    parts = SourceParts(
+        pods=pods.manager,
+        owner=partial(_owner, pods.manager),
+        reader=ManifestReader(node_name=node.reporter.name, workload_types=WorkloadTypes(ctx.plugins.kinds)),
+        clock=ctx.clock,
+        on_failure=sources.health.failed,
     )
+    tasks = plugins.rooms.background(views.node.checks_changed)
+    feeds = plugins.rooms.sources.feeds(parts)
+    part = Part(
+        name="plugin-feeds",
+        tasks=tuple(Task(name=name, run=run) for name, run in tasks.items()),
+        feeds=tuple(Task(name=f"source-{name}", run=run) for name, run in feeds.items()),
+        sources=plugins.rooms.sources.names,
+    )
+    return PluginFeeds(part)
+
+
+def _owner(manager: PodManager, namespace: str, name: str) -> str | None:
+    worker = manager.find(namespace, name)
+    return worker.desired.source if worker is not None else None

@@ -29,6 +29,7 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 LONGEST_LINE = 1024
+STOP_SECONDS = 5.0
 READY = "ready"
 DEGRADED = "degraded"
 FAILED = "failed"
@@ -111,6 +112,24 @@ class Callbacks:
         self._count(callback, began)
         self.recovered(callback)
         return outcome
+
+    async def run(self, callback: str, start: Callable[[], Awaitable[None]]) -> None:
+        """Run something without a deadline until it ends. Raises the plugin's error as KubeletxError.
+
+        When the caller is cancelled, it waits for the end for `STOP_SECONDS` at most.
+        """
+        began = time.perf_counter()
+        task = asyncio.create_task(_outcome(start), name=self.task_name(callback))
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait((task,), timeout=STOP_SECONDS)
+            raise
+        outcome = task.result()
+        self._count(callback, began, "error" if isinstance(outcome, _Raised) else "")
+        if isinstance(outcome, _Raised):
+            raise self._degraded(callback, self._translated(callback, outcome.error)) from outcome.error
 
     def not_made(self) -> KubeletxError:
         """The error for a call of what the factory could not make."""

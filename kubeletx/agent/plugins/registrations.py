@@ -14,8 +14,10 @@ from typing import Any, Final
 import msgspec
 
 from kubeletx.api import AlreadyExists, InvalidConfig, PluginHost, Unsupported
+from kubeletx.pods.model.sources import API, APPLIED, FILE, URL
 from kubeletx.runtimes.endpoints.kinds import KindTable
 
+BUILT_IN_SOURCES: Final = frozenset({FILE, URL, APPLIED, API})
 NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -23,6 +25,7 @@ class Hook(enum.Enum):
     """Kinds of registrations; the value is the word that users see."""
 
     HEALTH_CHECK = "health-check"
+    POD_SOURCE = "pod-source"
     ADMISSION_CHECK = "admission-check"
     PANEL = "panel"
 
@@ -127,6 +130,15 @@ def registrars(into: Registrations, plugin: str) -> Mapping[str, Callable[..., N
             )
         )
 
+    def pod_source(name: str, factory: Any, *, settings: type[Any] | None = None) -> None:
+        if name in BUILT_IN_SOURCES:
+            raise AlreadyExists(
+                f"plugin {plugin}: the agent itself has a pod source {name!r}; choose another name"
+            )
+        into.add(
+            Registration(hook=Hook.POD_SOURCE, name=name, factory=factory, settings=settings, plugin=plugin)
+        )
+
     def admission_check(
         name: str, factory: Any, *, fails_open: bool = False, settings: type[Any] | None = None
     ) -> None:
@@ -155,6 +167,7 @@ def registrars(into: Registrations, plugin: str) -> Mapping[str, Callable[..., N
 
     return {
         "kubeletx_register_health_checks": health_check,
+        "kubeletx_register_pod_sources": pod_source,
         "kubeletx_register_admission_checks": admission_check,
         "kubeletx_register_panels": panel,
         "kubeletx_register_volume_drivers": _refusing("volume driver", plugin),

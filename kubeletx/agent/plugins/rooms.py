@@ -17,6 +17,7 @@ from .health import HealthChecks, RunningCheck
 from .host import RegistrationHost
 from .host_parts import PluginHostParts
 from .panels import Panels
+from .pod_sources import PodSources
 from .registrations import Hook, Registration, Registrations
 
 
@@ -48,6 +49,10 @@ class PluginRooms:
             events=parts.events,
             node=node,
             timeout_seconds=settings.health_check_seconds,
+        )
+        self.sources = PodSources(
+            [self._make(one) for one in registrations.of(Hook.POD_SOURCE)],
+            sync_seconds=settings.pod_source_sync_seconds,
         )
         self._admission = AdmissionChecks(
             [self._make(one) for one in registrations.of(Hook.ADMISSION_CHECK)],

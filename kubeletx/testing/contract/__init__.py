@@ -16,20 +16,21 @@ fixtures of `ContractBase` where your runtime needs other images or details.
 
 A test is left out only because of what the runtime declares: its traits, or a capability it does not have.
 
-`HealthCheckContract`, `AdmissionCheckContract` and `PanelContract` are the suites of what plugins register beside
-runtimes; their docstrings name their fixtures. `RecordsContract` is the suite of `kubeletx.api.Records`; its one fixture is
+`HealthCheckContract`, `PodSourceContract`, `AdmissionCheckContract` and `PanelContract` are the suites of what plugins
+register beside runtimes; their docstrings name their fixtures. `RecordsContract` is the suite of `kubeletx.api.Records`; its one fixture is
 `open_records`.
 """
 
 import pytest
 
 _PARTS = ("base", "basics", "sandboxes", "units", "logs", "streams", "images", "changes", "power")
-for _part in (*_PARTS, "admission", "health", "panels", "records"):
+for _part in (*_PARTS, "admission", "health", "panels", "pod_sources", "records"):
     pytest.register_assert_rewrite(f"{__name__}.{_part}")
 
 from .admission import AdmissionCheckContract  # noqa: E402 (asserts are rewritten before the import)
 from .health import HealthCheckContract  # noqa: E402
 from .panels import PanelContract  # noqa: E402
+from .pod_sources import PodSourceContract  # noqa: E402
 from .records import RecordsContract  # noqa: E402
 from .suite import ContractBase, RuntimeContract  # noqa: E402
 
@@ -38,6 +39,7 @@ __all__ = [
     "ContractBase",
     "HealthCheckContract",
     "PanelContract",
+    "PodSourceContract",
     "RecordsContract",
     "RuntimeContract",
 ]

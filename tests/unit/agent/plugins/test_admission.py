@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from agent_model import AgentModel, a_pod
 
 from kubeletx.agent.plugins.registrations import Hook, Registration
 from kubeletx.api import Allow, Refuse
+from tests.unit.agent.agent_model import AgentModel, a_pod
 
 REFUSES = Refuse(reason="NotOurs", message="use an image\nof the team")
 
@@ -63,13 +63,13 @@ async def test_a_pod_that_every_check_allows_runs_and_the_checks_see_it_whole(ag
 async def test_a_refused_pod_fails_with_the_reason_of_the_check(agent: AgentModel) -> None:
     register(agent, "registry", Check(REFUSES))
     async with agent.running() as backend:
-        await backend.apply_pod(a_pod())
+        await backend.pods.apply_pod(a_pod())
         await agent.until(lambda: agent.phase("web") == "Failed")
-        (pod,) = await backend.list_pods()
+        (pod,) = await backend.pods.list_pods()
         assert pod.status.reason == "NotOurs"
         assert pod.status.message == "Pod was rejected: admission check registry: use an image of the team"
         assert agent.alive() == []
-        assert "NotOurs" in [event.reason for event in await backend.list_events()]
+        assert "NotOurs" in [event.reason for event in await backend.node.list_events()]
 
 
 async def test_a_check_changes_nothing_of_the_pod(agent: AgentModel) -> None:
@@ -101,11 +101,13 @@ async def test_a_pod_waits_for_a_check_that_is_broken_and_runs_once_it_allows(
     check = Check(answer)
     register(agent, "registry", check)
     async with agent.running() as backend:
-        await backend.apply_pod(a_pod())
+        await backend.pods.apply_pod(a_pod())
         await agent.until(lambda: len(check.pods) >= 2)
         assert waiting(agent) == "AdmissionCheckFailed"
-        assert "admission-check/registry" in (await backend.plugins())[0].reason
-        events = [event for event in await backend.list_events() if event.reason == "AdmissionCheckFailed"]
+        assert "admission-check/registry" in (await backend.about.plugins())[0].reason
+        events = [
+            event for event in await backend.node.list_events() if event.reason == "AdmissionCheckFailed"
+        ]
         assert len(events) == 1
         check.answer = Allow()
         await agent.until(lambda: agent.phase("web") == "Running")
@@ -121,7 +123,7 @@ async def test_a_check_that_fails_open_stops_no_pod(agent: AgentModel) -> None:
 async def test_a_pod_waits_for_a_check_that_could_not_be_made(agent: AgentModel) -> None:
     register(agent, "unmade", SystemExit("no"))
     async with agent.running() as backend:
-        await backend.apply_pod(a_pod())
+        await backend.pods.apply_pod(a_pod())
         await agent.until(lambda: waiting(agent) == "AdmissionCheckFailed")
 
 
@@ -146,11 +148,11 @@ async def test_a_pod_that_is_deleted_during_its_review_never_starts(agent: Agent
     check = Check(waits)
     register(agent, "slow", check)
     async with agent.running() as backend:
-        await backend.apply_pod(a_pod())
+        await backend.pods.apply_pod(a_pod())
         await agent.until(lambda: check.pods)
         from kubeletx.server.views import DeleteOptions, PodTarget
 
-        await agent.done(backend.delete_pod(PodTarget(namespace="default", name="web"), DeleteOptions()))
+        await agent.done(backend.pods.delete_pod(PodTarget(namespace="default", name="web"), DeleteOptions()))
         gate.set()
         await agent.until(lambda: agent.parts.manager.find("default", "web") is None)
         assert agent.alive() == []

@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from agent_model import AgentModel
 
 from kubeletx.agent.plugins.registrations import Hook, Registration
 from kubeletx.api import Internal, NotFound, Png, Table, Text, TimedOut, Unavailable
+from tests.unit.agent.agent_model import AgentModel
 
 PICTURE = Png(data=b"\x89PNG\r\n\x1a\n...", text="a dot")
 
@@ -43,9 +43,9 @@ def register(agent: AgentModel, name: str, panel: Any) -> None:
 async def test_a_panel_is_listed_and_shown(agent: AgentModel, content: Any) -> None:
     register(agent, "load", Panel(content))
     async with agent.running() as backend:
-        (view,) = await backend.list_panels()
+        (view,) = await backend.about.list_panels()
         assert (view.name, view.title, view.plugin, view.state) == ("load", "Load", "acme", "ready")
-        assert await backend.show_panel("load") == content
+        assert await backend.about.show_panel("load") == content
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ async def test_what_breaks_the_rules_is_an_error_of_the_plugin(
     register(agent, "good", Panel(Text(text="fine")))
     async with agent.running() as backend:
         with pytest.raises(Internal, match=words):
-            await backend.show_panel("bad")
-        assert await backend.show_panel("good") == Text(text="fine")
-        assert {one.name: one.state for one in await backend.list_panels()} == {
+            await backend.about.show_panel("bad")
+        assert await backend.about.show_panel("good") == Text(text="fine")
+        assert {one.name: one.state for one in await backend.about.list_panels()} == {
             "bad": "degraded",
             "good": "ready",
         }
@@ -79,7 +79,7 @@ async def test_a_panel_that_hangs_is_timed_out(agent: AgentModel) -> None:
     register(agent, "hangs", Panel(asyncio.Event().wait))
     async with agent.running() as backend:
         with pytest.raises(TimedOut, match="panel/hangs: show: did not return within 10 s"):
-            await agent.done(backend.show_panel("hangs"))
+            await agent.done(backend.about.show_panel("hangs"))
 
 
 async def test_those_who_ask_at_once_share_one_call(agent: AgentModel) -> None:
@@ -92,7 +92,7 @@ async def test_those_who_ask_at_once_share_one_call(agent: AgentModel) -> None:
     panel = Panel(slow)
     register(agent, "slow", panel)
     async with agent.running() as backend:
-        asked = [asyncio.create_task(backend.show_panel("slow")) for _ in range(3)]
+        asked = [asyncio.create_task(backend.about.show_panel("slow")) for _ in range(3)]
         await agent.until(lambda: panel.calls)
         asked[0].cancel()
         gate.set()
@@ -104,12 +104,12 @@ async def test_an_unknown_panel_is_not_found_and_one_that_could_not_be_made_says
     agent: AgentModel,
 ) -> None:
     async with agent.running() as backend:
-        assert list(await backend.list_panels()) == []
+        assert list(await backend.about.list_panels()) == []
         with pytest.raises(NotFound, match="known: none"):
-            await backend.show_panel("load")
+            await backend.about.show_panel("load")
     register(agent, "unmade", ValueError("no way"))
     async with agent.running() as backend:
         with pytest.raises(NotFound, match="known: unmade"):
-            await backend.show_panel("load")
+            await backend.about.show_panel("load")
         with pytest.raises(Unavailable, match="ValueError: no way"):
-            await backend.show_panel("unmade")
+            await backend.about.show_panel("unmade")

@@ -1,0 +1,11 @@
+"""The hook: registers the pod source ``directory-pods``."""
+
+from kubeletx.api import RegisterPodSource, hookimpl
+
+from .source import DirectoryPods, Settings
+
+
+@hookimpl
+def kubeletx_register_pod_sources(register: RegisterPodSource) -> None:
+    """One source, which has no pods until a directory is configured."""
+    register("directory-pods", DirectoryPods, settings=Settings)

@@ -1,0 +1,47 @@
+"""The source: each file ``*.json`` of a directory is one pod."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kubeletx.api import PluginHost, PodSourceSink
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The section ``kubeletx.plugins.directory-pods`` of the configuration."""
+
+    path: str = ""
+    """The directory; empty: there are no pods."""
+    seconds: float = 5.0
+    """How often it is read."""
+
+
+class DirectoryPods:
+    """A `kubeletx.api.PodSource`."""
+
+    def __init__(self, settings: Settings, host: PluginHost) -> None:
+        """The shape of every factory: no I/O here."""
+        self._settings = settings
+        self._host = host
+
+    async def run(self, sink: PodSourceSink) -> None:
+        """Set what is there, report it as everything, then follow changes."""
+        known: dict[tuple[str, str], dict[str, Any]] = {}
+        while True:
+            found = await self._host.blocking(read, self._settings.path)
+            for key in known.keys() - found.keys():
+                sink.remove(*key)
+            for key, pod in found.items():
+                if known.get(key) != pod:
+                    sink.set(pod)
+            known = found
+            sink.synced()
+            await self._host.clock.sleep(self._settings.seconds)
+
+
+def read(path: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """The pods of the directory by namespace and name. Raises for a file that is no JSON object with a name."""
+    pods = [json.loads(file.read_text()) for file in sorted(Path(path).glob("*.json"))] if path else []
+    return {(pod["metadata"].get("namespace", "default"), pod["metadata"]["name"]): pod for pod in pods}

@@ -1,0 +1,207 @@
+"""The pod sources of plugins: their tasks, and the sink that turns mappings into pods.
+
+    mapping ─► decode ─► defaults ─► validate ─► identity ─► manager
+       └──── refused, with the field ◄───┘           └──► accepted, or waits for the source that has the name
+
+A source owns its pods by namespace and name. It is started again after each failure; what it has set runs on.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from kubeletx.api import (
+    Clock,
+    Internal,
+    InvalidPod,
+    KubeletxError,
+    PodAnswer,
+    PodOutcome,
+    PodSource,
+    TimedOut,
+)
+from kubeletx.kube.types.core import Pod
+from kubeletx.pods.model.sources import PodSink
+from kubeletx.static.manifest import ManifestReader
+
+from .callbacks import Callbacks
+
+log = structlog.get_logger(__name__)
+
+RESTART_SECONDS: Final = 10.0
+"""From the end of a source's run to the next one."""
+
+Owner = Callable[[str, str], str | None]
+"""Namespace and name → the source of the living pod; None: the name is free."""
+
+
+class SourceParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What all sources share. `on_failure` gets the name of a source and the error that ended its run."""
+
+    pods: PodSink
+    owner: Owner
+    reader: ManifestReader
+    clock: Clock
+    on_failure: Callable[[str, Exception], None]
+
+
+class PodSources:
+    """All pod sources. None: one that could not be made; its pods run on."""
+
+    def __init__(self, sources: Sequence[tuple[Callbacks, PodSource | None]], *, sync_seconds: float) -> None:
+        """`sync_seconds`: a source that has not reported `synced` by then is degraded until it does."""
+        self._sources = tuple(sources)
+        self._sync_seconds = sync_seconds
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all sources."""
+        return tuple(callbacks.registration.name for callbacks, _ in self._sources)
+
+    def feeds(self, parts: SourceParts) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
+        """One endless task for each source, by its name."""
+        return {
+            callbacks.registration.name: partial(self._keep, callbacks, source, parts)
+            for callbacks, source in self._sources
+            if source is not None
+        }
+
+    async def _keep(self, callbacks: Callbacks, source: PodSource, parts: SourceParts) -> None:
+        name = callbacks.registration.name
+        sink = Sink(callbacks.registration.label, name, parts, on_synced=partial(callbacks.recovered, "run"))
+        while True:
+            sink.begin()
+            forget = parts.clock.call_at(
+                parts.clock.monotonic() + self._sync_seconds, partial(self._not_synced, callbacks, sink)
+            )
+            try:
+                await callbacks.run("run", partial(source.run, sink))
+                error: KubeletxError = callbacks.failed("run", Internal(f"pod source {name}: run returned"))
+            except KubeletxError as raised:
+                error = raised
+            finally:
+                forget()
+            parts.on_failure(name, error)
+            await parts.clock.sleep(RESTART_SECONDS)
+
+    def _not_synced(self, callbacks: Callbacks, sink: Sink) -> None:
+        if not sink.is_synced:
+            problem = f"did not set all its pods within {self._sync_seconds:g} s"
+            callbacks.failed("run", TimedOut(f"{callbacks.registration.label}: run: {problem}"))
+
+
+class Sink:
+    """Implements `kubeletx.api.PodSourceSink` for one source."""
+
+    def __init__(self, label: str, source: str, parts: SourceParts, *, on_synced: Callable[[], None]) -> None:
+        self._label = label
+        self._source = source
+        self._parts = parts
+        self._on_synced = on_synced
+        self._thread = threading.get_ident()
+        self._pods: dict[tuple[str, str], Pod] = {}
+        """By namespace and name as in the manifest."""
+        self._refused: dict[tuple[str, str], str] = {}
+        """The origin that the manager knows of a manifest that cannot be used."""
+        self._seen: set[tuple[str, str]] = set()
+        self.is_synced = False
+
+    def begin(self) -> None:
+        """A run of the source begins."""
+        self._seen = set()
+        self.is_synced = False
+
+    def set(self, pod: Mapping[str, Any]) -> PodOutcome:
+        """See `PodSourceSink.set`."""
+        self._check_thread()
+        key = _key(pod)
+        self._seen.add(key)
+        try:
+            made = self._decode(pod)
+        except InvalidPod as error:
+            self._refuse(key, error)
+            return PodOutcome(answer=PodAnswer.REFUSED, field=error.field, message=str(error))
+        self._forgive(key)
+        before = self._pods.get(key)
+        owner = self._parts.owner(made.namespace, made.name)
+        if before is not None and before.uid != made.uid:
+            self._parts.pods.remove(self._source, before.uid)
+        if before is None or before.uid != made.uid:
+            self._pods[key] = made
+            self._parts.pods.update(self._source, made)
+        if owner is not None and owner != self._source:
+            message = f"pod {made.ref} of source {owner} has this namespace and name; it begins when that one is gone"
+            return PodOutcome(answer=PodAnswer.WAITS, uid=str(made.uid), waits_for=owner, message=message)
+        return PodOutcome(answer=PodAnswer.ACCEPTED, uid=str(made.uid))
+
+    def remove(self, namespace: str, name: str, *, grace_seconds: int | None = None) -> bool:
+        """See `PodSourceSink.remove`."""
+        self._check_thread()
+        key = (namespace, name)
+        self._forgive(key)
+        pod = self._pods.pop(key, None)
+        if pod is None:
+            return False
+        self._parts.pods.remove(self._source, pod.uid, grace_seconds)
+        return True
+
+    def synced(self) -> None:
+        """See `PodSourceSink.synced`."""
+        self._check_thread()
+        if not self.is_synced:
+            self.is_synced = True
+            for key in [key for key in self._pods if key not in self._seen]:
+                self.remove(*key)
+            for key in [key for key in self._refused if key not in self._seen]:
+                self._forgive(key)
+            self._parts.pods.synced(self._source)
+        self._on_synced()
+
+    def _decode(self, pod: Mapping[str, Any]) -> Pod:
+        try:
+            data = json.dumps(pod, default=_plain, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidPod(
+                obj=self._label, field="", problem=f"is not JSON: {error}", fix="give a v1 Pod of JSON values"
+            ) from error
+        found = self._parts.reader.read(
+            data, origin=self._label, source=self._source, seen_at=self._parts.clock.now()
+        )
+        if len(found.pods) != 1:
+            problem = f"holds {len(found.pods)} pods"
+            raise InvalidPod(obj=self._label, field="items", problem=problem, fix="set each pod by itself")
+        return found.pods[0]
+
+    def _refuse(self, key: tuple[str, str], error: InvalidPod) -> None:
+        origin = self._refused.setdefault(key, f"{self._label} {key[0]}/{key[1]}")
+        known = self._pods.get(key)
+        self._parts.pods.invalid(self._source, origin, error, known.uid if known is not None else None)
+
+    def _forgive(self, key: tuple[str, str]) -> None:
+        if (origin := self._refused.pop(key, None)) is not None:
+            self._parts.pods.valid(self._source, origin)
+
+    def _check_thread(self) -> None:
+        if threading.get_ident() != self._thread:
+            raise RuntimeError("a pod source calls its sink from the event loop only")
+
+
+def _key(pod: Any) -> tuple[str, str]:
+    """Namespace and name as far as the mapping has them."""
+    metadata = pod.get("metadata") if isinstance(pod, Mapping) else None
+    if not isinstance(metadata, Mapping):
+        return "default", ""
+    return str(metadata.get("namespace") or "default"), str(metadata.get("name") or "")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is no JSON value")

@@ -1,0 +1,82 @@
+"""Pod sources: a plugin says which pods this node should run.
+
+The host calls `PodSource.run` once, in a task of its own, and keeps it running: one that raises or returns is started
+again. The source hands over manifests as mappings; the host decodes them, sets defaults, validates them, and answers
+each with what becomes of the pod.
+
+A pod belongs to the source that set it, by namespace and name. Silence removes nothing: what a source has set runs on
+while the source is broken, and over restarts of the agent. Only `PodSourceSink.remove` ends a pod, and `synced`, which
+ends what an earlier run of the source had and this one did not set again.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from .plugin_host import PluginHost
+
+
+class PodAnswer(enum.Enum):
+    """What becomes of a pod that a source has set."""
+
+    ACCEPTED = "accepted"
+    """The node runs it as soon as it can; admission may still refuse it, which its status shows."""
+    WAITS = "waits"
+    """Another pod has its namespace and name; it begins when that one is gone."""
+    REFUSED = "refused"
+    """The manifest cannot be used. A pod that it stood for before goes on."""
+
+
+class PodOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The host's answer. `uid`: of the pod; empty when it was refused.
+
+    `waits_for`: the source whose pod has the name; `field`, `message`: what is wrong with the manifest, and how to mend it.
+    """
+
+    answer: PodAnswer
+    uid: str = ""
+    waits_for: str = ""
+    field: str = ""
+    message: str = ""
+
+
+class PodSourceSink(Protocol):
+    """The host's side. All calls are quick and made from the event loop."""
+
+    def set(self, pod: Mapping[str, Any]) -> PodOutcome:
+        """The node should run this v1 Pod, with JSON's values; again with another spec when it changes.
+
+        A UID in the manifest is not used: it follows from the manifest, the node and the source, so a changed manifest is
+        another pod, and the one of before ends first. Setting what is set already changes nothing.
+        """
+        ...
+
+    def remove(self, namespace: str, name: str, *, grace_seconds: int | None = None) -> bool:
+        """The node should no longer run this pod; None: the pod's own grace period. False: this source has none of it."""
+        ...
+
+    def synced(self) -> None:
+        """Everything that the source has at present was set.
+
+        Pods that an earlier run of the source had and that were not set again are ended now.
+        """
+        ...
+
+
+class PodSource(Protocol):
+    """Feeds pods to the node."""
+
+    async def run(self, sink: PodSourceSink) -> None:
+        """Feed the sink until cancelled: set everything, report `synced`, then follow changes.
+
+        Runs on the event loop: use `PluginHost.blocking` for calls that block.
+        """
+        ...
+
+
+PodSourceFactory = Callable[[Any, PluginHost], PodSource]
+"""(own settings Struct or None, host) → source. Must not do I/O."""
