@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .counters import Counters, static_label
-    from .dependencies import PodDependencies
+    from .dependencies import PodDependencies, Review
     from .eviction.disks import DiskBoard
     from .eviction.evictor import EvictedNode, EvictionPolicy, Evictor
     from .eviction.host_shutdown import HostShutdown
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .logs.reader import LogReader
     from .logs.rotation import RotationLimits
     from .manager import PodManager
-    from .model.facts import DesiredPod, Failure, Now, PodFacts
+    from .model.facts import DesiredPod, Failure, Now, PodFacts, Rejection, Waiting
     from .model.frame import CONTAINER_CREATING, POD_INITIALIZING
     from .model.node_context import NodeContext
     from .model.phase import FINAL
@@ -79,7 +79,9 @@ __all__ = [
     "PodManager",
     "PodRecords",
     "PodWorker",
+    "Rejection",
     "Result",
+    "Review",
     "RotationLimits",
     "StatusBoard",
     "UnitHooks",
@@ -87,6 +89,7 @@ __all__ = [
     "UnitProbes",
     "UserNamespaces",
     "VolumeBoard",
+    "Waiting",
     "all_units",
     "end_of_unknown",
     "ephemeral_units",
@@ -133,7 +136,9 @@ _HOMES = {
     "PodRecords": "records",
     "PodWorker": "worker",
     "RESTART_ALL": "model.restart_policy",
+    "Rejection": "model.facts",
     "Result": "probes",
+    "Review": "dependencies",
     "RotationLimits": "logs.rotation",
     "StatusBoard": "status.board",
     "UNKNOWN_SOURCE": "recovery",
@@ -142,6 +147,7 @@ _HOMES = {
     "UnitProbes": "probes.all_probes",
     "UserNamespaces": "specs.user_namespaces",
     "VolumeBoard": "eviction.volume_use",
+    "Waiting": "model.facts",
     "all_units": "model.roles",
     "end_of_unknown": "status.end",
     "ephemeral_units": "model.roles",

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kubeletx.api import ClusterObjects
-from kubeletx.pods.dependencies import Review
-from kubeletx.pods.manager import PodManager
+from kubeletx.pods import PodManager, Review
 from kubeletx.pods.model.sources import API
 from kubeletx.runtimes.endpoints.kinds import WorkloadTypes
 from kubeletx.static.manifest import ManifestReader

@@ -22,6 +22,7 @@ from kubeletx.pods import (
     PodFiles,
     PodManager,
     PodRecords,
+    Review,
     StatusBoard,
     UnitHooks,
     UnitImages,
@@ -29,25 +30,6 @@ from kubeletx.pods import (
     UserNamespaces,
 )
 from kubeletx.pods.admission import Door, NodeAdmission
-<<<<<<< HEAD
-=======
-from kubeletx.pods.counters import Counters
-from kubeletx.pods.dependencies import PodDependencies, Review
-from kubeletx.pods.executor import PodExecutor
-from kubeletx.pods.logs.directories import PodDirectories
-from kubeletx.pods.logs.file_watch import FileWatcher
-from kubeletx.pods.logs.keeper import LogKeeper
-from kubeletx.pods.logs.pod_files import PodFiles
-from kubeletx.pods.manager import PodManager
-from kubeletx.pods.probes.all_probes import UnitProbes
-from kubeletx.pods.probes.hook_runner import UnitHooks
-from kubeletx.pods.records import PodRecords
-from kubeletx.pods.records import metadata as POD_TABLES
-from kubeletx.pods.specs.user_namespaces import UserNamespaces
-from kubeletx.pods.status.board import StatusBoard
-from kubeletx.pods.status.build import NodeIdentity
-from kubeletx.pods.unit_images import UnitImages
->>>>>>> 68b1f50 (Plugins register admission checks and panels; volume drivers and remedies are refused in words)
 
 from ..backend.node import runtime_reports
 from ..host.pod_cgroups import make_pod_cgroups

@@ -12,7 +12,7 @@ import structlog
 from kubeletx.api import AdmissionCheck, Allow, KubeletxError, Refuse
 from kubeletx.api.names import ADMISSION_CHECK_FAILED
 from kubeletx.kube.types.core import Pod
-from kubeletx.pods.model.facts import Rejection, Waiting
+from kubeletx.pods import Rejection, Waiting
 
 from .callbacks import Callbacks, line
 
