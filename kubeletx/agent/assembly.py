@@ -76,7 +76,7 @@ async def assemble(
         made.add(make_plugin_feeds(ctx, plugin_rooms, node, pods, sources, views))
         made.add(make_clean_up(ctx, runtimes, volumes, pods, made.sources))
         made.add(make_eviction(ctx, node, runtimes, images, volumes, pods, views))
-        cluster = made.add(make_cluster_room(ctx, node, link, pods, sources, views))
+        cluster = made.add(make_cluster_room(ctx, node, link, pods, sources, views, made.sources))
         made.add(make_shutdown(ctx, node, volumes, pods, views, cluster))
         shown = AdminNeeds(
             node=node,

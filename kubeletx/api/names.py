@@ -229,6 +229,7 @@ class Event:
     HEALTH_CHECK_FAILED: Final = "HealthCheckFailed"
     HEALTH_CHECK_PASSED: Final = "HealthCheckPassed"
     FAILED_SOURCE: Final = "FailedSource"
+    NAME_TAKEN: Final = "NameTaken"
     FAILED_MIRROR: Final = "FailedMirrorPod"
     RUNTIME_READY: Final = "RuntimeReady"
     RUNTIME_WITHOUT_EFFECT: Final = "RuntimeWithoutEffect"

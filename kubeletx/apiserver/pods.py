@@ -26,7 +26,7 @@ from kubeletx.kube.manifests.defaults import set_defaults
 from kubeletx.kube.types.core import ObjectMeta, Pod, PodStatus
 from kubeletx.kube.types.meta import is_older
 from kubeletx.pods import FINAL, OURS
-from kubeletx.pods.model.sources import API, PodSink
+from kubeletx.pods.model.sources import API, PodSink, Refused
 
 log = structlog.get_logger(__name__)
 
@@ -144,8 +144,8 @@ class ApiPods:
             return
         if not is_here and (deleted or pod.uid in self._ended or pod.status.phase in FINAL):
             return
-        self._sink.update(API, prepared(pod))
-        if deleted:
+        outcome = self._sink.update(API, prepared(pod))
+        if deleted and not isinstance(outcome, Refused):
             self._sink.remove(API, pod.uid, pod.metadata.deletion_grace_period_seconds)
 
     def _was_read(self, uid: PodUid) -> None:

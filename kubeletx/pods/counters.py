@@ -14,7 +14,7 @@ from kubeletx.api.counting import DEFAULT_BOUNDS, Durations, LabelledDurations
 from kubeletx.kube.types.core import ContainerStateTerminated, ContainerStatus, Pod, PodStatus
 
 from .model.roles import ephemeral_units, init_units
-from .model.sources import API
+from .model.sources import SourceTraits
 from .start_times import START, StartTimes
 
 QUICK = DEFAULT_BOUNDS
@@ -110,6 +110,6 @@ def container_type(pod: Pod, name: str) -> str:
     return "container"
 
 
-def static_label(source: str) -> str:
+def static_label(source: SourceTraits) -> str:
     """The kubelet's label: true unless the pod is from the API server."""
-    return "true" if source != API else ""
+    return "" if source.is_cluster else "true"

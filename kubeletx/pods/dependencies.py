@@ -17,6 +17,7 @@ from .counters import Counters
 from .logs.pod_files import PodFiles
 from .model.facts import Rejection, Waiting
 from .model.node_context import NodeContext
+from .model.sources import BUILT_IN, SourceTable
 from .probes.all_probes import UnitProbes
 from .probes.hook_runner import UnitHooks
 from .records import PodRecords
@@ -57,4 +58,5 @@ class PodDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Asked before a pod is bound: why it may not run here, or what it waits for. None: admission alone decides."""
     classes: Mapping[str, str] = {}
     cluster: Mapping[str, ClusterObjects] = {}
+    sources: SourceTable = BUILT_IN
     crash_cap_seconds: float = 300.0

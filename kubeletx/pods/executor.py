@@ -63,6 +63,7 @@ class PodExecutor:
         self.board = deps.board
         self.events = deps.events
         self.clock = deps.clock
+        self.sources = deps.sources
         self.counters = deps.counters
         self._identity = deps.identity
         self._turned: dict[PodUid, DesiredPod] = {}

@@ -4,6 +4,7 @@
     bindings, records, runtimes' lists ─► recovery ─► workers
 
 - One worker per UID; a new UID with the name of a living pod waits until that one is gone (W2).
+- A source changes and removes its own pods only; `update` answers with an `Outcome`.
 - Nothing is cleaned up before its source has said everything it has (DECISIONS 10): another, silent source
   does not delay this. After the loss of the database, pods nobody claims are shown as orphaned and left alone
   until somebody deletes them (DECISIONS 8).
@@ -30,6 +31,7 @@ from .counters import static_label
 from .executor import PodExecutor
 from .model.facts import Deletion, DesiredPod, PodFacts
 from .model.roles import all_units
+from .model.sources import Accepted, Outcome, Refused, WaitsFor
 from .plan.draft import Notice
 from .plan.progress import has_ended
 from .recovery import FOUND_WITHOUT_HISTORY, Found, find_again, orphan_pod
@@ -60,6 +62,8 @@ class PodManager:
         self._orphans: set[PodUid] = set()
         self._synced: set[str] = set()
         self._problems: dict[tuple[str, str], InvalidPod] = {}
+        self._refusals: set[tuple[str, PodUid]] = set()
+        """Logged already."""
         self._problem_pods: dict[tuple[str, str], set[PodUid]] = {}
         self._group: asyncio.TaskGroup | None = None
         self._again: dict[PodUid, DesiredPod] = {}
@@ -141,12 +145,20 @@ class PodManager:
 
     # --- PodSink ------------------------------------------------------------------------------------
 
-    def update(self, source: str, pod: Pod) -> None:
+    def update(self, source: str, pod: Pod) -> Outcome:
         """See `PodSink.update`. A pod that is here already keeps its creation time: when it was first seen."""
         worker = self._workers.get(pod.uid)
+        if worker is not None and not self._may_have(source, worker):
+            return self._refused(source, pod, worker)
         if worker is not None and not worker.desired.is_going:
             pod = _created(pod, worker.desired.pod)
-        desired = DesiredPod(uid=pod.uid, pod=pod, source=source, spec_hash=pod_hash(pod))
+        desired = DesiredPod(
+            uid=pod.uid,
+            pod=pod,
+            source=source,
+            spec_hash=pod_hash(pod),
+            source_traits=self._services.sources.of(source),
+        )
         was_unclaimed = desired.uid in self._unclaimed
         self._unclaimed.discard(desired.uid)
         self._orphans.discard(desired.uid)
@@ -167,16 +179,53 @@ class PodManager:
                 self._services.claimed(worker.facts, desired)
                 self._tell_of_ignored(worker, pod)
                 worker.set_desired(desired)
-            return
+            return Accepted()
         key = (pod.namespace, pod.name)
         if key in self._names:
-            self._queued.setdefault(key, {})[desired.uid] = desired
-            self._supersede(self._names[key], source)
-            return
+            return self._wait_for_name(key, desired)
         self._services.records.note_pod(desired.uid, source, pod)
         self._services.counters.first_seen(desired.uid, self._services.clock.monotonic())
         self._services.counters.starts.first_seen(pod, self._services.clock.now())
         self._begin(desired, self._services.fresh_facts(desired))
+        return Accepted()
+
+    def _may_have(self, source: str, worker: PodWorker) -> bool:
+        """False for a pod of another source; one that was found again may be claimed by any source."""
+        return worker.desired.source == source or worker.uid in self._unclaimed
+
+    def _refused(self, source: str, pod: Pod, worker: PodWorker) -> Refused:
+        refused = Refused(f"pod {worker.desired.ref} of source {worker.desired.source!r} has UID {pod.uid}")
+        told = (source, pod.uid)
+        if told not in self._refusals:
+            self._refusals.add(told)
+            log.warning(
+                "Refused a pod of another source",
+                pod=pod.ref,
+                pod_uid=pod.uid,
+                source=source,
+                err=refused.message,
+            )
+        return refused
+
+    def _wait_for_name(self, key: tuple[str, str], desired: DesiredPod) -> WaitsFor:
+        """Queue the pod. Its users are informed once when the other pod is of another source."""
+        first = self._workers[self._names[key]]
+        waits = WaitsFor(first.desired.ref, first.uid, first.desired.source)
+        queued = self._queued.setdefault(key, {})
+        is_news = desired.uid not in queued
+        queued[desired.uid] = desired
+        if is_news and not self._may_have(desired.source, first):
+            log.warning(
+                "Pod waits for one of another source",
+                pod=desired.ref,
+                pod_uid=desired.uid,
+                source=desired.source,
+                err=waits.message,
+            )
+            notice = Notice(reason=Event.NAME_TAKEN, message=f"Pod {waits.message}")
+            self._services.notify(desired, notice)
+        self._supersede(first.uid, desired.source)
+        return waits
 
     def _tell_of_ignored(self, worker: PodWorker, pod: Pod) -> None:
         """An annotation that chooses the runtime changed on a pod that has one: it stays there (DECISIONS 4, 5).
@@ -196,11 +245,14 @@ class PodManager:
 
     def remove(self, source: str, uid: PodUid, grace_seconds: int | None = None, force: bool = False) -> None:
         for key, queued in list(self._queued.items()):
-            if queued.pop(uid, None) is not None and not queued:
-                del self._queued[key]
-        self._again.pop(uid, None)
+            if uid in queued and queued[uid].source == source:
+                del queued[uid]
+                if not queued:
+                    del self._queued[key]
+        if uid in self._again and self._again[uid].source == source:
+            del self._again[uid]
         worker = self._workers.get(uid)
-        if worker is not None:
+        if worker is not None and worker.desired.source == source:
             self._delete(worker, grace_seconds, force=force)
 
     def synced(self, source: str) -> None:
@@ -214,7 +266,8 @@ class PodManager:
             worker = self._workers.get(uid)
             if worker is None or worker.desired.source != source:
                 continue
-            if self._has_lost_history() or uid in self._orphans:
+            is_kept = not worker.desired.traits.reclaims_after_loss
+            if is_kept and (self._has_lost_history() or uid in self._orphans):
                 log.warning("Kept a pod that no source claims", pod=worker.desired.ref, pod_uid=uid)
                 continue
             self._stop_unclaimed(worker)
@@ -294,7 +347,7 @@ class PodManager:
     async def recover(self) -> int:
         """Make a worker for every pod that is bound or found on a runtime; returns how many."""
         records = await self._services.records.load()
-        found = find_again(self._services.registry, records)
+        found = find_again(self._services.registry, records, self._services.sources)
         for one in found:
             self._resume(one)
         return len(found)
@@ -326,15 +379,16 @@ class PodManager:
 
     def _resume(self, found: Found) -> None:
         held_until = self._services.clock.monotonic() + SOURCE_SECONDS
-        desired = replace(found.desired, held_until=held_until)
+        traits = self._services.sources.of(found.desired.source)
+        desired = replace(found.desired, held_until=held_until, source_traits=traits)
         self._unclaimed.add(desired.uid)
         if found.is_without_history:
             self._orphans.add(desired.uid)
         self._services.admission.restore(
-            desired.pod, self._services.registry.find(found.runtime), desired.source
+            desired.pod, self._services.registry.find(found.runtime), desired.traits
         )
         self._begin(desired, self._services.recovered_facts(found))
-        if desired.source in self._synced and not found.is_without_history:
+        if desired.source in self._synced and (traits.reclaims_after_loss or not found.is_without_history):
             self._stop_unclaimed(self._workers[desired.uid])
 
     def _stop_unclaimed(self, worker: PodWorker) -> None:
@@ -401,7 +455,7 @@ class PodManager:
             self.update(again.source, again.pod)
         for desired in waiting.values():
             if desired.source == worker.desired.source:
-                self._services.counters.restarted_pods[static_label(desired.source)] += 1
+                self._services.counters.restarted_pods[static_label(desired.traits)] += 1
             self.update(desired.source, desired.pod)
 
     def _delete(self, worker: PodWorker, grace_seconds: int | None, *, force: bool = False) -> None:

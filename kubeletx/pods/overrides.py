@@ -89,4 +89,4 @@ class OverrideFiles:
         deps, facts = self._deps, replace(worker.facts, orders=orders)
         handle = deps.registry.find(facts.runtime) if facts.runtime is not None else None
         deps.admission.release(worker.uid)
-        deps.admission.restore(sized_pod(worker.desired, facts), handle, worker.desired.source)
+        deps.admission.restore(sized_pod(worker.desired, facts), handle, worker.desired.traits)

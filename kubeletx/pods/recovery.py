@@ -33,7 +33,7 @@ from kubeletx.runtimes.registry import RuntimeRegistry
 from .model.facts import DesiredPod
 from .model.frame import at_ns
 from .model.phase import PENDING
-from .model.sources import API
+from .model.sources import BUILT_IN, SourceTable
 from .records import PodRecord
 
 UNKNOWN_SOURCE = "unknown"
@@ -56,7 +56,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
         return not self.has_record and self.binding is not None and self.binding.why == FOUND_WITHOUT_HISTORY
 
 
-def find_again(registry: RuntimeRegistry, records: Mapping[PodUid, PodRecord]) -> list[Found]:
+def find_again(
+    registry: RuntimeRegistry, records: Mapping[PodUid, PodRecord], sources: SourceTable = BUILT_IN
+) -> list[Found]:
     """Every bound pod of ours, in the order of its binding."""
     found = []
     for binding in registry.bindings().values():
@@ -79,7 +81,7 @@ def find_again(registry: RuntimeRegistry, records: Mapping[PodUid, PodRecord]) -
                 desired=desired,
                 runtime=binding.runtime,
                 binding=binding,
-                status=_after_shutdown(record) if record is not None else None,
+                status=_after_shutdown(record, sources) if record is not None else None,
                 has_record=record is not None,
             )
         )
@@ -124,13 +126,13 @@ def _created(desired: DesiredPod, binding: Binding) -> DesiredPod:
     return replace(desired, pod=replace(desired.pod, metadata=metadata))
 
 
-def _after_shutdown(record: PodRecord) -> PodStatus | None:
+def _after_shutdown(record: PodRecord, sources: SourceTable) -> PodStatus | None:
     """The stored status. A pod of this node's own that a shutdown of the host ended is wanted again.
 
     A cluster's pod stays Failed: its controller has made another one.
     """
     status = record.status
-    if status is None or status.reason != TERMINATED or record.source == API:
+    if status is None or status.reason != TERMINATED or sources.of(record.source).is_cluster:
         return status
     kept = tuple(one for one in status.conditions if one.type != DISRUPTION_TARGET)
     return replace(status, phase=PENDING, reason=None, message=None, conditions=kept)

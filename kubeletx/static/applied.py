@@ -26,7 +26,7 @@ from kubeletx.kube.manifests.load import describe, load_pods
 from kubeletx.kube.manifests.static_refs import refused_references
 from kubeletx.kube.types.core import Pod, PodStatus
 from kubeletx.kube.validation import validate_pod
-from kubeletx.pods.model.sources import APPLIED, PodSink
+from kubeletx.pods.model.sources import APPLIED, PodSink, Refused, WaitsFor
 
 from . import applied_files
 from .files import read_manifest
@@ -75,6 +75,8 @@ class AppliedSource:
         self._workload_types = workload_types
         self._is_bound = is_bound
         self._pods: dict[str, Pod] = {}
+        self._answers: dict[str, str] = {}
+        """What the sink said of pods that it did not begin at once, by namespace/name."""
         self._lock = asyncio.Lock()
         self._is_started = False
         self._refused: set[str] = set()
@@ -134,6 +136,11 @@ class AppliedSource:
     async def forget(self, namespace: str, name: str) -> bool:
         """Remove the file of this name if nothing is known of it, because it was broken at the start; else False."""
         return await self._whole(self._forget(namespace, name))
+
+    def answers(self, ref: str) -> tuple[str, ...]:
+        """Why the pod of this namespace/name is not begun yet; empty: it is begun."""
+        answer = self._answers.get(ref)
+        return (f"pod {ref} {answer}",) if answer is not None else ()
 
     # --- steps --------------------------------------------------------------------------------------
 
@@ -282,7 +289,11 @@ class AppliedSource:
 
     def _deliver(self, pod: Pod) -> None:
         self._pods[pod.ref] = pod
-        self._sink.update(APPLIED, pod)
+        match self._sink.update(APPLIED, pod):
+            case WaitsFor(message=message) | Refused(message=message):
+                self._answers[pod.ref] = message
+            case _:
+                self._answers.pop(pod.ref, None)
 
     async def _save(self, written: Pod) -> None:
         path = applied_files.path_of(self._directory, written.namespace, written.name)

@@ -16,7 +16,7 @@ from kubeletx.api import InvalidPod, PodUid
 from kubeletx.api.text import printable
 from kubeletx.kube.manifests.hashes import pod_hash
 from kubeletx.kube.types.core import Pod
-from kubeletx.pods.model.sources import PodSink
+from kubeletx.pods.model.sources import PodSink, Refused
 
 log = structlog.get_logger(__name__)
 
@@ -32,6 +32,8 @@ class Claims:
         self._reported: dict[str, tuple[str, tuple[PodUid, ...]]] = {}
         self._origins: dict[str, list[str]] = {}
         self._delivered: dict[str, Pod] = {}
+        self._refused: dict[str, str] = {}
+        """Why the sink does not take the pod, by namespace/name."""
 
     def __contains__(self, origin: str) -> bool:
         """Whether the manifest is known, valid or not."""
@@ -88,13 +90,18 @@ class Claims:
         wanted = self._find(origins[0], ref) if origins else None
         if before is not None and (wanted is None or wanted.uid != before.uid):
             del self._delivered[ref]
+            self._refused.pop(ref, None)
             self._sink.remove(self._source, before.uid)
         if wanted is None:
             del self._origins[ref]
             return
         if before is None or wanted.uid != before.uid or pod_hash(wanted) != pod_hash(before):
             self._delivered[ref] = wanted
-            self._sink.update(self._source, wanted)
+            answer = self._sink.update(self._source, wanted)
+            if isinstance(answer, Refused):
+                self._refused[ref] = answer.message
+            else:
+                self._refused.pop(ref, None)
 
     def _find(self, origin: str, ref: str) -> Pod:
         return next(pod for pod in self._pods[origin] if pod.ref == ref)
@@ -125,10 +132,17 @@ class Claims:
     def _refusal(self, origin: str, pod: Pod) -> InvalidPod | None:
         first = self._origins[pod.ref][0]
         if first == origin:
-            return None
+            return self._refusal_of_sink(origin, pod)
         return InvalidPod(
             obj=origin,
             field="metadata.name",
             problem=f"pod {pod.ref} is already defined by {first}",
             fix="rename one of the two pods or remove one of the files",
         )
+
+    def _refusal_of_sink(self, origin: str, pod: Pod) -> InvalidPod | None:
+        problem = self._refused.get(pod.ref)
+        if problem is None:
+            return None
+        fix = "give the pod another UID or remove the other one"
+        return InvalidPod(obj=origin, field="metadata.uid", problem=problem, fix=fix)

@@ -17,7 +17,7 @@ import msgspec
 from kubeletx.api import PodUid, names
 from kubeletx.kube.manifests.hashes import pod_hash
 from kubeletx.kube.types.core import Pod, PodStatus, Toleration
-from kubeletx.pods.model.sources import FILE
+from kubeletx.pods.model.sources import BUILT_IN
 
 _TOLERATES_ALL: Final = Toleration(operator="Exists", effect="NoExecute")
 
@@ -52,7 +52,7 @@ def give_identity(pod: Pod, uid: PodUid, *, source: str, node_name: str, seen_at
         },
     )
     tolerations = pod.spec.tolerations
-    if source == FILE and _TOLERATES_ALL not in tolerations:
+    if BUILT_IN.of(source).tolerates_taints and _TOLERATES_ALL not in tolerations:
         tolerations = (*tolerations, _TOLERATES_ALL)
     spec = msgspec.structs.replace(pod.spec, node_name=node_name, tolerations=tolerations)
     return msgspec.structs.replace(pod, metadata=metadata, spec=spec, status=PodStatus(phase="Pending"))

@@ -11,7 +11,6 @@ from kubeletx.api.counting import Durations, LabelledDurations
 from kubeletx.kube.client.counts import RequestCounts
 from kubeletx.node.info import KUBERNETES_VERSION, architecture, kubelet_version
 from kubeletx.pods import Counters, PodManager, has_ended, static_label
-from kubeletx.pods.model.sources import API
 from kubeletx.server.metrics.http_counts import HttpCounts
 from kubeletx.server.views import CountView, HistogramView, LabelledHistogram
 from kubeletx.volumes.operations import SUCCESS, plugin_of
@@ -94,8 +93,8 @@ def pod_gauges(manager: PodManager, *, in_cluster: bool) -> Iterator[CountView]:
     for worker in manager.workers.values():
         desired, facts = worker.desired, worker.facts
         if facts.admitted and not has_ended(desired, facts):
-            active[static_label(desired.source)] += 1
-        mirrors += in_cluster and facts.admitted and desired.source != API
+            active[static_label(desired.traits)] += 1
+        mirrors += in_cluster and facts.admitted and desired.traits.mirrored
     yield from _counts("kubelet_active_pods", ("static",), active)
     yield CountView(name="kubelet_mirror_pods", labels={}, value=mirrors)
 

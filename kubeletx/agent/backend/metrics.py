@@ -76,7 +76,7 @@ def metrics_view(node_name: str, counted: Counted) -> MetricsView:
         node_name=node_name,
         running_pods=running,
         running_containers=dict(states),
-        desired_pods=dict(Counter(static_label(one.source) for one in manager.desired())),
+        desired_pods=dict(Counter(static_label(one.traits) for one in manager.desired())),
         operations=tuple(
             OperationView(
                 runtime=handle.name,

@@ -34,7 +34,7 @@ from kubeletx.pods import (
     newest,
     regular_units,
 )
-from kubeletx.pods.model.sources import API, APPLIED
+from kubeletx.pods.model.sources import APPLIED
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.server.views import ApplyResult, DeleteOptions, LogOptions, PodChange, PodTarget
 from kubeletx.static.applied import AppliedSource
@@ -102,13 +102,18 @@ class PodBackend:
         """Create the pod, or change what may be changed. `dry_run`: only find out what it would do."""
         self._refuse_foreign(pod.namespace or "default", pod.name)
         action, made = await self._applied.apply(pod, dry_run=dry_run)
-        return ApplyResult(action=action.value, pod=made if dry_run else self._found(made))
+        return self._applied_result(action.value, made, dry_run)
 
     async def replace_pod(self, pod: Pod, force: bool, *, dry_run: bool = False) -> ApplyResult:
         """The pod must exist; with `force` it is deleted and created again."""
         self._refuse_foreign(pod.namespace or "default", pod.name)
         action, made = await self._applied.replace(pod, force=force, dry_run=dry_run)
-        return ApplyResult(action=action.value, pod=made if dry_run else self._found(made))
+        return self._applied_result(action.value, made, dry_run)
+
+    def _applied_result(self, action: str, made: Pod, dry_run: bool) -> ApplyResult:
+        if dry_run:
+            return ApplyResult(action=action, pod=made)
+        return ApplyResult(action=action, pod=self._found(made), warnings=self._applied.answers(made.ref))
 
     async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:
         """Begin the end of every life of the pod, or of the one with the target's UID."""
@@ -122,7 +127,7 @@ class PodBackend:
             if not (life.is_going or self._manager.is_orphan(life.uid) or (force and grace == 0)):
                 raise Conflict(
                     f"pod {target.ref} comes from source {life.source!r} and would be made again; remove it there "
-                    f"({'use kubectl delete' if life.source == API else 'static pods: delete the manifest file'})"
+                    f"({life.traits.remedy})"
                 )
         if len(others) < len(lives):
             await self._applied.delete(target.namespace, target.name, grace_seconds=grace, force=force)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -132,7 +132,7 @@ def make_cluster(
     addresses: tuple[str, ...],
     manager: PodManager,
     admission: NodeAdmission,
-    sources: Collection[str],
+    sources: Callable[[], frozenset[str]],
     recorder: EventSink,
     watch_node: Callable[[], AsyncIterator[Node]],
     watch_events: Callable[[], AsyncIterator[Event]],
@@ -141,7 +141,7 @@ def make_cluster(
 ) -> Cluster:
     """The node's tasks, over a link that is there already.
 
-    `sources`: of static pods. `recorder`: where events of ours go. `health`: gets the failures of the pod source.
+    `sources`: names of the sources whose pods are mirrored. `recorder`: where events of ours go. `health`: gets the failures of the pod source.
     """
     settings, client = config.cluster, link.client
     heartbeats = client.lane(None)  # an agent with much to tell does not lose its node
@@ -163,7 +163,7 @@ def make_cluster(
         client,
         pods,
         lambda: static_pods(manager),
-        all_seen=lambda: manager.synced_sources >= set(sources),
+        all_seen=lambda: manager.synced_sources >= sources(),
         events=recorder,
         clock=clock,
     )
@@ -241,6 +241,6 @@ def static_pods(manager: PodManager) -> tuple[dict[Key, DesiredPod], set[Key]]:
     here = {
         (one.pod.namespace, one.pod.name): one
         for one in (worker.desired for worker in manager.workers.values())
-        if one.source != API
+        if one.traits.mirrored
     }
     return here, {key for key, one in here.items() if manager.is_orphan(one.uid)}

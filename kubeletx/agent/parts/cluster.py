@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -32,8 +33,9 @@ def make_cluster_room(
     pods: PodsRoom,
     sources: SourcesRoom,
     views: ViewsRoom,
+    names: Callable[[], frozenset[str]],
 ) -> ClusterRoom:
-    """Connect the pods, the node and the events to the API server."""
+    """Connect the pods, the node and the events to the API server. `names`: of all pod sources."""
     if link.link is None:
         return ClusterRoom(part=Part(name="cluster"), cluster=None)
     cluster = make_cluster(
@@ -44,7 +46,7 @@ def make_cluster_room(
         addresses=node.reporter.ips,
         manager=pods.manager,
         admission=pods.admission,
-        sources=sources.part.sources,
+        sources=lambda: frozenset(name for name in names() if pods.services.sources.of(name).mirrored),
         recorder=node.events,
         watch_node=views.node.watch_node,
         watch_events=partial(node.events.watch_events, since=ctx.clock.now()),

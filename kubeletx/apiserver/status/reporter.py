@@ -37,7 +37,6 @@ from kubeletx.kube.client.resources import PODS
 from kubeletx.kube.types.core import Pod, PodStatus
 from kubeletx.kube.types.meta import is_older
 from kubeletx.pods import FINAL, DesiredPod, PodFacts, end_of_unknown
-from kubeletx.pods.model.sources import API
 
 from ..field_managers import tell_foreign_write
 from ..foreign_writes import ForeignWrites
@@ -108,7 +107,7 @@ class StatusReporter:
 
     def board_changed(self, desired: DesiredPod, facts: PodFacts, status: PodStatus | None) -> None:
         """A listener of the status board."""
-        if desired.source != API and not self._static_changed(desired, status):
+        if not desired.traits.is_cluster and not self._static_changed(desired, status):
             return
         known = self._wanted.get(desired.uid)
         if status is not None:

@@ -19,7 +19,7 @@ from kubeletx.kube.validation import validate_annotations
 from kubeletx.runtimes.binding.features import missing, reason_of
 
 from ..model.facts import Rejection
-from ..model.sources import API
+from ..model.sources import CLUSTER, SourceTraits
 from .host_ports import check_host_ports
 from .node import AdmissionNode, Occupancy, Taken, occupancy_of, taken_by
 from .placement import check_placement, check_system
@@ -34,7 +34,7 @@ def admit(
     others: Iterable[Pod] = (),
     traits: Traits | None = None,
     *,
-    source: str = API,
+    source: SourceTraits = CLUSTER,
 ) -> Rejection | None:
     """Why the pod cannot run here beside `others`; None: it is admitted.
 

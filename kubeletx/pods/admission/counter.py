@@ -17,7 +17,7 @@ from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.node import Taint
 
 from ..model.facts import DesiredPod, Rejection, Waiting
-from ..model.sources import API
+from ..model.sources import CLUSTER, SourceTraits
 from .chain import admit_beside
 from .door import Door, check_pressure, check_shutdown
 from .node import AdmissionNode, Occupancy, Taken, taken_by
@@ -105,7 +105,7 @@ class NodeAdmission:
             self.release(desired.uid)
         if desired.uid in self._taken:
             return None
-        wanted = taken_by(desired.pod, desired.source, handle.traits)
+        wanted = taken_by(desired.pod, desired.traits, handle.traits)
         rejection = self._check(desired, handle, handler, wanted, self.occupancy)
         if rejection is None and wanted is not None:
             self._count(wanted)
@@ -125,7 +125,7 @@ class NodeAdmission:
         `leaves`: whether a pod is at its end already, `may_leave`: whether it could be ended. Ask `admit` again
         whenever one has left: the reservation holds until then.
         """
-        wanted = taken_by(desired.pod, desired.source, handle.traits)
+        wanted = taken_by(desired.pod, desired.traits, handle.traits)
         if wanted is None or not wanted.is_critical:
             return None
         now = self.occupancy
@@ -162,20 +162,20 @@ class NodeAdmission:
         rejection = rejection or admit_beside(
             desired.pod, self._node_now(), occupancy, wanted, handle.traits, handler
         )
-        if rejection is None and desired.source == API:
+        if rejection is None and desired.traits.is_scheduled:
             rejection = check_taints(desired.pod.spec.tolerations, self._node.taints)
         return rejection or (check_shutdown(self._door) if is_here else None)
 
     def _node_now(self) -> AdmissionNode:
         return replace(self._node, labels=self.labels)
 
-    def restore(self, pod: Pod, handle: HasTraits | None = None, source: str = API) -> None:
+    def restore(self, pod: Pod, handle: HasTraits | None = None, source: SourceTraits = CLUSTER) -> None:
         """Count a pod that runs already, whatever the sums say (A6). `handle` None: it is gone."""
         wanted = taken_by(pod, source, handle.traits if handle is not None else None)
         if wanted is not None and pod.uid not in self._taken:
             self._count(wanted)
 
-    def change(self, pod: Pod, handle: HasTraits, source: str = API) -> Rejection | None:
+    def change(self, pod: Pod, handle: HasTraits, source: SourceTraits = CLUSTER) -> Rejection | None:
         """Count the pod with what it wants now in place of what it took, or say why that does not fit."""
         before = self._taken.get(pod.uid)
         self.release(pod.uid)
@@ -186,7 +186,7 @@ class NodeAdmission:
             self._count(counted)
         return refusal
 
-    def would_ever_fit(self, pod: Pod, handle: HasTraits, source: str = API) -> bool:
+    def would_ever_fit(self, pod: Pod, handle: HasTraits, source: SourceTraits = CLUSTER) -> bool:
         """Whether the node could take the pod if it were the only one."""
         wanted = taken_by(pod, source, handle.traits)
         return wanted is None or check_resources(wanted, self._node, Occupancy()) is None

@@ -30,7 +30,7 @@ class Door:
 def check_pressure(desired: DesiredPod, pressure: Pressure) -> Rejection | None:
     """Why the pod may not start beside what the node is short of."""
     pod = desired.pod
-    if pressure == Pressure() or is_critical(pod, desired.source):
+    if pressure == Pressure() or is_critical(pod, desired.traits):
         return None
     asks = qos_class(pod.spec) != BEST_EFFORT or tolerates_memory_pressure(pod.spec.tolerations)
     if pressure == Pressure(memory=True) and asks:

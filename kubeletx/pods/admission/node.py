@@ -12,7 +12,7 @@ from kubeletx.kube.types.node import Taint
 
 from ..model.facts import Fact
 from ..model.priority import is_critical
-from ..model.sources import API
+from ..model.sources import SourceTraits
 from .host_ports import HostPort, host_ports_of
 
 CPU, MEMORY, EPHEMERAL_STORAGE, PODS = "cpu", "memory", "ephemeral-storage", "pods"
@@ -55,7 +55,7 @@ class Taken(Fact, frozen=True, kw_only=True):
     """As its spec says it; None: of a static pod whose manifest says none. It is compared with no other then."""
 
 
-def taken_by(pod: Pod, source: str, traits: Traits | None) -> Taken | None:
+def taken_by(pod: Pod, source: SourceTraits, traits: Traits | None) -> Taken | None:
     """What the pod takes of this node; None: nothing, it runs on another machine.
 
     The runtime's own overhead counts for pods of node-local sources that declare none; a cluster's
@@ -67,7 +67,7 @@ def taken_by(pod: Pod, source: str, traits: Traits | None) -> Taken | None:
         name: quantity.milli_value if name == CPU else quantity.value
         for name, quantity in effective_requests(pod.spec).items()
     }
-    if traits is not None and source != API and not pod.spec.overhead:
+    if traits is not None and source.counts_overhead and not pod.spec.overhead:
         for name, more in ((CPU, traits.cpu_overhead_millicores), (MEMORY, traits.memory_overhead_bytes)):
             if more:
                 amounts[name] = amounts.get(name, 0) + more

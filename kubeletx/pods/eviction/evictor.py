@@ -225,7 +225,7 @@ class Evictor:
         return PodUse(
             uid=worker.uid,
             pod=worker.desired.pod,
-            source=worker.desired.source,
+            source=worker.desired.traits,
             containers=tuple(by_name.values()),
             volumes=disk.volumes if disk is not None else {},
             other=disk.other if disk is not None else DiskUse(),

@@ -11,6 +11,7 @@ from kubeletx.volumes.disk_usage import DiskUse, add_up
 
 from ..model.facts import Fact
 from ..model.priority import is_critical, priority_of
+from ..model.sources import SourceTraits
 
 
 class Part(enum.Enum):
@@ -39,7 +40,7 @@ class PodUse(Fact, frozen=True, kw_only=True):
 
     uid: PodUid
     pod: Pod
-    source: str
+    source: SourceTraits
     containers: tuple[ContainerUse, ...] = ()
     volumes: Mapping[str, DiskUse] = {}
     other: DiskUse = DiskUse()

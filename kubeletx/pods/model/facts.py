@@ -16,6 +16,7 @@ from kubeletx.kube.types.core import Pod, PodStatus
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
 from .machine_requests import Orders
+from .sources import BUILT_IN, SourceTraits
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +61,13 @@ class DesiredPod(Fact, frozen=True, kw_only=True):
     deletion: Deletion | None = None
     problem: str = ""
     held_until: float | None = None
+    source_traits: SourceTraits | None = None
+    """Of a source that is not built in; None: by its name."""
+
+    @property
+    def traits(self) -> SourceTraits:
+        """What distinguishes its source."""
+        return self.source_traits or BUILT_IN.of(self.source)
 
     @property
     def ref(self) -> str:

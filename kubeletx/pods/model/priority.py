@@ -10,7 +10,7 @@ from typing import Final
 
 from kubeletx.kube.types.core import Pod
 
-from .sources import FILE, URL
+from .sources import SourceTraits
 
 CRITICAL_PRIORITY: Final = 2_000_000_000
 MIRROR: Final = "kubernetes.io/config.mirror"
@@ -27,8 +27,8 @@ def priority_of(pod: Pod) -> int:
     return _CLASSES.get(pod.spec.priority_class_name or "", 0)
 
 
-def is_critical(pod: Pod, source: str) -> bool:
+def is_critical(pod: Pod, source: SourceTraits) -> bool:
     """Static pods (of files and URLs), mirror pods, and those of the highest priorities: never evicted."""
-    if source in (FILE, URL) or MIRROR in pod.metadata.annotations:
+    if source.is_critical or MIRROR in pod.metadata.annotations:
         return True
     return priority_of(pod) >= CRITICAL_PRIORITY

@@ -1,4 +1,4 @@
-"""How desired pods reach the manager: `PodSink`, fed by every pod source.
+"""How desired pods reach the manager: `PodSink`, fed by every pod source, and what distinguishes the sources.
 
 A source reports changes, one pod at a time, and says once when its first complete set was delivered.
 Until every configured source has said so, nothing is cleaned up (kubelet S4). A source never deletes
@@ -7,7 +7,10 @@ by silence: a pod goes only by `remove`.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+import msgspec
 
 from kubeletx.api import InvalidPod, PodUid
 from kubeletx.kube.types.core import Pod
@@ -19,16 +22,104 @@ API = "api"
 """Names of the built-in sources, as in annotation ``kubernetes.io/config.source``."""
 
 
+class SourceTraits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a source's pods have in common. The defaults are those of a source on the node."""
+
+    name: str
+    is_cluster: bool = False
+    """The API server of the node's cluster has the pods and gets their status."""
+    mirrored: bool = True
+    """The cluster shows a mirror pod for each pod of this source."""
+    terminal_on_delete: bool = False
+    """A deleted pod is reported as ended once nothing of it runs."""
+    counts_overhead: bool = True
+    """The runtime's own overhead counts for pods that declare none: no scheduler has counted it."""
+    is_scheduled: bool = False
+    """A scheduler chose this node by its labels and taints, so a pod that does not fit them is refused."""
+    is_critical: bool = False
+    """The pods are never evicted."""
+    tolerates_taints: bool = False
+    """The pods tolerate every taint that would end them."""
+    reclaims_after_loss: bool = False
+    """After the loss of the state database, pods that the source does not name are stopped; False: kept."""
+    remedy: str = "static pods: delete the manifest file"
+    """How a user removes a pod of this source."""
+
+
+class SourceTable:
+    """The traits of every source by its name. A source that is not in the table has the default traits."""
+
+    def __init__(self, sources: Iterable[SourceTraits]) -> None:
+        self._traits = {one.name: one for one in sources}
+
+    def of(self, name: str) -> SourceTraits:
+        """The traits of the source."""
+        return self._traits.get(name) or SourceTraits(name=name)
+
+    def with_more(self, more: Iterable[SourceTraits]) -> SourceTable:
+        """A table that has also these sources."""
+        return SourceTable((*self._traits.values(), *more))
+
+
+BUILT_IN: Final = SourceTable(
+    (
+        SourceTraits(name=FILE, is_critical=True, tolerates_taints=True),
+        SourceTraits(name=URL, is_critical=True),
+        SourceTraits(name=APPLIED),
+        SourceTraits(
+            name=API,
+            is_cluster=True,
+            mirrored=False,
+            terminal_on_delete=True,
+            counts_overhead=False,
+            is_scheduled=True,
+            remedy="use kubectl delete",
+        ),
+    )
+)
+CLUSTER: Final = BUILT_IN.of(API)
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The pod has a worker."""
+
+
+class WaitsFor(msgspec.Struct, frozen=True):
+    """Another pod of this namespace and name is here; the new one starts when that one is gone."""
+
+    ref: str
+    """namespace/name"""
+    uid: PodUid
+    source: str
+
+    @property
+    def message(self) -> str:
+        """For users."""
+        return f"waits for the end of pod {self.ref} ({self.uid}) of source {self.source!r}"
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """The pod is not taken."""
+
+    message: str
+
+
+Outcome = Accepted | WaitsFor | Refused
+
+
 class PodSink(Protocol):
     """The manager's side. All calls are synchronous, quick, and made from the event loop."""
 
-    def update(self, source: str, pod: Pod) -> None:
-        """The pod is wanted like this now. `pod.metadata.uid` is set, defaults are applied."""
+    def update(self, source: str, pod: Pod) -> Outcome:
+        """The pod is wanted like this now. `pod.metadata.uid` is set, defaults are applied.
+
+        Refused: a pod of another source has this UID.
+        """
         ...
 
     def remove(self, source: str, uid: PodUid, grace_seconds: int | None = None, force: bool = False) -> None:
         """The pod is no longer wanted. None: the pod's own grace period. `force`: do not wait for a
-        runtime that does not answer (DECISIONS 11). Unknown uids are ignored."""
+        runtime that does not answer (DECISIONS 11). Unknown uids, and those of another source, are ignored."""
         ...
 
     def synced(self, source: str) -> None:

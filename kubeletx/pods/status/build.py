@@ -49,7 +49,6 @@ from ..model.facts import DesiredPod, Fact, Now, PodFacts, Rejection
 from ..model.frame import frame_of
 from ..model.phase import FAILED, FINAL, PENDING, RUNNING, phase_of
 from ..model.roles import regular_units
-from ..model.sources import API
 from ..plan.draft import Goal
 from ..plan.machine_power import own_hold, was_switched_off
 from ..plan.pod import goal_of
@@ -187,7 +186,7 @@ def _computed_phase(
         desired.pod,
         statuses,
         initialized=_ran_here(desired.pod, facts),
-        is_over=goal is Goal.DELETE and desired.source == API,
+        is_over=goal is Goal.DELETE and desired.traits.terminal_on_delete,
     )
     if goal is Goal.RUN or _lives(facts, statuses):
         return _not_final(phase, desired.pod, facts, statuses)
@@ -233,7 +232,7 @@ def _is_terminated(
     if goal is Goal.END:
         ended_here = desired.deletion is not None and bool(desired.deletion.reason)
         return ended_here and not _lives(facts, statuses)
-    return desired.source == API and goal is Goal.DELETE and _has_stopped(facts)
+    return desired.traits.terminal_on_delete and goal is Goal.DELETE and _has_stopped(facts)
 
 
 def _has_stopped(facts: PodFacts) -> bool:

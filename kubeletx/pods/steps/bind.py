@@ -15,7 +15,6 @@ from ..admission.taints import TAINT_TOLERATION
 from ..model import changes
 from ..model.changes import Change
 from ..model.facts import Rejection, Waiting
-from ..model.sources import API
 from .context import StepContext
 from .reject import reject
 
@@ -49,7 +48,7 @@ async def bind(step: StepContext) -> Change:
     handle = step.deps.registry.get(name)
     admission = step.deps.admission
     rejection = admission.admit(step.desired, handle, handler)
-    if rejection is not None and rejection.reason in _OF_THE_NODE and step.desired.source == API:
+    if rejection is not None and rejection.reason in _OF_THE_NODE and step.desired.traits.is_scheduled:
         await admission.refresh()
         if step.desired.deletion is not None:  # it ended meanwhile; what it took now, nobody would release
             return changes.nothing

@@ -82,7 +82,7 @@ async def resize_pod(step: StepContext, action: ResizePod) -> Change:
 def count(step: StepContext, pod: Pod) -> None:
     """The pod takes so much of the node now. Raises Conflict, with the reason of the pod's condition, when there is no
     room for it."""
-    admission, source = step.deps.admission, step.desired.source
+    admission, source = step.deps.admission, step.desired.traits
     refusal = admission.change(pod, step.handle, source)
     if refusal is not None:
         fits = admission.would_ever_fit(pod, step.handle, source)
@@ -102,7 +102,7 @@ def count_granted(deps: PodDependencies, facts: PodFacts, desired: DesiredPod) -
     if runtime is not None and (status is None or status.phase not in FINAL):
         deps.admission.release(desired.uid)
         pod = granted_pod(desired.pod, facts)
-        deps.admission.restore(pod, deps.registry.find(runtime), desired.source)
+        deps.admission.restore(pod, deps.registry.find(runtime), desired.traits)
 
 
 async def _update(step: StepContext, pod: Pod, name: str, unit_id: UnitId) -> None:

@@ -54,7 +54,7 @@ def routes(backend: PodVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
         except KubeletxError as error:
             result = ApplyResult(action="failed", pod=pod, error=to_status(error))
         warned = unknown_fields if validation == WARN else ()
-        return replace(result, warnings=tuple(unknown(field) for field in warned))
+        return replace(result, warnings=(*result.warnings, *(unknown(field) for field in warned)))
 
     async def delete(request: web.Request) -> web.StreamResponse:
         target = target_of(request)

@@ -19,6 +19,7 @@ from kubeletx.pods.logs.directories import PodDirectories
 from kubeletx.pods.logs.pod_files import PodFiles
 from kubeletx.pods.manager import PodManager
 from kubeletx.pods.model.node_context import NodeContext
+from kubeletx.pods.model.sources import BUILT_IN
 from kubeletx.pods.probes.all_probes import UnitProbes
 from kubeletx.pods.probes.hook_runner import UnitHooks
 from kubeletx.pods.records import POD_TABLES, PodRecords
@@ -123,6 +124,7 @@ class Node:
         self.tombstones: Tombstones
         self.cluster: dict[str, ClusterObjects] = {}
         """Where pull secrets are, by source."""
+        self.sources = BUILT_IN
         self.cgroups: Any = None
         """Makes cgroups of pods in the next life of the agent; None: nothing does."""
         self._store: CountingStore | None = None
@@ -215,6 +217,7 @@ class Node:
                 hooks=UnitHooks(self.registry, self.clock),
                 directories=PodFiles(context, directories, volumes, self.blocking),
                 cgroups=self.cgroups,
+                sources=self.sources,
                 user_mappings=_no_mappings,
                 on_unit_started=lambda: None,
                 records=PodRecords(store),

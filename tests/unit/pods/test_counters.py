@@ -21,7 +21,8 @@ from kubeletx.kube.types.core import (
     Pod,
     PodStatus,
 )
-from kubeletx.pods.counters import PULL, QUICK, START, Counters, Durations, container_type, static
+from kubeletx.pods.counters import PULL, QUICK, START, Counters, Durations, container_type
+from kubeletx.pods.model.sources import BUILT_IN
 from tests.unit.pods.manager_model import Node, a_pod
 
 
@@ -104,7 +105,11 @@ def test_containers_are_counted_by_the_kubelet_s_types() -> None:
     )
     found = [container_type(replace(pod, spec=spec), name) for name in ("first", "c0", "debug")]
     assert found == ["init_container", "container", "ephemeral_container"]
-    assert (static("file"), static("applied"), static("api")) == ("true", "true", "")
+    assert tuple(static_label(BUILT_IN.of(name)) for name in ("file", "applied", "api")) == (
+        "true",
+        "true",
+        "",
+    )
 
 
 def status_of(*ends: tuple[str, int], runs: str = "") -> PodStatus:

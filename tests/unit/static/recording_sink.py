@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from kubeletx.api import InvalidPod, PodUid
 from kubeletx.kube.types.core import Pod
+from kubeletx.pods.model.sources import Accepted, Outcome
 
 
 class RecordingSink:
@@ -17,12 +18,14 @@ class RecordingSink:
         self.pods: dict[PodUid, Pod] = {}
         self.errors: dict[str, tuple[str, PodUid | None]] = {}
         self.graces: dict[PodUid, tuple[int | None, bool]] = {}
+        self.answer: Outcome = Accepted()
         self.is_synced = False
         self._told = asyncio.Event()
 
-    def update(self, source: str, pod: Pod) -> None:
+    def update(self, source: str, pod: Pod) -> Outcome:
         self.pods[pod.uid] = pod
         self._note(f"update {pod.name}")
+        return self.answer
 
     def remove(self, source: str, uid: PodUid, grace_seconds: int | None = None, force: bool = False) -> None:
         pod = self.pods.pop(uid)

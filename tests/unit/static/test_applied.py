@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from kubeletx.api import Conflict, InvalidPod, NotFound, Unavailable
+from kubeletx.api import Conflict, InvalidPod, NotFound, PodUid, Unavailable
 from kubeletx.kube.manifests.load import load_pods
 from kubeletx.kube.types.core import Pod
+from kubeletx.pods.model.sources import Accepted, WaitsFor
 from kubeletx.static import applied
 from kubeletx.static.applied import Action, AppliedSource
 from kubeletx.testing.clock import FakeClock
@@ -384,3 +385,15 @@ async def test_a_dry_run_says_what_would_be_done_and_does_nothing(node: Node) ->
         await source.apply(pod(extra="restartPolicy: Never"), dry_run=True)
     assert sink.calls == calls
     assert source.find("default", "web") == made
+
+
+async def test_a_pod_that_waits_for_another_one_is_answered_with_its_name(node: Node) -> None:
+    source, sink = await node.start()
+    sink.answer = WaitsFor("default/web", PodUid("older"), "file")
+    _, made = await source.apply(pod())
+    assert source.answers(made.ref) == (
+        "pod default/web waits for the end of pod default/web (older) of source 'file'",
+    )
+    sink.answer = Accepted()
+    _, made = await source.apply(pod("app:2"))
+    assert source.answers(made.ref) == ()

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from kubeletx.api import InvalidPod
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
+from kubeletx.pods.model.sources import Accepted, Refused
 from kubeletx.static.claims import Claims
 from tests.unit.static.recording_sink import RecordingSink
 
@@ -83,3 +84,14 @@ def test_a_new_manifest_does_not_touch_the_pods_of_others() -> None:
     assert sink.calls == ["update one", "update two", "update three"]
     assert claims.owner("default/one") == "/m/b"
     assert claims.owner("default/four") is None
+
+
+def test_a_pod_that_the_sink_refuses_is_an_error_of_its_manifest() -> None:
+    sink = RecordingSink()
+    sink.answer = Refused("pod default/one of source 'applied' has UID u")
+    claims = Claims(sink, "file")
+    claims.set_pods("/m/a", (pod("/m/a", "one", 1),))
+    assert "has UID u" in sink.errors["/m/a"][0]
+    sink.answer = Accepted()
+    claims.set_pods("/m/a", (pod("/m/a", "one", 2),))
+    assert not sink.errors

@@ -30,7 +30,7 @@ from kubeletx.kube.types.core import (
 from kubeletx.kube.types.volumes import EmptyDirVolumeSource
 from kubeletx.pods.admission import AdmissionNode, NodeAdmission, admit, taken_by
 from kubeletx.pods.model.facts import DesiredPod
-from kubeletx.pods.model.sources import API, FILE
+from kubeletx.pods.model.sources import API, BUILT_IN, FILE
 from kubeletx.pods.model.sysctls import dotted
 
 GIB = 1 << 30
@@ -116,10 +116,10 @@ def test_declared_overhead_counts() -> None:
 @pytest.mark.parametrize(("source", "cpu"), [(FILE, 1500), (API, 1000)])
 def test_the_runtimes_own_overhead_counts_for_local_pods_only(source: str, cpu: int) -> None:
     traits = Traits(cpu_overhead_millicores=500)
-    taken = taken_by(pod(requests={"cpu": "1"}), source, traits)
+    taken = taken_by(pod(requests={"cpu": "1"}), BUILT_IN.of(source), traits)
     assert taken is not None
     assert taken.amounts["cpu"] == cpu
-    declared = taken_by(pod(requests={"cpu": "1"}, overhead={"cpu": "10m"}), source, traits)
+    declared = taken_by(pod(requests={"cpu": "1"}, overhead={"cpu": "10m"}), BUILT_IN.of(source), traits)
     assert declared is not None
     assert declared.amounts["cpu"] == 1010
 

@@ -12,6 +12,7 @@ from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec, Resour
 from kubeletx.kube.types.volumes import EmptyDirVolumeSource, Volume
 from kubeletx.pods.eviction.limits import exceeded, has_limits
 from kubeletx.pods.eviction.use import ContainerUse, PodUse
+from kubeletx.pods.model.sources import BUILT_IN, CLUSTER
 from kubeletx.volumes.disk_usage import DiskUse
 
 MI = 1 << 20
@@ -33,7 +34,7 @@ def a_use(
         metadata=ObjectMeta(name="web", namespace="default", uid=PodUid("u")),
         spec=PodSpec(containers=containers, volumes=(volume,)),
     )
-    return PodUse(uid=PodUid("u"), pod=pod, source="api", **fields)
+    return PodUse(uid=PodUid("u"), pod=pod, source=CLUSTER, **fields)
 
 
 def writing(name: str, rootfs: int, logs: int = 0) -> ContainerUse:
@@ -48,7 +49,7 @@ def test_an_empty_dir_may_not_grow_beyond_its_size_limit() -> None:
     )
     assert exceeded(replace(over, volumes={"data": DiskUse(bytes=10 * MI)})) is None
     assert exceeded(replace(over, volumes={})) is None
-    assert exceeded(replace(over, source="file")) is None
+    assert exceeded(replace(over, source=BUILT_IN.of("file"))) is None
 
 
 def test_a_volume_in_memory_and_one_without_a_limit_are_not_held_against_anything() -> None:

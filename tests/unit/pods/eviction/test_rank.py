@@ -12,6 +12,7 @@ from kubeletx.pods.eviction.rank import rank, usage
 from kubeletx.pods.eviction.texts import low_on
 from kubeletx.pods.eviction.use import ContainerUse, PodUse
 from kubeletx.pods.model.priority import CRITICAL_PRIORITY
+from kubeletx.pods.model.sources import BUILT_IN
 from kubeletx.volumes.disk_usage import DiskUse
 
 MI = 1 << 20
@@ -50,7 +51,7 @@ def use(
     return PodUse(
         uid=PodUid(name),
         pod=pod,
-        source=source,
+        source=BUILT_IN.of(source),
         containers=(container,),
         volumes={"data": DiskUse(bytes=volume, inodes=volume // 100)} if volume is not None else {},
         pids=pids,
