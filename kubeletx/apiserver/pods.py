@@ -132,7 +132,7 @@ class ApiPods:
             self._was_read(item.uid)
         self._tell(item, False)
 
-    def spoil(self, meta: ObjectMeta, problem: str) -> None:
+    def undecodable(self, meta: ObjectMeta, problem: str) -> None:
         """It goes on as it was; the reflector has logged it."""
 
     # --- private ---

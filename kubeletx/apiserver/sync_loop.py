@@ -1,4 +1,4 @@
-"""`keep_in_step`: the loop of everything that brings one object of the API server to what this node says."""
+"""`run_sync_loop`: keeps one object of the API server equal to what this node wants, with retries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kubeletx.kube.client.errors import least_seconds
 log = structlog.get_logger(__name__)
 
 
-async def keep_in_step(
+async def run_sync_loop(
     news: asyncio.Event,
     sync: Callable[[], Awaitable[None]],
     client: KubeClient,
@@ -26,7 +26,7 @@ async def keep_in_step(
 ) -> None:
     """Call `sync` after each piece of news, and again after each failure, until cancelled.
 
-    `what`: the log line of the first failure in a row; while the whole server is away its own line is enough.
+    `what`: the log line of the first failure in a row; the client logs an outage of the whole server itself.
     """
     problem = ""
     while True:

@@ -142,7 +142,7 @@ class _News:
     def drop(self, item: CustomObject) -> None:
         self._gone(item.metadata.name)
 
-    def spoil(self, meta: ObjectMeta, problem: str) -> None:
+    def undecodable(self, meta: ObjectMeta, problem: str) -> None:
         """Keep the last readable form, as the reflector has logged the problem."""
 
     def end(self, task: asyncio.Future[None]) -> None:

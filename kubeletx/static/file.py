@@ -24,11 +24,11 @@ from kubeletx.api import Clock
 from kubeletx.pods.model.sources import FILE, PodSink
 
 from .alarm import Alarm
-from .claims import Claims
 from .files import is_complete_at_once, is_gone, list_names
+from .last_good import LastGoodManifests
 from .looking import Looking, Outcome
 from .manifest import ManifestReader, OnUnknown, ignore_unknown
-from .remembered import Remembered
+from .manifest_ownership import ManifestOwnership
 from .removals import Removals
 from .watch import PathWatch
 
@@ -54,12 +54,12 @@ class FileSource:
         self._sink = sink
         self._clock = clock
         self._check_seconds = check_seconds
-        self._claims = Claims(sink, FILE)
+        self._claims = ManifestOwnership(sink, FILE)
         self._looking = Looking(
             claims=self._claims,
             reader=reader,
             clock=clock,
-            remembered=Remembered(memory) if memory is not None else None,
+            remembered=LastGoodManifests(memory) if memory is not None else None,
             on_unknown=on_unknown,
         )
         self._removals = Removals(clock)

@@ -15,10 +15,10 @@ from kubeletx.api import Clock, InvalidPod
 from kubeletx.api.text import is_printable
 from kubeletx.pods.model.sources import FILE
 
-from .claims import Claims
 from .files import Signature, is_gone, read_manifest, signature_of
+from .last_good import LastGoodManifests
 from .manifest import Manifest, ManifestReader, OnUnknown
-from .remembered import Remembered
+from .manifest_ownership import ManifestOwnership
 
 log = structlog.get_logger(__name__)
 
@@ -43,10 +43,10 @@ class Looking:
     def __init__(
         self,
         *,
-        claims: Claims,
+        claims: ManifestOwnership,
         reader: ManifestReader,
         clock: Clock,
-        remembered: Remembered | None,
+        remembered: LastGoodManifests | None,
         on_unknown: OnUnknown,
     ) -> None:
         """`on_unknown` gets each pod with unknown fields, once for each content."""

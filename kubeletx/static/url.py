@@ -20,8 +20,8 @@ from kubeletx.api import Clock, InvalidConfig, InvalidPod, KubeletxError, TimedO
 from kubeletx.kube.manifests.load import MAX_BYTES, too_large
 from kubeletx.pods.model.sources import URL, PodSink
 
-from .claims import Claims
 from .manifest import ManifestReader, OnUnknown, ignore_unknown
+from .manifest_ownership import ManifestOwnership
 
 if TYPE_CHECKING:
     import aiohttp
@@ -57,7 +57,7 @@ class UrlSource:
         self._clock = clock
         self._check_seconds = check_seconds
         self._timeout_seconds = timeout_seconds
-        self._claims = Claims(sink, URL)
+        self._claims = ManifestOwnership(sink, URL)
         self._on_unknown = on_unknown
         self._has_earlier_pods = has_earlier_pods
         self._last: bytes | None = None

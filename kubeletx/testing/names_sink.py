@@ -26,6 +26,6 @@ class NamesSink:
         """One that is gone."""
         self.names.discard(item.name)
 
-    def spoil(self, meta: ObjectMeta, problem: str) -> None:
+    def undecodable(self, meta: ObjectMeta, problem: str) -> None:
         """One that cannot be read any more."""
         raise AssertionError(problem)

@@ -1,9 +1,8 @@
-"""The event loop's pulse: a stall is logged with the task and the stack that caused it (ARCHITECTURE section 9).
+"""`EventLoopWatchdog`: logs a stall of the event loop with the task and the stack that caused it.
 
-The loop beats every 50 ms only while somebody looks: a small thread sleeps, asks the loop for a sign of life
-each second, and takes the main thread's stack when the sign does not come within 100 ms. That costs one wake-up
-of each a second, and nothing on the loop in between. The task's name tells which callback of which plugin holds the
-loop (`agent.plugins.callbacks`).
+A thread schedules a callback on the loop each second and takes the main thread's stack when the callback does not run
+within 100 ms. The cost is one wake-up of the thread and one of the loop a second. The task's name says which callback
+of which plugin blocks the loop (`agent.plugins.callbacks`).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ STALL_SECONDS = 0.1
 DEAD_SECONDS = 60.0
 
 
-class Pulse:
+class EventLoopWatchdog:
     """Made and used on the event loop's thread."""
 
     def __init__(self) -> None:
@@ -33,7 +32,7 @@ class Pulse:
         self._closed = threading.Event()
         self._beat_at = time.monotonic()
         self.worst_seconds = 0.0
-        self._thread = threading.Thread(target=self._watch, name="pulse", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="event-loop-watchdog", daemon=True)
 
     def start(self) -> None:
         """Begin to watch."""

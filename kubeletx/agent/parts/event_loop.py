@@ -6,7 +6,7 @@ import msgspec
 
 from kubeletx.server.views import PartHealth
 
-from ..host.watchdog import Pulse
+from ..host.watchdog import EventLoopWatchdog
 from .part import Part
 
 
@@ -18,11 +18,11 @@ class EventLoopRoom(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_event_loop() -> EventLoopRoom:
     """Start the watchdog of the running loop."""
-    pulse = Pulse()
-    pulse.start()
+    watchdog = EventLoopWatchdog()
+    watchdog.start()
 
     def health() -> tuple[PartHealth, ...]:
-        stalled = "" if pulse.is_alive else f"the event loop stalled for {pulse.worst_seconds:.1f} s"
+        stalled = "" if watchdog.is_alive else f"the event loop stalled for {watchdog.worst_seconds:.1f} s"
         return (PartHealth(name="syncloop", ok=not stalled, message=stalled),)
 
-    return EventLoopRoom(part=Part(name="event-loop", close=(pulse.close,), health=(health,)))
+    return EventLoopRoom(part=Part(name="event-loop", close=(watchdog.close,), health=(health,)))

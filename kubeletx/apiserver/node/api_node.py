@@ -33,7 +33,7 @@ from kubeletx.kube.types.node import Node, Taint
 
 from ..field_managers import tell_foreign_write
 from ..foreign_writes import FIRST_SECONDS, ForeignWrites
-from ..sync_loop import keep_in_step
+from ..sync_loop import run_sync_loop
 from .patch import changes_of, is_given_up, metadata_patch, status_patch
 
 _STATUS, _LABELS, _DELETION = "status", "labels", "deletion"
@@ -113,7 +113,7 @@ class ApiNode:
         if self._current is None or self._current.metadata.uid == item.metadata.uid:
             self._set(None)
 
-    def spoil(self, meta: ObjectMeta, problem: str) -> None:
+    def undecodable(self, meta: ObjectMeta, problem: str) -> None:
         """The reflector has logged it."""
 
     # --- life ---
@@ -123,7 +123,7 @@ class ApiNode:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._observe(), name="node-status")
             group.create_task(self._tick(), name="node-tick")
-            await keep_in_step(
+            await run_sync_loop(
                 self._news,
                 self._sync,
                 self._client,

@@ -25,7 +25,7 @@ from kubeletx.kube.types.node import Node, Taint
 
 from ..field_managers import tell_foreign_write
 from ..foreign_writes import ForeignWrites
-from ..sync_loop import keep_in_step
+from ..sync_loop import run_sync_loop
 
 log = structlog.get_logger(__name__)
 
@@ -59,7 +59,7 @@ class TypeTaints:
         """Follow until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._observe(), name="taints-due")
-            await keep_in_step(
+            await run_sync_loop(
                 self._news,
                 self._sync,
                 self._client,

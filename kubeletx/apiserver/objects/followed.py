@@ -100,7 +100,7 @@ class _Followed:
         """It is gone."""
         self._see(None)
 
-    def spoil(self, meta: ObjectMeta, problem: str) -> None:
+    def undecodable(self, meta: ObjectMeta, problem: str) -> None:
         """The content that was seen last stays."""
 
     def _see(self, item: Content | None) -> None:

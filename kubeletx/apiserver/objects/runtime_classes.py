@@ -45,7 +45,7 @@ class RuntimeClasses(Mapping[str, str]):
         """It is gone."""
         self._become({name: one for name, one in self._found.items() if name != item.metadata.name})
 
-    def spoil(self, meta: ObjectMeta, problem: str) -> None:
+    def undecodable(self, meta: ObjectMeta, problem: str) -> None:
         """It stays as it was."""
 
     def _become(self, found: dict[str, str]) -> None:

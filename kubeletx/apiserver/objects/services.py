@@ -50,5 +50,5 @@ class Services:
         if not there:
             self._services.pop(item.metadata.namespace, None)
 
-    def spoil(self, meta: ObjectMeta, problem: str) -> None:
+    def undecodable(self, meta: ObjectMeta, problem: str) -> None:
         """It stays as it was."""

@@ -1,4 +1,4 @@
-"""Which statuses may wait for the next one: `is_way_to_start`, pure.
+"""`is_startup_only`: whether a status may wait for the next one; pure.
 
 A pod on its way to its first start has a new status after each step: admitted, sandbox created, address known. No client
 acts on these, and an undisturbed start takes less than a second. All others are sent: something runs, has ended, fails,
@@ -13,7 +13,7 @@ from kubeletx.pods import CONTAINER_CREATING, POD_INITIALIZING
 _ON_THE_WAY = frozenset({CONTAINER_CREATING, POD_INITIALIZING})
 
 
-def is_way_to_start(status: PodStatus) -> bool:
+def is_startup_only(status: PodStatus) -> bool:
     """Return True if the status only shows that nothing has run yet and nothing has failed."""
     if status.phase != "Pending" or status.reason or status.message:
         return False

@@ -43,7 +43,7 @@ from ..foreign_writes import ForeignWrites
 from ..mirrors.form import Key, stands_for
 from ..pods import ApiPods, is_mirror
 from .allowed import allowed
-from .debounce import is_way_to_start
+from .debounce import is_startup_only
 from .patch import status_patch
 
 log = structlog.get_logger(__name__)
@@ -56,7 +56,7 @@ MOST_SECONDS = 5.0
 """Longest wait while other pods have news."""
 
 
-class _Wanted(msgspec.Struct):
+class _Pending(msgspec.Struct):
     """Status of one pod to report."""
 
     status: PodStatus
@@ -66,7 +66,7 @@ class _Wanted(msgspec.Struct):
     """True for a pod ended on the node for all sources (DECISIONS 11)."""
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _Reported(msgspec.Struct, frozen=True):
     """Last sent status, and the API server's pod at that time."""
 
     wanted: PodStatus
@@ -86,8 +86,8 @@ class StatusReporter:
         self._pods = pods
         self._clock = clock
         self._is_here = is_here
-        self._wanted: dict[PodUid, _Wanted] = {}
-        self._told: dict[PodUid, _Told] = {}
+        self._wanted: dict[PodUid, _Pending] = {}
+        self._told: dict[PodUid, _Reported] = {}
         self._let_go: dict[PodUid, int] = {}
         """Pods that were deleted by an answered request, or were not there any more, and the lists that had come by then.
         The watch brings the mark of the deletion before its end, and finalizers may keep the pod for long."""
@@ -111,7 +111,7 @@ class StatusReporter:
             return
         known = self._wanted.get(desired.uid)
         if status is not None:
-            self._wanted[desired.uid] = _Wanted(status, str(facts.runtime or ""))
+            self._wanted[desired.uid] = _Pending(status, str(facts.runtime or ""))
             self._pods.begin(desired.uid)
         elif known is not None:
             known.is_gone = True
@@ -119,7 +119,7 @@ class StatusReporter:
             if known.is_forced:
                 self._pods.end(desired.uid)
         self._news_at = now = self._clock.monotonic()
-        if status is not None and is_way_to_start(status):
+        if status is not None and is_startup_only(status):
             self._put_at(desired.uid, now + QUIET_SECONDS, latest=now + MOST_SECONDS)
         else:
             self._put(desired.uid)
@@ -193,7 +193,7 @@ class StatusReporter:
                 await self._patch(uid, pod, wanted, is_last=is_last)
             if is_last:
                 if wanted is None and pod.status.phase not in FINAL:  # finalizers may wait for its end
-                    await self._patch(uid, pod, _Wanted(end_of_unknown(pod, self._clock.now())))
+                    await self._patch(uid, pod, _Pending(end_of_unknown(pod, self._clock.now())))
                 await self._client.delete(PODS.path(pod.namespace, pod.name), uid=uid, grace_seconds=0)
                 self._was_let_go(uid, lists)
                 log.debug("Deleted pod in the API", pod=pod.ref, pod_uid=uid)
@@ -227,7 +227,7 @@ class StatusReporter:
             return None
         return mirror
 
-    async def _patch(self, uid: PodUid, pod: Pod, wanted: _Wanted, *, is_last: bool = True) -> None:
+    async def _patch(self, uid: PodUid, pod: Pod, wanted: _Pending, *, is_last: bool = True) -> None:
         """`is_last`: the pod is deleted next, so that nothing waits."""
         told = self._told.get(uid)
         if told is not None and told.answer.uid != pod.uid:
@@ -258,9 +258,9 @@ class StatusReporter:
         answer = await self._client.patch(path, patch, Pod)
         self._foreign.settle(uid, is_answer=is_answer)
         if self._wanted.get(uid) is not None:  # else it was forgotten meanwhile
-            self._told[uid] = _Told(wanted.status, answer, lists)
+            self._told[uid] = _Reported(wanted.status, answer, lists)
 
-    def _may_delete(self, pod: Pod, wanted: _Wanted | None) -> bool:
+    def _may_delete(self, pod: Pod, wanted: _Pending | None) -> bool:
         if self._is_here(pod.uid):
             return False
         if pod.metadata.deletion_timestamp is None:
@@ -281,7 +281,7 @@ class StatusReporter:
     def _put_seen(self, uid: PodUid, pod: Pod) -> None:
         """The API server's pod changed, perhaps by what was told; what waits goes on waiting."""
         wanted = self._wanted.get(uid)
-        may_wait = wanted is None or (uid in self._later and is_way_to_start(wanted.status))
+        may_wait = wanted is None or (uid in self._later and is_startup_only(wanted.status))
         if not may_wait or pod.metadata.deletion_timestamp is not None:
             self._put(uid)
 

@@ -45,7 +45,7 @@ T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 PAGE = 500
-BREATH = 50
+DECODE_BATCH = 50
 """So many objects are decoded at a time before others have their turn."""
 WATCH_SECONDS = (300, 600)
 """The server ends a watch after a time drawn from here, so that nodes do not come back all at once."""
@@ -74,7 +74,7 @@ class ReflectorSink(Protocol[T_contra]):
         """Remove the object: it was deleted, or no longer matches the query."""
         ...
 
-    def spoil(self, meta: ObjectMeta, problem: str) -> None:
+    def undecodable(self, meta: ObjectMeta, problem: str) -> None:
         """It is there in a form that cannot be decoded."""
         ...
 
@@ -201,7 +201,7 @@ class Reflector(Generic[T]):
             page = decode(body, _Page, self._path)
             self._check(page)
             for number, raw in enumerate(page.items or ()):
-                if number % BREATH == BREATH - 1:
+                if number % DECODE_BATCH == DECODE_BATCH - 1:
                     await asyncio.sleep(0)
                 try:
                     items.append(self._decoder.decode(raw))
@@ -297,7 +297,7 @@ class Reflector(Generic[T]):
             uid=found.uid,
             resource_version=found.resource_version,
         )
-        self._sink.spoil(meta, str(error))
+        self._sink.undecodable(meta, str(error))
         return meta
 
 

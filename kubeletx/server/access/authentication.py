@@ -21,7 +21,7 @@ from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.resources import TOKEN_REVIEWS
 from kubeletx.kube.types.meta import ApiStruct
 
-from .ttl_cache import Remembered
+from .ttl_cache import TtlCache
 
 log = structlog.get_logger(__name__)
 
@@ -69,7 +69,7 @@ class TokenReviews:
         self._client = client
         self._clock = clock
         self._keep_seconds = keep_seconds
-        self._answers: Remembered[tuple[User | None]] = Remembered()
+        self._answers: TtlCache[tuple[User | None]] = TtlCache()
         self._salt = os.urandom(32)
         self._slots = asyncio.Semaphore(PARALLEL_REVIEWS)
 

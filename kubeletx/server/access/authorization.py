@@ -18,7 +18,7 @@ from kubeletx.kube.client.resources import ACCESS_REVIEWS
 from kubeletx.kube.types.meta import ApiStruct
 
 from .authentication import PARALLEL_REVIEWS, REVIEW_SECONDS, User
-from .ttl_cache import Remembered
+from .ttl_cache import TtlCache
 
 log = structlog.get_logger(__name__)
 
@@ -67,7 +67,7 @@ class AccessReviews:
         self._node_name = node_name
         self._clock = clock
         self._seconds = {True: allow_seconds, False: deny_seconds}
-        self._answers: Remembered[bool] = Remembered()
+        self._answers: TtlCache[bool] = TtlCache()
         self._slots = asyncio.Semaphore(PARALLEL_REVIEWS)
 
     async def allows(self, user: User, verb: str, subresource: str) -> bool:

@@ -1,4 +1,4 @@
-"""`Remembered`: answers kept for a time each, never more than a fixed number of them."""
+"""`TtlCache`: keeps each answer until its deadline, and a bounded number of answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ V = TypeVar("V")
 MAX_ANSWERS = 4096
 
 
-class Remembered(Generic[V]):
+class TtlCache(Generic[V]):
     """Times are monotonic seconds of the caller. When full, the oldest answer goes."""
 
     def __init__(self, limit: int = MAX_ANSWERS) -> None:

@@ -1,4 +1,4 @@
-"""The pulse: a stall of the event loop is told with its stack."""
+"""The watchdog logs a stall of the event loop with its stack."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import time
 import pytest
 import structlog
 
-from kubeletx.agent.host import watchdog as pulse
-from kubeletx.agent.host.watchdog import Pulse
+from kubeletx.agent.host import watchdog
+from kubeletx.agent.host.watchdog import EventLoopWatchdog
 
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse, "ASK_SECONDS", 0.01)
-    monkeypatch.setattr(pulse, "STALL_SECONDS", 0.02)
+    monkeypatch.setattr(watchdog, "ASK_SECONDS", 0.01)
+    monkeypatch.setattr(watchdog, "STALL_SECONDS", 0.02)
 
 
 def kubeletx_blocking_code() -> None:
@@ -24,7 +24,7 @@ def kubeletx_blocking_code() -> None:
 
 async def test_a_stall_is_told_with_the_code_that_caused_it() -> None:
     with structlog.testing.capture_logs() as said:
-        watch = Pulse()
+        watch = EventLoopWatchdog()
         watch.start()
         await asyncio.sleep(0.03)
         kubeletx_blocking_code()
@@ -40,7 +40,7 @@ async def test_a_stall_is_told_with_the_code_that_caused_it() -> None:
 
 async def test_a_loop_that_answers_is_not_told() -> None:
     with structlog.testing.capture_logs() as said:
-        watch = Pulse()
+        watch = EventLoopWatchdog()
         watch.start()
         for _ in range(10):
             await asyncio.sleep(0.005)
@@ -49,6 +49,6 @@ async def test_a_loop_that_answers_is_not_told() -> None:
 
 
 async def test_a_loop_that_never_answers_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = Pulse()
-    monkeypatch.setattr(pulse, "DEAD_SECONDS", -1.0)
+    watch = EventLoopWatchdog()
+    monkeypatch.setattr(watchdog, "DEAD_SECONDS", -1.0)
     assert not watch.is_alive

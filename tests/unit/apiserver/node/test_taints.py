@@ -45,7 +45,7 @@ class Sink:
     def drop(self, item: Node) -> None:
         self._taints.node_changed(None)
 
-    def spoil(self, meta: ObjectMeta, problem: str) -> None:
+    def undecodable(self, meta: ObjectMeta, problem: str) -> None:
         raise AssertionError(problem)
 
 

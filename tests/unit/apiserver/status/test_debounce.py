@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kubeletx.apiserver.status.debounce import is_way_to_start
+from kubeletx.apiserver.status.debounce import is_startup_only
 from kubeletx.kube.types.core import (
     ContainerState,
     ContainerStateRunning,
@@ -41,10 +41,10 @@ WAY = status(container(waiting()))
 
 def test_steps_of_an_undisturbed_start_may_wait() -> None:
     ready = PodCondition(type="PodReadyToStartContainers", status="True")
-    assert is_way_to_start(WAY)
-    assert is_way_to_start(replace(WAY, conditions=(ready,), pod_ips=(PodIP(ip="10.0.0.1"),)))
+    assert is_startup_only(WAY)
+    assert is_startup_only(replace(WAY, conditions=(ready,), pod_ips=(PodIP(ip="10.0.0.1"),)))
     later = (container(waiting("PodInitializing")),)
-    assert is_way_to_start(
+    assert is_startup_only(
         replace(WAY, container_statuses=later, init_container_statuses=WAY.container_statuses)
     )
 
@@ -69,4 +69,4 @@ def test_steps_of_an_undisturbed_start_may_wait() -> None:
     ],
 )
 def test_whatever_runs_ends_fails_or_is_waited_for_is_told_at_once(news: PodStatus) -> None:
-    assert not is_way_to_start(news)
+    assert not is_startup_only(news)

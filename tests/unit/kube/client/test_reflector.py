@@ -44,7 +44,7 @@ class Set:
     def drop(self, item: Pod) -> None:
         self.pods.pop(item.name, None)
 
-    def spoil(self, meta: ObjectMeta, problem: str) -> None:
+    def undecodable(self, meta: ObjectMeta, problem: str) -> None:
         self.spoilt.append(meta.name)
 
 

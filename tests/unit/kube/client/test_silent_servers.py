@@ -272,7 +272,7 @@ async def test_a_thousand_pods_come_whole_and_let_others_have_their_turn(page: i
             await script.idle.wait()
         await client.close()
     assert len(found.names) == counting.all == 1000
-    assert counting.most <= reflector.BREATH
+    assert counting.most <= reflector.DECODE_BATCH
     assert [one.get("limit") for one in script.asked if "watch" not in one][1:] == ["500"] * (page == 500) * 2
 
 

@@ -1,8 +1,8 @@
-"""Which manifest stands for which pod, and what the sink must hear about it.
+"""`ManifestOwnership`: which manifest owns which pod, and the calls to the sink that follow from it.
 
-Each manifest (`origin`) claims the pods in it. Where several claim one pod name, the first origin in
-sorted order has it and the others are refused; when it goes, the next one takes over. A manifest that
-cannot be used any more keeps what it claimed and shows its error. A change touches only the pods of the
+Each manifest (`origin`) owns the pods in it. If several define one pod name, the first origin in sorted order owns the
+pod and the others are refused; when that manifest is removed, the next one takes over. A manifest that becomes
+invalid keeps its pods, which show the error. A change touches only the pods of the
 manifest that changed, so its cost does not grow with their number.
 """
 
@@ -21,7 +21,7 @@ from kubeletx.pods.model.sources import PodSink, Refused
 log = structlog.get_logger(__name__)
 
 
-class Claims:
+class ManifestOwnership:
     """The pods of one source by manifest. Reports every change to the sink at once."""
 
     def __init__(self, sink: PodSink, source: str) -> None:
@@ -107,7 +107,7 @@ class Claims:
         return next(pod for pod in self._pods[origin] if pod.ref == ref)
 
     def _report(self, origin: str) -> None:
-        """Tell the sink of the manifest's error, if it is another than the last one told."""
+        """Report the manifest's error to the sink if it changed."""
         pods = self._pods.get(origin, ())
         uids: tuple[PodUid, ...] = ()
         error = self._errors.get(origin)

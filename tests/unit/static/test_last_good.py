@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from kubeletx.static.remembered import Remembered
+from kubeletx.static.last_good import LastGoodManifests
 
 
 @pytest.fixture
@@ -14,12 +14,12 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_the_last_text_of_each_manifest_is_found_after_a_restart(path: Path) -> None:
-    first = Remembered(path.parent)
+    first = LastGoodManifests(path.parent)
     first.save("a", b"one", 1)
     first.save("b", "zwölf\n".encode(), 1)
     first.save("a", b"two", 2)
     first.close()
-    second = Remembered(path.parent)
+    second = LastGoodManifests(path.parent)
     assert second.find("a") == b"two"
     assert second.find("b") == "zwölf\n".encode()
     assert second.find("c") is None
@@ -27,7 +27,7 @@ def test_the_last_text_of_each_manifest_is_found_after_a_restart(path: Path) -> 
 
 
 def test_what_is_forgotten_stays_forgotten(path: Path) -> None:
-    memory = Remembered(path.parent)
+    memory = LastGoodManifests(path.parent)
     memory.save("a", b"one", 1)
     memory.forget("a")
     memory.close()
@@ -36,7 +36,7 @@ def test_what_is_forgotten_stays_forgotten(path: Path) -> None:
 
 
 def test_the_same_text_is_written_once(path: Path) -> None:
-    memory = Remembered(path.parent)
+    memory = LastGoodManifests(path.parent)
     memory.save("a", b"one", 1)
     size = path.stat().st_size
     memory.save("a", b"one", 1)
@@ -47,7 +47,7 @@ def test_the_same_text_is_written_once(path: Path) -> None:
 
 
 def test_a_torn_last_line_does_not_count(path: Path) -> None:
-    memory = Remembered(path.parent)
+    memory = LastGoodManifests(path.parent)
     memory.save("a", b"one", 1)
     memory.save("b", b"two", 1)
     memory.close()
@@ -61,7 +61,7 @@ def test_a_torn_last_line_does_not_count(path: Path) -> None:
 
 
 def test_a_journal_of_old_texts_is_rewritten_when_opened(path: Path) -> None:
-    memory = Remembered(path.parent)
+    memory = LastGoodManifests(path.parent)
     for number in range(100):
         memory.save("a", b"text %d" % number, number)
     memory.save("b", b"kept", 1)
@@ -74,7 +74,7 @@ def test_a_journal_of_old_texts_is_rewritten_when_opened(path: Path) -> None:
 
 
 def test_names_that_are_not_utf8_are_remembered_too(path: Path) -> None:
-    memory = Remembered(path.parent)
+    memory = LastGoodManifests(path.parent)
     memory.save("dir/\udcff.yaml", b"one", 1)
     memory.close()
     assert memory.find("dir/\udcff.yaml") == b"one"
@@ -83,7 +83,7 @@ def test_names_that_are_not_utf8_are_remembered_too(path: Path) -> None:
 
 def test_a_journal_that_cannot_be_written_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file where the directory should be")
-    memory = Remembered(tmp_path / "state")
+    memory = LastGoodManifests(tmp_path / "state")
     with capture_logs() as logs:
         memory.save("a", b"one", 1)
         memory.save("b", b"one", 1)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from kubeletx.api import InvalidPod
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.pods.model.sources import Accepted, Refused
-from kubeletx.static.claims import Claims
+from kubeletx.static.manifest_ownership import ManifestOwnership
 from tests.unit.static.recording_sink import RecordingSink
 
 ORIGINS = ("/m/a", "/m/b", "/m/c")
@@ -39,7 +39,7 @@ def test_the_sink_always_has_what_the_first_manifest_of_each_name_says(
     history: list[tuple[str, str, dict[str, int] | None]],
 ) -> None:
     sink = RecordingSink()
-    claims = Claims(sink, "file")
+    claims = ManifestOwnership(sink, "file")
     held: dict[str, dict[str, int]] = {}
     broken: set[str] = set()
     for step, origin, pods in history:
@@ -67,7 +67,7 @@ def test_the_sink_always_has_what_the_first_manifest_of_each_name_says(
 
 def test_nothing_is_told_twice() -> None:
     sink = RecordingSink()
-    claims = Claims(sink, "file")
+    claims = ManifestOwnership(sink, "file")
     for _ in range(2):
         claims.set_pods("/m/a", (pod("/m/a", "one", 1),))
         claims.set_error("/m/b", InvalidPod(obj="/m/b", field="", problem="is broken"))
@@ -78,7 +78,7 @@ def test_nothing_is_told_twice() -> None:
 
 def test_a_new_manifest_does_not_touch_the_pods_of_others() -> None:
     sink = RecordingSink()
-    claims = Claims(sink, "file")
+    claims = ManifestOwnership(sink, "file")
     claims.set_pods("/m/b", (pod("/m/b", "one", 1), pod("/m/b", "two", 1)))
     claims.set_pods("/m/a", (pod("/m/a", "three", 1),))
     assert sink.calls == ["update one", "update two", "update three"]
@@ -89,7 +89,7 @@ def test_a_new_manifest_does_not_touch_the_pods_of_others() -> None:
 def test_a_pod_that_the_sink_refuses_is_an_error_of_its_manifest() -> None:
     sink = RecordingSink()
     sink.answer = Refused("pod default/one of source 'applied' has UID u")
-    claims = Claims(sink, "file")
+    claims = ManifestOwnership(sink, "file")
     claims.set_pods("/m/a", (pod("/m/a", "one", 1),))
     assert "has UID u" in sink.errors["/m/a"][0]
     sink.answer = Accepted()

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kubeletx.api import KubeletxError, Unavailable
-from kubeletx.apiserver.sync_loop import keep_in_step
+from kubeletx.apiserver.sync_loop import run_sync_loop
 from kubeletx.kube.client import TooManyRequests
 from kubeletx.kube.client.backoff import server_backoff
 from kubeletx.testing import FakeClock
@@ -43,7 +43,7 @@ async def test_a_failure_is_tried_again_after_the_time_that_the_server_wants(
         done.set()
 
     backoff = server_backoff(first=1.0)
-    loop = keep_in_step(news, sync, client, FakeClock(), what="Failed", backoff=backoff)  # type: ignore[arg-type]
+    loop = run_sync_loop(news, sync, client, FakeClock(), what="Failed", backoff=backoff)  # type: ignore[arg-type]
     task = asyncio.create_task(loop)
     news.set()
     async with asyncio.timeout(30):

@@ -1,8 +1,8 @@
-"""The last good text of each manifest, so that one which turns bad keeps its pod across a restart.
+"""`LastGoodManifests`: the last valid text of each manifest, so that a broken manifest keeps its pod over a restart.
 
 One journal file: a line for each text, a later line replaces an earlier one of the same manifest, a torn
 last line does not count. Only positions are kept in memory. A journal that is mostly out of date is
-rewritten when it is opened. Losing it only means that nothing is remembered.
+rewritten when it is opened. After its loss a broken manifest has no pod until it is valid again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _head = msgspec.json.Decoder(_Head)
 _line = msgspec.json.Decoder(_Line)
 
 
-class Remembered:
+class LastGoodManifests:
     """The journal in `directory`, which is made when it is missing. Opened at the first use."""
 
     def __init__(self, directory: Path) -> None:
