@@ -21,7 +21,7 @@ from kubeletx.kube.types.core import (
     Pod,
     PodStatus,
 )
-from kubeletx.pods.counters import PULL, QUICK, START, Counters, Durations, container_type
+from kubeletx.pods.counters import PULL, QUICK, START, Counters, Durations, container_type, static_label
 from kubeletx.pods.model.sources import BUILT_IN
 from tests.unit.pods.manager_model import Node, a_pod
 

@@ -53,9 +53,9 @@ async def test_a_slow_reader_of_a_watch_sees_each_pod_added_once(agent: AgentMod
     async with agent.running() as backend:
         for name in ("one", "two"):
             await agent.apply(a_pod(name))
-        watch = backend.watch_pods()
+        watch = backend.pods.watch_pods()
         first = await anext(watch)
-        await backend.apply_pod(a_pod("two", image="busybox:2"))
+        await backend.pods.apply_pod(a_pod("two", image="busybox:2"))
         await agent.clock.run_for(10)
         second, third = await anext(watch), await agent.done(anext(watch))
         assert [(one.type, one.object.name) for one in (first, second)] == [
