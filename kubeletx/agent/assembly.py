@@ -15,7 +15,7 @@ from kubeletx.api import Clock
 
 from .composition import Composition
 from .config.tree import AgentConfig
-from .host.readings import HostReadings, read_host
+from .host.readings import HostReadings
 from .lifecycle import Assembly
 from .parts.admin import AdminNeeds, make_admin
 from .parts.clean_up import make_clean_up
@@ -25,7 +25,6 @@ from .parts.eviction import make_eviction
 from .parts.images import make_images
 from .parts.link import make_link_room
 from .parts.node import make_node
-from .parts.part import PartContext
 from .parts.plugin_rooms import make_plugin_feeds, make_plugins
 from .parts.pods import PodNeeds, make_pods
 from .parts.root import make_root
@@ -44,15 +43,7 @@ async def assemble(
 ) -> AsyncIterator[Assembly]:
     """Build the agent from its configuration. `host`: instead of what this machine shows."""
     async with Composition() as made:
-        root = made.add(make_root(config))
-        ctx = PartContext(
-            config=config,
-            plugins=plugins,
-            clock=clock,
-            host=host or read_host(),
-            agent_id=root.agent_id,
-            store=root.store,
-        )
+        ctx = made.add(make_root(config, plugins, clock, host)).ctx
         made.add(make_event_loop())
         endpoints = read_runtimes(ctx)
         node = made.add(make_node(ctx, endpoints))

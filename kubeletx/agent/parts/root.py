@@ -7,33 +7,43 @@ from functools import partial
 
 import msgspec
 
+from kubeletx.api import Clock
 from kubeletx.store import Store
 
 from ..config.tree import AgentConfig
 from ..host.files import make_directory
 from ..host.identity import ensure_agent_id, lock_root
-from .part import Part
+from ..host.readings import HostReadings, read_host
+from ..plugins import Plugins
+from .part import Part, PartContext
 
 DATABASE = "kubeletx.db"
 
 
 class RootRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """`store`: not open yet."""
+    """`ctx`: its store is not open yet."""
 
     part: Part
-    agent_id: str
-    store: Store
+    ctx: PartContext
 
 
-def make_root(config: AgentConfig) -> RootRoom:
-    """Take the root directory for this process. Raises InvalidConfig when another agent has it or it cannot be used."""
+def make_root(config: AgentConfig, plugins: Plugins, clock: Clock, host: HostReadings | None) -> RootRoom:
+    """Take the root directory for this process. Raises InvalidConfig when another agent has it or it cannot be used.
+
+    `host` None: what this machine shows.
+    """
     lock = lock_root(config.root_dir)
     try:
         agent_id, was_here = ensure_agent_id(config.root_dir)
         make_directory(config.logs.pod_logs_dir, "--pod-logs-dir")
+        host = host or read_host()
     except BaseException:
         os.close(lock)
         raise
     store = Store(config.root_dir / DATABASE, expected=was_here)
-    part = Part(name="root", close=(partial(os.close, lock), store.close))
-    return RootRoom(part=part, agent_id=agent_id, store=store)
+    return RootRoom(
+        part=Part(name="root", close=(partial(os.close, lock), store.close)),
+        ctx=PartContext(
+            config=config, plugins=plugins, clock=clock, host=host, agent_id=agent_id, store=store
+        ),
+    )
