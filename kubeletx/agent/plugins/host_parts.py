@@ -1,16 +1,20 @@
-"""`PluginHostParts`: what the hosts of all registrations share."""
+"""`PluginHostParts`: values that the hosts of all registrations share."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from kubeletx.api import Clock, ClusterObjects, EventSink, RecordKinds
+from kubeletx.api import Clock, ClusterObjects, EventSink
+
+if TYPE_CHECKING:
+    from kubeletx.api import RecordKinds  # an agent without plugins does not load records
 
 
 class PluginHostParts(msgspec.Struct, frozen=True, kw_only=True):
-    """`root`: the agent's root directory. `records`: by kind. `cluster` None: the node belongs to no cluster."""
+    """Parts of the hosts. `root`: the agent's root directory. `records`: by kind. `cluster`: None without a cluster."""
 
     node_name: str
     root: Path
