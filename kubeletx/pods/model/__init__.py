@@ -1,1 +1,1 @@
-"""What is known and wanted of one pod, as frozen values, and small rules over them. Pure."""
+"""Facts and desired state of one pod, as frozen values, and small rules over them. Pure."""

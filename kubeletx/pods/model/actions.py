@@ -20,7 +20,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
 
     cancellable: ClassVar[bool] = False
     subject: ClassVar[str] = ""
-    """What the action changes; with the container's name, if it has one, this is its key."""
+    """Subject the action changes; together with the container's name, if any, it is the key."""
 
     @property
     def key(self) -> str:
@@ -119,7 +119,7 @@ class ReadOrders(Action, frozen=True, kw_only=True):
 
 
 class DropOverride(Action, frozen=True, kw_only=True):
-    """The spec's power changed: forget what a verb wished."""
+    """Drop the power override of a verb: the spec's power changed."""
 
     subject: ClassVar[str] = "orders"
 
@@ -188,7 +188,7 @@ class ResizePod(Action, frozen=True, kw_only=True):
 
 
 class RemoveUnit(Action, frozen=True, kw_only=True):
-    """Remove an ended unit that nobody needs any more, and its log."""
+    """Remove an ended unit that is no longer needed, and its log."""
 
     name: str
     unit_id: UnitId

@@ -29,14 +29,14 @@ CRASH_CAP_SECONDS = 300.0
 
 
 def is_forgotten(entry: Backoff | None, exited_at: float, *, cap: float = CRASH_CAP_SECONDS) -> bool:
-    """Whether the container ran so long before `exited_at` that its crashes no longer count."""
+    """Return True if the container ran so long before `exited_at` that its crashes no longer count."""
     return entry is None or exited_at - entry.updated_at > 2 * cap
 
 
 def restart_at(
     entry: Backoff | None, exited_at: float, now: float, *, cap: float = CRASH_CAP_SECONDS
 ) -> float | None:
-    """When a container that ended at `exited_at` may start again; None: it may start now.
+    """Time at which a container that ended at `exited_at` may start again; None means now.
 
     All times are monotonic seconds. `entry` is what the last restart left, None before the first one.
     """
@@ -66,7 +66,7 @@ def next_backoff(
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a failed action waits: `initial_seconds`, doubled each time, at most `cap_seconds`.
+    """Delays of a failed action: `initial_seconds`, doubled each time, at most `cap_seconds`.
 
     `jitter`: the largest part of the delay that may be added or taken away.
     """

@@ -22,7 +22,7 @@ def boot_of(facts: PodFacts, unit: UnitSummary) -> str:
 
 
 def is_of_boot(status: ContainerStatus | None, facts: PodFacts, unit: UnitSummary) -> bool:
-    """Whether a container status that was reported speaks of this unit's present boot."""
+    """Return True if a reported container status is of this unit's present boot."""
     if status is None or not is_of_unit(status, unit.id):
         return False
     seen = _status_of(facts, unit)

@@ -125,7 +125,7 @@ def volumes_ready(began: float) -> Change:
 
 
 def objects_changed(facts: PodFacts, now: Now) -> PodFacts:
-    """Something that the pod refers to is new: its files are written anew, and what failed for want of it is tried."""
+    """Note a changed object of the pod: its files are written again, and actions that failed without it are retried."""
     volumes = facts.volumes
     if volumes.failure is not None and volumes.failure.retry_at is not None:
         volumes = replace(volumes, failure=replace(volumes.failure, retry_at=now.mono))
@@ -181,7 +181,7 @@ def volumes_failed(reason: str, message: str) -> Change:
 
 
 def volumes_released(facts: PodFacts, now: Now) -> PodFacts:
-    """Nothing of the pod's volumes is left on the node."""
+    """Note that nothing of the pod's volumes is left on the node."""
     return replace(facts, volumes=VolumeFacts(released=True))
 
 

@@ -16,7 +16,7 @@ def exit_code_of(facts: PodFacts, unit: UnitSummary) -> int | None:
 
 
 def restarts_of(facts: PodFacts, unit: UnitSummary) -> int:
-    """How often the container had been restarted when this unit ran last: units before it, and reboots in it."""
+    """Restart count of the container at this unit's last run: earlier units, and reboots in it."""
     status = facts.snapshot.status_of(unit.id) if facts.snapshot is not None else None
     if status is not None:
         return unit.attempt + status.restarts
@@ -27,7 +27,7 @@ def restarts_of(facts: PodFacts, unit: UnitSummary) -> int:
 
 
 def stored_exit_code(facts: PodFacts, name: str, unit_id: str | None) -> int | None:
-    """What the stored status tells of the unit's end; `unit_id` None: of whichever unit it speaks."""
+    """Exit code of the unit in the stored status; `unit_id` None accepts any unit."""
     previous = facts.previous_status
     if previous is None:
         return None

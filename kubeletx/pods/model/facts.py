@@ -48,9 +48,9 @@ class Deletion(Fact, frozen=True, kw_only=True):
 
 
 class DesiredPod(Fact, frozen=True, kw_only=True):
-    """What a source wants. `problem`: the source's manifest is invalid now, the pod goes on as it was.
+    """Pod as a source wants it. `problem`: the source's manifest is invalid now, the pod continues unchanged.
 
-    `held_until`: found at the start and not claimed by its source yet, so nothing is started, restarted or changed for
+    `held_until`: set for a pod found at the start and not claimed by its source yet; nothing is started or changed for
     it before this moment (monotonic); None: claimed.
     """
 
@@ -62,11 +62,11 @@ class DesiredPod(Fact, frozen=True, kw_only=True):
     problem: str = ""
     held_until: float | None = None
     source_traits: SourceTraits | None = None
-    """Of a source that is not built in; None: by its name."""
+    """Traits of a source that is not built in; None means by its name."""
 
     @property
     def traits(self) -> SourceTraits:
-        """What distinguishes its source."""
+        """Traits of its source."""
         return self.source_traits or BUILT_IN.of(self.source)
 
     @property
@@ -76,7 +76,7 @@ class DesiredPod(Fact, frozen=True, kw_only=True):
 
     @property
     def is_going(self) -> bool:
-        """Whether its deletion was asked for; an end with a reason (deadline, eviction) is another thing."""
+        """True if its deletion was requested; an end with a reason (deadline, eviction) does not count."""
         return self.deletion is not None and not self.deletion.reason
 
 
@@ -106,7 +106,7 @@ class Rejection(Fact, frozen=True, kw_only=True):
 
 
 class HookState(enum.Enum):
-    """Where a unit's postStart hook stands. A unit is started once its hook is DONE or UNKNOWN."""
+    """State of a unit's postStart hook. A unit is started once its hook is DONE or UNKNOWN."""
 
     NONE = "none"
     PENDING = "pending"
@@ -140,26 +140,26 @@ class ProbeFacts(Fact, frozen=True, kw_only=True):
 
 
 class UnitFacts(Fact, frozen=True, kw_only=True):
-    """What the worker knows of one container name beyond the runtime's lists."""
+    """Facts of one container name beyond the runtime's lists."""
 
     failure: Failure | None = None
-    """Why the last create or start did not succeed."""
+    """Failure of the last create or start."""
     image: ImageStatus | None = None
     """The image in the bound store, once it is there."""
     image_failure: Failure | None = None
     backoff: Backoff | None = None
     exited_at: float | None = None
-    """When the newest unit was first seen ended, on the monotonic clock."""
+    """Monotonic time at which the newest unit was first seen ended."""
     hook: HookState = HookState.NONE
     hook_unit: UnitId | None = None
     probes: ProbeFacts | None = None
     power_failure: Failure | None = None
-    """Why the machine could not be brought to the power that is wanted."""
+    """Failure of the last power change."""
     resize_failure: Failure | None = None
     nic_failure: Failure | None = None
-    """Why the machine's interfaces could not be listed."""
+    """Failure of the last list of the machine's interfaces."""
     nic_failures: dict[str, Failure] = {}
-    """By interface: why it could not be plugged in or taken out; `retry_at` None: its runtime never can."""
+    """Failure of the last attach or detach by interface; `retry_at` None if its runtime never can."""
     nics: tuple[NicStatus, ...] | None = None
     """The machine's interfaces when they were last listed; None: never."""
     nics_unit: UnitId | None = None
@@ -167,9 +167,9 @@ class UnitFacts(Fact, frozen=True, kw_only=True):
     nics_stale: bool = False
     """One came or went since."""
     killed: str = ""
-    """Why we stopped the newest unit to have it restarted: the reason of its `StopUnit`, or empty."""
+    """Reason of the `StopUnit` that stopped the newest unit for a restart, or empty."""
     termination_messages: dict[UnitId, str] = {}
-    """What ended units left in their termination message file, or the end of their log (ST9)."""
+    """Termination messages of ended units, from their file or the end of their log (ST9)."""
     restarts_before: int = 0
     """Restart count known from the log directory when the runtime has forgotten older units."""
 
@@ -211,14 +211,14 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     runtime_ready: bool = False
     network_ready: bool = False
     network_problem: str = ""
-    """Why the runtime's network is not ready, in the runtime's words."""
+    """Reason the runtime's network is not ready, from the runtime."""
     bind_wanted: bool = True
     """Choosing a runtime may be tried (again): nothing was tried yet, or a runtime changed since."""
     expects_address: bool = True
     """The runtime gives a pod-network pod an address."""
     image_before_sandbox: bool = False
     is_machine: bool = False
-    """Its runtime runs machines, so the pod is one, however it was written."""
+    """True if its runtime runs machines: then the pod is one, in either spelling."""
     can_power: bool = False
     """The runtime has machine verbs."""
     can_nics: bool = False
@@ -234,7 +234,7 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     units: dict[str, UnitFacts] = {}
     sandbox_failure: Failure | None = None
     resize_failure: Failure | None = None
-    """Why the pod as a whole has not the resources that it wants."""
+    """Failure of the last resize of the pod as a whole."""
     stop_failure: Failure | None = None
     paces: dict[str, Pace] = {}
     """Actions that were done lately, so that one without effect is not repeated at once for ever."""
@@ -246,7 +246,7 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     stopping: dict[str, float] = {}
     """Container names with a stop in flight, and when its grace ends (monotonic)."""
     changed_at: float | None = None
-    """When the last changing call ended; only a look that began later proves anything about it."""
+    """End of the last changing call; only a look that began later shows its effect."""
     unsettled_until: float | None = None
     look_wanted_at: float | None = None
     started_at: datetime | None = None

@@ -1,4 +1,4 @@
-"""What the statuses of one pod's containers are built from, and small look-ups they share."""
+"""`Frame`: inputs of the container statuses of one pod, and shared look-ups."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ TERMINATION_MESSAGES_BYTES = 12 * 1024
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
-    """What the status of every container of one pod is built from.
+    """Inputs of every container status of one pod.
 
-    `will_run`: the pod's goal is to run, so what ended may run again. `backend`: the word before ``://``
-    in container ids; None while the runtime has not told it. `message_bytes`: the most of a termination message that is kept.
+    `will_run`: the pod's goal is to run, so ended containers may run again. `backend`: the word before ``://``
+    in container ids; None while unknown. `message_bytes`: limit of a stored termination message.
     """
 
     desired: DesiredPod
@@ -53,7 +53,7 @@ def frame_of(
 
 
 def previous_of(previous: PodStatus | None, name: str) -> ContainerStatus | None:
-    """What was last said about the container, in whatever role."""
+    """Last reported status of the container, in any role."""
     if previous is None:
         return None
     for statuses in (
@@ -68,7 +68,7 @@ def previous_of(previous: PodStatus | None, name: str) -> ContainerStatus | None
 
 
 def is_of_unit(status: ContainerStatus | None, unit_id: UnitId) -> bool:
-    """Whether the status speaks of this very unit, not of an earlier run."""
+    """Return True if the status is of this unit, not of an earlier run."""
     return status is not None and bare_id(status.container_id) == unit_id
 
 

@@ -1,10 +1,10 @@
-"""What was asked of a pod besides its spec, what was granted of it, and what was begun that may not be repeated.
+"""Requests for a pod outside its spec, grants, and begun operations that must not be repeated.
 
-A file in the pod's own directory holds it, so that it ends with the pod and survives the agent and its database:
+A file in the pod's own directory holds them, so that they end with the pod and survive the agent and its database:
 
-    power       a verb's wish (pause, stop, ...) until the opposite verb or a change of powerSpec
-    off_unit    the unit that we switched off: its end is nobody's failure, and the same one is started again
-    resources   limits that ``vm resize`` asked for, until the spec's own change
+    power       a verb's override (pause, stop, ...) until the opposite verb or a change of powerSpec
+    off_unit    the unit that was switched off: its end is not a failure, and the same unit is started again
+    resources   limits requested with ``vm resize``, until the spec's own change
     granted     resources that running containers were given since they were made
     granted_pod the same of the pod as a whole
     nics        interfaces that ``vm nic`` added or took away, until the spec's own list changes
@@ -29,13 +29,13 @@ KEPT_OPERATIONS: Final = 20
 
 
 class Outcome(enum.Enum):
-    """How an operation stands."""
+    """State of an operation."""
 
     BEGUN = "begun"
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
-    """It was still to come when an operator cancelled it."""
+    """An operator cancelled it before its start."""
     UNKNOWN = "unknown"
     """The agent or the answer was lost in the middle: it may have happened, and it is not done again."""
 
@@ -77,13 +77,13 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     nics_spec: str = ""
     operations: tuple[Operation, ...] = ()
     granted: dict[str, Granted] = {}
-    """By container; absent: what it was made with."""
+    """Granted resources by container; absent: those of its creation."""
     granted_pod: ResourceRequirements | None = None
     """CPU and memory that the pod as a whole was given; None: what it was made with."""
 
     @property
     def is_empty(self) -> bool:
-        """Nothing was asked and nothing was done."""
+        """True without any request or operation."""
         return self == _NOTHING
 
 
@@ -93,7 +93,7 @@ _decoder = msgspec.json.Decoder(Orders)
 
 
 def encode(orders: Orders) -> bytes:
-    """For the file."""
+    """Encode for the file."""
     return msgspec.json.encode(orders)
 
 
@@ -106,7 +106,7 @@ def decode(data: bytes) -> Orders:
 
 
 def after_restart(orders: Orders, now: datetime) -> tuple[Orders, tuple[Operation, ...]]:
-    """The orders as a new process takes them up, and the operations whose end nobody saw."""
+    """Return the orders for a new process, and the operations whose end is unknown."""
     lost = tuple(
         replace(
             one,
@@ -141,7 +141,7 @@ def ended(orders: Orders, number: int, outcome: Outcome, now: datetime, message:
 
 
 def with_power(orders: Orders, power: str, spec_power: str, power_spec: str) -> Orders:
-    """A verb's wish; one that is what the spec says is no override. `spec_power`: the spec's, in our words."""
+    """Record a power command; one equal to the spec is not an override. `spec_power`: the spec's, in our words."""
     if power == spec_power:
         return replace(orders, power="", power_spec="")
     return replace(orders, power=power, power_spec=power_spec)

@@ -33,18 +33,18 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     cluster_dns: tuple[str, ...] = ()
     cluster_domain: str = ""
     resolv_conf: Path | None = Path("/etc/resolv.conf")
-    """None: pods get no name servers of the host (they are told to ask themselves)."""
+    """Resolver file of the host; None: pods get no name servers of the host."""
     hosts_file: Path = Path("/etc/hosts")
-    """Where the hosts file of host-network pods begins."""
+    """File whose content begins the hosts file of host-network pods."""
     allocatable: dict[str, int] = {}
-    """By resource name; CPU in millicores, all else in whole units."""
+    """Allocatable amounts by resource name; CPU in millicores, all others in whole units."""
     memory_capacity_bytes: int = 0
-    """Of the node; 0: not known, Burstable pods then get the middle of the oom range."""
+    """Memory of the node; 0 if unknown, then Burstable pods get the middle of the OOM score range."""
     swap_capacity_bytes: int = 0
     memory_swap: str = "NoSwap"
     """NoSwap or LimitedSwap. Only used where `swap_controller` is True."""
     swap_controller: bool = False
-    """Whether cgroups of this node can limit swap."""
+    """True if cgroups of this node can limit swap."""
     cgroup_version: int = 2
     cgroup_root: str = ""
     """Cgroup below which all pods stand; empty is the root of the tree."""
@@ -56,20 +56,20 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     pod_pids_limit: int = -1
     seccomp_default: bool = False
     seccomp_dir: Path | None = None
-    """Where Localhost profiles are; None: ``<root_dir>/seccomp``."""
+    """Directory of Localhost profiles; None means ``<root_dir>/seccomp``."""
     allowed_unsafe_sysctls: tuple[str, ...] = ()
     recursive_read_only: bool = False
-    """Whether the kernel can make read-only mounts recursive (5.12 and later); the runtime must do it too."""
+    """True if the kernel supports recursive read-only mounts (5.12 and later); the runtime must support them too."""
     read_file: Callable[[Path], str] = read_host_file
     """The only way this package reads the host's files."""
 
     @property
     def seccomp_directory(self) -> Path:
-        """Where Localhost seccomp profiles are looked up."""
+        """Directory in which Localhost seccomp profiles are looked up."""
         return self.seccomp_dir or self.root_dir / "seccomp"
 
     def log_directory(self, pod: Pod) -> Path:
-        """Where the logs of the pod's containers are: ``<namespace>_<name>_<uid>``."""
+        """Directory of the pod's container logs: ``<namespace>_<name>_<uid>``."""
         parts = (
             layout.check_name(pod.namespace, "metadata.namespace"),
             layout.check_name(pod.name, "metadata.name"),
@@ -78,11 +78,11 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
         return self.pod_logs_dir / "_".join(parts)
 
     def pod_directory(self, uid: PodUid) -> Path:
-        """Where the pod's volumes and files are."""
+        """Directory of the pod's volumes and files."""
         return layout.pod_dir(self.root_dir, uid)
 
     def fields(self, pod_ips: tuple[str, ...] = ()) -> FieldContext:
-        """What fieldRef and resourceFieldRef read."""
+        """Values for fieldRef and resourceFieldRef."""
         return FieldContext(
             node_name=self.node_name,
             host_ips=self.host_ips,

@@ -27,7 +27,7 @@ FINAL = (SUCCEEDED, FAILED)
 
 
 class _Count(msgspec.Struct):
-    """How many containers are in which situation."""
+    """Numbers of containers by state."""
 
     init_open: bool = False
     init_failed: bool = False
@@ -62,7 +62,7 @@ def phase_of(
 
 
 def last_exit_code(status: ContainerStatus) -> int | None:
-    """How the container's present or, while it waits, its last run ended; None: neither has ended."""
+    """Exit code of the container's present run or, while it waits, of its last one; None if neither has ended."""
     state = status.state
     if state.terminated is not None:
         return state.terminated.exit_code

@@ -1,7 +1,7 @@
-"""How important a pod is: its priority, and whether it is critical. Pure.
+"""Priority of a pod, and whether it is critical. Pure.
 
-An API server writes `spec.priority` for the pod's class. Manifests of this node's own are read without one, so that
-the two classes which every cluster has are known here.
+An API server writes `spec.priority` for the pod's class. Static manifests have none, so
+the two classes that every cluster has are known here.
 """
 
 from __future__ import annotations

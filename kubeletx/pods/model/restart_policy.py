@@ -1,4 +1,4 @@
-"""Whether an ended container runs again (B4, L7).
+"""Restart decision for an ended container (B4, L7).
 
 In this order: the container's own rules on exit codes, its own restart policy, the pod's. A container that
 the node stopped because it was unhealthy runs again unless the policy is Never, one whose image changed
@@ -16,7 +16,7 @@ LOST_EXIT_CODE = 137
 
 RESTART, RESTART_ALL = "Restart", "RestartAllContainers"
 SPEC_CHANGED = "SpecChanged"
-"""Why a container was stopped whose image is not the one of its spec any more."""
+"""Reason for stopping a container whose image no longer matches its spec."""
 
 
 def restart_policy_of(container: Container, pod_policy: str | None) -> str:
@@ -32,9 +32,9 @@ def should_restart(
     killed: str = "",
     is_init: bool = False,
 ) -> bool:
-    """Whether the container that ended with `exit_code` is to run again.
+    """Return True if the container that ended with `exit_code` is to run again.
 
-    `killed`: why the node stopped it to have it restarted (its health, a hook, a changed image); empty: it did not.
+    `killed`: the node's reason for stopping it for a restart (its health, a hook, a changed image), or empty.
     `is_init`: an ordinary init container, which is done once it exited with 0.
     """
     if is_init and exit_code == 0 and not killed:

@@ -1,4 +1,4 @@
-"""Which units a pod consists of, and in which role. A virtual machine is the one regular unit of its pod."""
+"""Units of a pod by role. A virtual machine is the one regular unit of its pod."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def init_units(pod: Pod) -> tuple[Container, ...]:
 
 
 def regular_units(pod: Pod) -> tuple[Container, ...]:
-    """The pod's main containers in order; for a VM pod one that stands for the machine."""
+    """The pod's main containers in order; for a VM pod one that represents the machine."""
     machine = pod.spec.virtual_machine
     if machine is None:
         return pod.spec.containers
@@ -52,7 +52,7 @@ def find_unit(pod: Pod, name: str) -> Container | EphemeralContainer | None:
 def spec_of(
     pod: Pod, name: str, *, on_vm_runtime: bool = False
 ) -> Container | EphemeralContainer | VirtualMachine:
-    """The container, or the machine, that a unit's name stands for; the machine has the unit's name."""
+    """Container or machine of a unit's name; the machine has the unit's name."""
     machine = machine_of(pod, on_vm_runtime=on_vm_runtime)
     if machine is not None:
         return replace(machine, name=machine.name.lower())
@@ -63,7 +63,7 @@ def spec_of(
 
 
 def field_of(pod: Pod, container: str) -> str:
-    """Where the container stands in the pod, as events name it."""
+    """Field path of the container in events."""
     if any(c.name == container for c in init_units(pod)):
         return f"spec.initContainers{{{container}}}"
     if any(c.name == container for c in ephemeral_units(pod)):

@@ -22,7 +22,7 @@ def resources_text(resources: ResourceRequirements) -> str:
 
 
 def read_resources(text: str) -> ResourceRequirements | None:
-    """What `resources_text` wrote; None: it cannot be read, or its amounts are no quantities."""
+    """Parse the text of `resources_text`; None if it is invalid or its amounts are not quantities."""
     try:
         found = _decoder.decode(text)
         amounts(found)
@@ -73,7 +73,7 @@ def larger(first: ResourceRequirements, second: ResourceRequirements) -> Resourc
 
 
 def lowers_memory(has: ResourceRequirements | None, wanted: ResourceRequirements) -> bool:
-    """Whether less memory would be allowed than before; `has` None: nobody knows what was allowed."""
+    """Return True if the memory limit decreases; `has` is None if the present one is unknown."""
     limit = amounts(wanted)["memory"][1]
     before = amounts(has)["memory"][1] if has is not None else -1
     return limit >= 0 and (before < 0 or limit < before)

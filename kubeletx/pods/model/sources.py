@@ -1,8 +1,8 @@
-"""How desired pods reach the manager: `PodSink`, fed by every pod source, and what distinguishes the sources.
+"""`PodSink`, through which every source delivers pods to the manager, and the traits of sources.
 
 A source reports changes, one pod at a time, and says once when its first complete set was delivered.
-Until every configured source has said so, nothing is cleaned up (kubelet S4). A source never deletes
-by silence: a pod goes only by `remove`.
+Until every configured source is synced, nothing is cleaned up (kubelet S4). A source never deletes
+by silence: only `remove` removes a pod.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ API = "api"
 
 
 class SourceTraits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a source's pods have in common. The defaults are those of a source on the node."""
+    """Traits of a source's pods. The defaults are those of a source on the node."""
 
     name: str
     is_cluster: bool = False
@@ -43,7 +43,7 @@ class SourceTraits(msgspec.Struct, frozen=True, kw_only=True):
     reclaims_after_loss: bool = False
     """After the loss of the state database, pods that the source does not name are stopped; False: kept."""
     remedy: str = "static pods: delete the manifest file"
-    """How a user removes a pod of this source."""
+    """Advice for removing a pod of this source."""
 
 
 class SourceTable:
@@ -94,7 +94,7 @@ class WaitsFor(msgspec.Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """For users."""
+        """Message for users."""
         return f"waits for the end of pod {self.ref} ({self.uid}) of source {self.source!r}"
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a container's part of the manifest, as status and events show it."""
+"""Errors in a container's part of the manifest, as status and events show them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SandboxConfigError(InvalidPod):
 
 
 def path_of(pod: Pod, container: Container | VirtualMachine) -> str:
-    """Where the container stands in the manifest, such as ``spec.containers[0]``."""
+    """Path of the container in the manifest, such as ``spec.containers[0]``."""
     spec = pod.spec
     lists: tuple[tuple[str, tuple[Container, ...]], ...] = (
         ("containers", spec.containers),

@@ -12,7 +12,7 @@ from .pacing import due_at
 
 
 class Goal(enum.Enum):
-    """What the plan works towards."""
+    """Goal of a plan."""
 
     RUN = "run"
     END = "end"
@@ -20,7 +20,7 @@ class Goal(enum.Enum):
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that the pod's users should hear once: an event's reason and message, and its type."""
+    """A one-time event for the pod's users: reason, message and type."""
 
     reason: str
     message: str
@@ -40,7 +40,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     notice: Notice | None = None
     refusals: tuple[Notice, ...] = ()
     is_partial: bool = False
-    """It waits for a look: what it does not refuse may still be refused."""
+    """True while the plan waits for a look: refusals may be missing."""
 
 
 class Draft:
@@ -57,7 +57,7 @@ class Draft:
         self._refusals: list[Notice] = []
 
     def is_busy(self, key: str) -> bool:
-        """Whether the key is in flight or planned already."""
+        """Return True if the key is in flight or planned already."""
         return key in self._busy
 
     def do(self, action: Action) -> None:
@@ -84,7 +84,7 @@ class Draft:
             self.do(Look())
 
     def refuse(self, reason: str, message: str) -> None:
-        """What is wanted cannot be done; the pod's users should hear this, once."""
+        """Report once to the pod's users that a wanted change is impossible."""
         self._refusals.append(Notice(reason=reason, message=message))
 
     def wake(self, at: float | None) -> None:
@@ -93,7 +93,7 @@ class Draft:
             self._wake_at = at
 
     def is_due(self, failure: Failure | None) -> bool:
-        """Whether what failed may be tried again; plans the wake-up if not."""
+        """Return True if a failed action may be retried; plans the wake-up if not."""
         if failure is None:
             return True
         if failure.retry_at is None:

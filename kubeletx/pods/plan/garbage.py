@@ -1,10 +1,10 @@
-"""Which dead units and sandboxes of a living pod may go (I7). Pure.
+"""Dead units and sandboxes of a living pod that may be removed (I7). Pure.
 
     unit       dead, and not the newest dead one of its container       → remove
     sandbox    not ready, not the newest of its pod, no unit left in it → remove
 
-What is kept is what `logs --previous` shows. The newest unit of a container, dead or alive, is its worker's
-business: between create and start it looks dead to a list. Pods that end keep nothing; that is `plan_stop`'s.
+The kept ones are for `logs --previous`. The newest unit of a container, dead or alive, belongs to its worker:
+between create and start a list shows it as dead. `plan.stop` removes everything of ending pods.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ import msgspec
 from kubeletx.api import SandboxState, SandboxSummary, UnitState, UnitSummary
 
 KEPT_DEAD_UNITS = 1
-"""For each container, beside a living unit or not."""
+"""Dead units kept for each container, with or without a living one."""
 
 
 class Garbage(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be removed now, oldest first. Units before sandboxes."""
+    """Objects that may be removed now, oldest first, units before sandboxes."""
 
     units: tuple[UnitSummary, ...] = ()
     sandboxes: tuple[SandboxSummary, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is to be removed."""
+        """True if nothing is to be removed."""
         return not self.units and not self.sandboxes
 
 
 def dead_objects(sandboxes: Sequence[SandboxSummary], units: Sequence[UnitSummary]) -> Garbage:
-    """What of one pod may go."""
+    """Find the removable objects of one pod."""
     going = _dead_units(units)
     removed = {unit.id for unit in going}
     used = {unit.sandbox_id for unit in units if unit.id not in removed}

@@ -54,7 +54,7 @@ def nics_key(desired: DesiredPod) -> str:
 
 
 def made_with_nics(desired: DesiredPod, facts: PodFacts) -> str:
-    """For the unit's annotation."""
+    """Text for the unit's annotation."""
     return ",".join(sorted(wanted_nics(desired, facts)))
 
 
@@ -106,7 +106,7 @@ def size_key(limits: dict[str, str]) -> str:
 
 
 def asked_size(unit: UnitSummary, facts: PodFacts) -> str | None:
-    """What the machine was last asked to become, or made with; None while that was not read yet."""
+    """Last requested size of the machine, or that of its creation; None until it is read."""
     orders = facts.orders
     if orders is None:
         return None
@@ -114,9 +114,9 @@ def asked_size(unit: UnitSummary, facts: PodFacts) -> str | None:
 
 
 def with_size(resources: ResourceRequirements, size: str) -> ResourceRequirements:
-    """With the limits of a size (`size_key`); amounts that are the same stay as they are written.
+    """Return resources with the limits of a size (`size_key`); equal amounts keep their spelling.
 
-    A size that cannot be read, of an annotation that somebody changed, changes nothing.
+    An invalid size, from an edited annotation, changes nothing.
     """
     cpu_text, _, memory_text = size.partition("m/")
     cpu, memory = whole_number(cpu_text), whole_number(memory_text)
@@ -176,7 +176,7 @@ def _plan_size(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
 
 
 def _needs_restart(desired: DesiredPod, facts: PodFacts, before: str, after: str) -> bool:
-    """Whether a size that changes has resizePolicy RestartContainer."""
+    """Return True if a changed size has resizePolicy RestartContainer."""
     machine = machine_of(desired.pod, on_vm_runtime=facts.is_machine)
     policies = {rule.resource_name: rule.policy for rule in machine.resize_policy} if machine else {}
     pairs = zip(RESIZED, before.split("/"), after.split("/"), strict=False)

@@ -1,4 +1,4 @@
-"""Desired power of a machine: what the spec or a verb wants, and the one step from here to there. Pure.
+"""Desired power of a machine, from the spec or a verb, and the one step towards it. Pure.
 
     state \\ wanted   running     paused       suspended   off
     RUNNING          -           pause        suspend     power off
@@ -10,7 +10,7 @@
 
     ¹ and from there on
 
-A machine that is off because somebody asked has not ended: neither phase nor restart policy count it.
+A machine that was switched off on request has not ended: neither phase nor restart policy count it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .draft import Draft
 
 
 class Power(enum.Enum):
-    """Where a machine can be brought; the words of `kubeletx.api.Machine.power`."""
+    """Desired power states of a machine; the words of `kubeletx.api.Machine.power`."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -80,37 +80,37 @@ _STEPS: Final = {
 
 
 def spec_power(desired: DesiredPod) -> Power:
-    """What the spec wants."""
+    """Power wanted by the spec."""
     return OF_SPEC.get(power_of(desired.pod), Power.RUNNING)
 
 
 def is_overridden(desired: DesiredPod, facts: PodFacts) -> bool:
-    """Whether a verb's wish stands above the spec's."""
+    """Return True if a verb overrides the spec's power."""
     orders = facts.orders
     return orders is not None and bool(orders.power) and orders.power_spec == power_of(desired.pod)
 
 
 def wanted_power(desired: DesiredPod, facts: PodFacts) -> Power:
-    """What is wanted now: the verb's wish while the spec is the one it was said against, else the spec's."""
+    """Power wanted now: the verb's while the spec is unchanged since, else the spec's."""
     if facts.orders is not None and is_overridden(desired, facts):
         return Power(facts.orders.power)
     return spec_power(desired)
 
 
 def is_wanted_off(desired: DesiredPod, facts: PodFacts) -> bool:
-    """Whether the pod is a machine that is to be off, so that nothing of it is started."""
+    """Return True if the pod is a machine that must be off, so that nothing of it is started."""
     return facts.is_machine and wanted_power(desired, facts) is Power.OFF
 
 
 def was_switched_off(facts: PodFacts, unit: UnitSummary | None) -> bool:
-    """Whether the unit ended because it was to be off."""
+    """Return True if the unit ended by a requested switch-off."""
     if unit is None or facts.orders is None or unit.state is not UnitState.EXITED:
         return False
     return facts.orders.off_unit == unit.id
 
 
 def is_kept(desired: DesiredPod, facts: PodFacts, unit: UnitSummary | None) -> bool:
-    """Whether a machine that does not run has not ended all the same: off by a wish, or the wish is not read yet."""
+    """Return True if a machine that does not run has not ended: it is off on request, or requests are not read yet."""
     if not facts.is_machine:
         return False
     return facts.orders is None or is_wanted_off(desired, facts) or was_switched_off(facts, unit)
@@ -143,7 +143,7 @@ def _tell_hold(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
 
 
 def hold_message(facts: PodFacts, unit: UnitSummary) -> str:
-    """What the runtime says of a machine that holds itself, and what to do; empty without words."""
+    """Runtime's message about a machine that paused itself, with what to do; empty without one."""
     if not own_hold(facts, unit) or facts.snapshot is None:
         return ""
     status = facts.snapshot.status_of(unit.id)
@@ -151,9 +151,9 @@ def hold_message(facts: PodFacts, unit: UnitSummary) -> str:
 
 
 def own_hold(facts: PodFacts, unit: UnitSummary) -> str:
-    """Why the guest or its emulator holds itself (asleep, an I/O error), which nobody asked for; else empty.
+    """Reason the guest or its emulator paused itself (asleep, an I/O error) without a request; else empty.
 
-    To let such a machine go on is its operator's decision: the plan would do it again and again.
+    Only an operator resumes such a machine: the plan would do it again and again.
     """
     if unit.state is not UnitState.PAUSED or facts.snapshot is None:
         return ""

@@ -1,8 +1,8 @@
-"""How often an action is repeated that reports no error and has no effect. Pure.
+"""Pacing of repeated actions that report no error and have no effect. Pure.
 
 A plan names an action again while the facts still ask for it. A runtime that reports success and does nothing would
-otherwise be called again at once, without end. The first `FREE` repeats are immediate, since a runtime's list
-may be a moment older than its answer; then each wait is twice the one before. A failure has a back-off of its own
+otherwise be called again in an endless loop. The first `FREE` repeats are immediate, since a runtime's list
+may be slightly older than its answer; then each wait is twice the previous one. A failure has its own back-off
 (`backoff`) and is not counted here. Restarts of a container are other actions, by their attempt.
 
     done, asked again ─► at once, `FREE` times ─► after 0.1 s, 0.2 s, ... 10 s ─► not asked for 20 s: forgotten
@@ -47,7 +47,7 @@ def doing(action: Action) -> str:
 
 
 def due_at(paces: Mapping[str, Pace], action: Action) -> float | None:
-    """When the action may be repeated (monotonic); None: now."""
+    """Monotonic time at which the action may be repeated; None means now."""
     pace = paces.get(_key(action))
     if pace is None or pace.count <= FREE:
         return None
@@ -66,7 +66,7 @@ def count_done(facts: PodFacts, action: Action, now: Now) -> tuple[PodFacts, int
 
 
 def _key(action: Action) -> str:
-    """What is repeated: the kind of action and its target, for a start with its attempt."""
+    """Key of a repeated action: its kind and target, for a start with its attempt."""
     words = [type(action).__name__, *(str(getattr(action, field, "")) for field in _TARGETS)]
     if isinstance(action, act.StartUnit):
         words.append(str(action.attempt))

@@ -5,7 +5,7 @@ A pod has one goal at a time, derived, never stored:
     RUN     its units should run, by restart policy
     END     it ran to its end, missed its deadline, was evicted or refused: stop everything, keep the
             binding and the dead units for status and logs (of an evicted pod they go: the disk may be short)
-    DELETE  nobody wants it: stop, remove, release, forget; the binding goes last
+    DELETE  it is no longer wanted: stop, remove, release; the binding is removed last
 
 No I/O, no clock, no logging. Any action may be lost and is planned again from the next facts. What is in
 flight is left out by key. While a look is in flight nothing new is started on the runtime, since the facts
@@ -41,7 +41,7 @@ from .stop import plan_removal, plan_stop_units
 from .units import plan_units, wanted_now
 
 PATIENCE_SECONDS = 1.0
-"""How long a look waits for a create or start in flight, which would make it stale."""
+"""Time a look waits for a create or start in flight, which would make it stale."""
 
 
 def goal_of(desired: DesiredPod, facts: PodFacts) -> Goal:
@@ -68,7 +68,7 @@ def deadline_end(desired: DesiredPod, facts: PodFacts, now: Now) -> Deletion | N
 
 
 def plan_pod(desired: DesiredPod, facts: PodFacts, now: Now) -> Plan:
-    """What to do now for this pod."""
+    """Plan the next actions of this pod."""
     goal = goal_of(desired, facts)
     draft = Draft(goal, facts, now)
     if facts.unbound:
@@ -112,7 +112,7 @@ def _plan_run(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
 
 
 def _is_held(desired: DesiredPod, draft: Draft) -> bool:
-    """Whether its source may still say that the pod is not wanted any more, or wanted otherwise."""
+    """Return True while its source has not confirmed the pod after a restart."""
     if desired.held_until is None or desired.held_until <= draft.now.mono:
         return False
     draft.wake(desired.held_until)
@@ -134,7 +134,7 @@ def _plan_end(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
 
 
 def _is_evicted(desired: DesiredPod, facts: PodFacts) -> bool:
-    """Whether its writable layers are to go too, now that its status tells how its containers ended."""
+    """Return True if an evicted pod's writable layers may be removed: its status has the ends of its containers."""
     status = facts.previous_status
     has_told = status is not None and status.phase == FAILED
     return has_told and desired.deletion is not None and desired.deletion.reason == EVICTED
@@ -173,7 +173,7 @@ def _read_messages(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
 
 
 def _read_orders(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-    """Once; and when the spec's power changed, what a verb wished before is forgotten for good."""
+    """Read the orders once; drop a verb's power override when the spec's power changed."""
     if facts.orders is None:
         draft.do(ReadOrders())
     elif facts.orders.power and not is_overridden(desired, facts):
@@ -185,7 +185,7 @@ def _is_forced(desired: DesiredPod) -> bool:
 
 
 def _may_act(facts: PodFacts, draft: Draft) -> bool:
-    """Whether the facts are good enough to change something on the runtime; plans the look if not."""
+    """Return True if the facts are fresh enough to change something on the runtime; plans the look if not."""
     if facts.outage is not None:
         return False
     now = draft.now.mono

@@ -1,10 +1,10 @@
-"""How far a pod has come: which units ended for good, and which are to start now or later.
+"""Progress of a pod: units that ended for good, and units to start now or later.
 
     init 0 ─► init 1 ─► ... ─► regular units, all in one pass (L1, L5)
       │ sidecars: the next one waits until they are started (startup probe passed, postStart done; L6)
       └ a finished init set is run again only in a new sandbox
 
-"Dead" is a unit that exited, or that stands in a sandbox which is not the current one.
+"Dead" is a unit that exited, or whose sandbox is not the current one.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def newest(facts: PodFacts, name: str) -> UnitSummary | None:
 
 
 def is_blind(facts: PodFacts) -> bool:
-    """Whether a list showed something of which only a look can tell the rest: a start, an end, an address.
+    """Return True if a list showed a change whose details need a look: a start, an end, an address.
 
-    What the stored status tells of the very same units needs no look, so that a restart is cheap. A machine needs one:
+    Units that the stored status already shows need no look, so that a restart is cheap. A machine needs one:
     its guest may have rebooted, or have been given another size, which no list shows.
     """
     snapshot, previous = facts.snapshot, facts.previous_status
@@ -68,7 +68,7 @@ def is_blind(facts: PodFacts) -> bool:
 
 
 def _is_told(previous: PodStatus | None, unit: UnitSummary) -> bool:
-    """Whether the stored status shows this unit in the state that it is in now."""
+    """Return True if the stored status shows this unit in its present state."""
     if previous is None:
         return False
     for one in (*previous.init_container_statuses, *previous.container_statuses):
@@ -82,7 +82,7 @@ def _is_told(previous: PodStatus | None, unit: UnitSummary) -> bool:
 
 
 def was_cut_off(snapshot: PodSnapshot, unit: UnitSummary) -> bool:
-    """Whether the unit's start was broken off with its caller, so that nothing of it ever ran."""
+    """Return True if the unit's start was interrupted with its caller, so that nothing of it ever ran."""
     status = snapshot.status_of(unit.id)
     return unit.state is UnitState.EXITED and status is not None and status.reason == START_CUT_OFF
 
@@ -97,7 +97,7 @@ def _final_exit_code(facts: PodFacts, name: str) -> int | None:
 
 
 def _was_running(facts: PodFacts, name: str) -> bool:
-    """Whether the container was last told to run, and a look has shown that nothing of it is left."""
+    """Return True if the container last ran by its status, and a look shows that nothing of it is left."""
     previous = facts.previous_status
     if previous is None or facts.snapshot is None:
         return False
@@ -106,7 +106,7 @@ def _was_running(facts: PodFacts, name: str) -> bool:
 
 
 def _runs_told(facts: PodFacts, name: str) -> int:
-    """How often the container ran by the last status: its next run is this restart (L3)."""
+    """Number of runs by the last status: the restart count of the next run (L3)."""
     previous = facts.previous_status
     if previous is None:
         return 0
@@ -117,7 +117,7 @@ def _runs_told(facts: PodFacts, name: str) -> int:
 
 
 def _has_run(status: ContainerStatus) -> bool:
-    """Whether the unit that the status tells of ran; one whose start was cut off did not."""
+    """Return True if the status's unit ran; one whose start was interrupted did not."""
     before = status.last_state.terminated
     if status.state.running is not None or status.state.terminated is not None:
         return True
@@ -144,7 +144,7 @@ def _runs_again(desired: DesiredPod, facts: PodFacts, container: Container, code
 
 
 def has_ended(desired: DesiredPod, facts: PodFacts) -> bool:
-    """Whether the pod ran to its end: phase Succeeded or Failed, now or before."""
+    """Return True if the pod ran to its end: phase Succeeded or Failed, now or before."""
     previous = facts.previous_status
     if previous is not None and previous.phase in ("Succeeded", "Failed"):
         return True
@@ -160,7 +160,7 @@ def has_ended(desired: DesiredPod, facts: PodFacts) -> bool:
 
 
 def wants_any_unit(desired: DesiredPod, facts: PodFacts) -> bool:
-    """Whether a new sandbox would have anything to run."""
+    """Return True if a new sandbox would have a unit to run."""
     if is_wanted_off(desired, facts):
         return False
     return not all(_ended_for_good(desired, facts, c) for c in regular_units(desired.pod))

@@ -1,11 +1,11 @@
-"""Containers that get other resources while they run: what was granted, what comes next, what users see. Pure.
+"""In-place resize of containers: granted resources, next step, and reported state. Pure.
 
     spec (wanted) ──► fits the node? ──no──► PodResizePending: Deferred (may fit later), Infeasible (never)
                           │ yes, counted
                           ▼
       pod's cgroup, then the container's (or its restart, if resizePolicy says so) ──► granted, written down
 
-A container is made with what its spec says, which its annotation keeps; what was granted later stands in the pod's
+A container is created with its spec's resources, which its annotation keeps; later grants are in the pod's
 orders. Both outlive the agent, so that a change made while it was away is seen as one. Only CPU and memory can change.
 
 Source: KEP-1287; kubelet, pkg/kubelet/allocation.
@@ -37,7 +37,7 @@ C = TypeVar("C", bound=Container)
 
 
 def granted(unit: UnitSummary, facts: PodFacts) -> ResourceRequirements | None:
-    """What the container has; None when nobody wrote it down."""
+    """Resources the container has; None if unknown."""
     known = facts.orders.granted.get(unit.name) if facts.orders is not None else None
     if known is not None and known.unit_id == unit.id:
         return known.resources
@@ -138,7 +138,7 @@ def resize_conditions(desired: DesiredPod, facts: PodFacts) -> Iterator[PodCondi
 
 
 def _open_resizes(desired: DesiredPod, facts: PodFacts) -> Iterator[Failure | None]:
-    """For the pod and each container that has not what it wants: why the last try was in vain, None before it."""
+    """Open resizes of the pod and its containers: the failure of the last try, None before it."""
     pod = desired.pod
     has = with_pod_granted(pod, facts).spec.resources
     if facts.runtime is not None and not is_same(has, pod.spec.resources) and not has_ended(desired, facts):

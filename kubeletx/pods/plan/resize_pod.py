@@ -29,7 +29,7 @@ _NOTHING = ResourceRequirements()
 
 
 def pod_granted(pod: Pod, facts: PodFacts) -> ResourceRequirements:
-    """What the pod as a whole has: CPU and memory, empty where its spec never named any."""
+    """Granted CPU and memory of the pod as a whole; empty if its spec never had any."""
     if facts.orders is not None and facts.orders.granted_pod is not None:
         return facts.orders.granted_pod
     sandboxes = facts.snapshot.sandboxes if facts.snapshot is not None else ()

@@ -46,7 +46,7 @@ def due_generation(desired: DesiredPod, facts: PodFacts) -> int:
 
 
 def is_outdated(desired: DesiredPod, facts: PodFacts, unit: UnitSummary | None) -> bool:
-    """Whether the unit is of an earlier generation than the one that is due."""
+    """Return True if the unit is of an earlier generation than the due one."""
     if unit is None:
         return False
     sandbox = current_sandbox(facts)
@@ -56,12 +56,12 @@ def is_outdated(desired: DesiredPod, facts: PodFacts, unit: UnitSummary | None) 
 
 
 def has_rule(desired: DesiredPod) -> bool:
-    """Whether a rule of the pod may restart all its containers."""
+    """Return True if a rule of the pod may restart all its containers."""
     return any(rule.action == RESTART_ALL for c in _containers(desired) for rule in c.restart_policy_rules)
 
 
 def is_restarting(desired: DesiredPod, facts: PodFacts) -> bool:
-    """Whether a restart of all containers is due and none of them has started again."""
+    """Return True if a restart of all containers is due and none of them has started again."""
     due = due_generation(desired, facts)
     if due == 0:
         return False
@@ -71,7 +71,7 @@ def is_restarting(desired: DesiredPod, facts: PodFacts) -> bool:
 
 
 def end_by_restart() -> ContainerStateTerminated:
-    """How the run of a container ended that was restarted with all others, whatever ended it."""
+    """Terminated state of a container that was restarted with all others."""
     return ContainerStateTerminated(exit_code=LOST_EXIT_CODE, reason=RESTARTING_ALL, message=MESSAGE)
 
 
@@ -94,7 +94,7 @@ def _asks_for(container: Container, unit: UnitSummary, facts: PodFacts) -> int:
 
 
 def _newest(desired: DesiredPod, facts: PodFacts) -> Iterator[tuple[Container, UnitSummary]]:
-    """Each container with its newest unit, if that stands in the current sandbox."""
+    """Yield each container with its newest unit, if it is in the current sandbox."""
     sandbox = current_sandbox(facts)
     if sandbox is None or facts.snapshot is None:
         return

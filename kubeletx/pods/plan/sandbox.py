@@ -1,4 +1,4 @@
-"""Which sandbox a pod has, whether it needs a new one (L2), and what must stop before that."""
+"""The current sandbox of a pod, the need for a new one (L2), and units to stop first. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .draft import Draft
 
 
 class SandboxNeed(enum.Enum):
-    """Why a new sandbox is needed, or why not."""
+    """Need for a new sandbox, with its reason."""
 
     READY = "ready"
     MISSING = "there is none"
@@ -30,7 +30,7 @@ def current_sandbox(facts: PodFacts) -> SandboxSummary | None:
 
 
 def sandbox_need(desired: DesiredPod, facts: PodFacts) -> SandboxNeed:
-    """Whether the newest sandbox can be used (READY), else why a new one is needed."""
+    """Return READY if the newest sandbox can be used, else the reason for a new one."""
     snapshot = facts.snapshot
     if snapshot is None or not snapshot.sandboxes:
         return SandboxNeed.MISSING
@@ -47,10 +47,10 @@ def sandbox_need(desired: DesiredPod, facts: PodFacts) -> SandboxNeed:
 
 
 def stop_stale(facts: PodFacts, draft: Draft, *, newest_too: bool) -> bool:
-    """Stop what a new sandbox may not stand beside; True while something of it still lives.
+    """Stop what must end before a new sandbox; True while some of it still lives.
 
     Older sandboxes that are ready; with `newest_too` also the newest; living units outside the usable
-    sandbox (the sandbox's own process died, its units went on).
+    sandbox (the sandbox's own process died, its units continued).
     """
     snapshot = facts.snapshot
     assert snapshot is not None

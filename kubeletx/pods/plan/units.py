@@ -82,11 +82,11 @@ def _restarts_all(desired: DesiredPod, facts: PodFacts, draft: Draft) -> bool:
 
 
 def _held_back(desired: DesiredPod, facts: PodFacts, draft: Draft) -> frozenset[str]:
-    """Regular containers that wait for the postStart hook of one before them.
+    """Regular containers that wait for the postStart hook of an earlier one.
 
     Containers are started in spec order and do not wait for each other's readiness, but as with the kubelet a
     postStart hook holds the following ones back until it is done: sidecar injectors build on that. One that
-    cannot start now (image, configuration, back-off) holds nobody back.
+    cannot start now (image, configuration, back-off) delays no other.
     """
     regular = regular_units(desired.pod)
     for index, container in enumerate(regular):
@@ -179,7 +179,7 @@ def _kill(
 
 
 def _tidy(facts: PodFacts, draft: Draft) -> None:
-    """Remove dead units and sandboxes that nobody needs any more, one at a time (I7)."""
+    """Remove dead units and sandboxes that are no longer needed, one at a time (I7)."""
     snapshot = facts.snapshot
     assert snapshot is not None
     if facts.in_flight:

@@ -128,7 +128,7 @@ def as_variables(values: Mapping[str, str]) -> tuple[api.EnvVar, ...]:
 
 
 def is_variable_name(name: str) -> bool:
-    """Whether a key of an object may become a variable: printable ASCII without ``=``."""
+    """Return True if a key of an object may become a variable: printable ASCII without ``=``."""
     return bool(name) and name.isascii() and name.isprintable() and "=" not in name
 
 

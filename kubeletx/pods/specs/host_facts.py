@@ -1,6 +1,6 @@
-"""What this machine can do, read once at start: huge pages, swap, recursive read-only mounts.
+"""Features of this machine, read once at start: huge pages, swap, recursive read-only mounts.
 
-The answers go into `NodeContext`. What cannot be read counts as not there.
+The answers go into `NodeContext`. Unreadable ones count as absent.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def host_name(pod: Pod, context: NodeContext) -> HostName:
 
 
 def sandbox_hostname(pod: Pod, context: NodeContext) -> str:
-    """What the sandbox is called; empty with the node's network, the full name where the pod asks for it."""
+    """Host name of the sandbox; empty with the node's network, the FQDN if the pod asks for it."""
     if pod.spec.host_network:
         return ""
     names = host_name(pod, context)

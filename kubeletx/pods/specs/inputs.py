@@ -36,7 +36,7 @@ class UnitInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def log_mode(self) -> LogMode:
-        """How the runtime writes the unit's log; FILE while it is not known."""
+        """Log mode of the runtime; FILE while unknown."""
         return self.traits.log_mode if self.traits is not None else LogMode.FILE
 
 

@@ -1,7 +1,7 @@
-"""How many bytes a container's program is started with, refused where the kernel would refuse them.
+"""Size of a container's arguments and environment, refused where the kernel would refuse it.
 
-References can double a value with every variable: a manifest of a kilobyte could ask for gigabytes. Nothing is put
-together beyond what execve(2) takes, so no such pod can fill the agent's memory.
+References can double a value with every variable: a manifest of a kilobyte could expand to gigabytes. Nothing is
+built beyond what execve(2) accepts, so no such pod can fill the agent's memory.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def sandbox_resources(pod: Pod, context: NodeContext) -> Resources:
 
 
 def overhead_resources(pod: Pod, context: NodeContext) -> Resources | None:
-    """What the pod's runtime class adds; None without."""
+    """Overhead of the pod's runtime class; None without one."""
     overhead = pod.spec.overhead
     if not overhead:
         return None
@@ -86,7 +86,7 @@ def overhead_resources(pod: Pod, context: NodeContext) -> Resources | None:
 
 
 def pod_cgroup_resources(pod: Pod, context: NodeContext) -> Resources:
-    """What the pod's own cgroup gets: a limit only where every container has one (R4)."""
+    """Resources of the pod's cgroup: a limit only if every container has one (R4)."""
     qos = qos_class(pod.spec)
     if qos == BEST_EFFORT:
         found = Resources(cpu_shares=MIN_SHARES)
@@ -112,7 +112,7 @@ def cpu_quota_us(millicores: int, period_us: int) -> int:
 
 
 def oom_score_adj(pod: Pod, container: Container | VirtualMachine, memory_capacity_bytes: int) -> int:
-    """How readily the kernel kills the container when the node runs out of memory."""
+    """OOM score adjustment of the container."""
     qos = qos_class(pod.spec)
     if is_node_critical(pod) or qos == GUARANTEED:
         return GUARANTEED_OOM_SCORE
@@ -129,7 +129,7 @@ def oom_score_adj(pod: Pod, container: Container | VirtualMachine, memory_capaci
 
 
 def _share_of_pod_memory(pod: Pod) -> int:
-    """What the pod as a whole requests beyond its containers, divided among them."""
+    """Memory request of the pod beyond its containers' requests, divided among them."""
     whole = pod.spec.resources.requests.get("memory")
     if whole is None:
         return 0
@@ -139,7 +139,7 @@ def _share_of_pod_memory(pod: Pod) -> int:
 
 
 def is_node_critical(pod: Pod) -> bool:
-    """Whether the node itself depends on this pod."""
+    """Return True if the pod's priority is node-critical."""
     return pod.spec.priority_class_name == NODE_CRITICAL_CLASS and (
         (pod.spec.priority or 0) >= CRITICAL_PRIORITY
         or pod.metadata.annotations.get("kubernetes.io/config.source", "api") != "api"

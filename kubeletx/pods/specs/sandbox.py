@@ -48,7 +48,7 @@ def build_sandbox_spec(inputs: SandboxInputs) -> SandboxSpec:
 
 
 def sandbox_warnings(pod: Pod, context: NodeContext) -> tuple[PodWarning, ...]:
-    """What the pod's author should know, as Warning events; once for each sandbox is enough."""
+    """Warnings for the pod's author, as Warning events once for each sandbox."""
     return build_dns(pod, context).warnings
 
 

@@ -51,7 +51,7 @@ _UNCONFINED: Final = SecurityProfile(type=ProfileType.UNCONFINED)
 
 
 def sandbox_security(pod: Pod) -> api.SandboxSecurity:
-    """Of the pod's shell: its seccomp profile is always the runtime's default."""
+    """Security settings of the sandbox: its seccomp profile is always the runtime's default."""
     of_pod = pod.spec.security_context or PodSecurityContext()
     return api.SandboxSecurity(
         run_as_user=of_pod.run_as_user,
@@ -73,7 +73,7 @@ def process_security(
     target_unit: UnitId | None = None,
     user_mappings: tuple[api.IdMapping, ...] | None = None,
 ) -> api.ProcessSecurity:
-    """Of one container. `image`: None when the runtime has no images; root is then assumed for its user.
+    """Security settings of one container. `image`: None if the runtime has no images; then its user is assumed to be root.
 
     Raises InvalidPod (CreateContainerConfigError), as for an image that would break runAsNonRoot.
     """
@@ -117,7 +117,7 @@ def pod_namespaces(
     target_unit: UnitId | None = None,
     user_mappings: tuple[api.IdMapping, ...] | None = None,
 ) -> Namespaces:
-    """Whose namespaces the pod uses. `target_unit`: of an ephemeral container that looks into another."""
+    """Namespaces of the pod. `target_unit`: the unit an ephemeral container targets."""
     spec = pod.spec
     if spec.host_pid:
         pid = NamespaceMode.NODE
@@ -137,7 +137,7 @@ def pod_namespaces(
 
 
 def is_privileged(container: Container) -> bool:
-    """Whether the container asks for all rights on the node."""
+    """Return True for a privileged container."""
     return container.security_context is not None and bool(container.security_context.privileged)
 
 

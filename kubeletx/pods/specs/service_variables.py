@@ -17,7 +17,7 @@ MASTER_SERVICES = frozenset({"kubernetes"})
 
 
 def service_variables(services: Iterable[ClusterService], namespace: str, *, links: bool) -> dict[str, str]:
-    """Of the services of `namespace` if the pod wants `links`, and always of the cluster's own one.
+    """Variables of the services in `namespace` if the pod wants `links`, and always of the cluster's own service.
 
     A service of the pod's namespace wins over the cluster's of the same name.
     """

@@ -1,4 +1,4 @@
-"""The status board: the newest status of every pod, and who wants to hear of changes."""
+"""The status board: the newest status of every pod, and listeners for changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Listener = Callable[[DesiredPod, PodFacts, PodStatus | None], None]
 
 
 class StatusBoard:
-    """Statuses are equal while nothing changed, so listeners hear of changes only."""
+    """Newest statuses. Unchanged pods have equal statuses, so listeners get only changes."""
 
     def __init__(self) -> None:
         self._statuses: dict[PodUid, PodStatus] = {}
@@ -26,7 +26,7 @@ class StatusBoard:
         return self._statuses
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Hear of every change from now on; returns the way to stop."""
+        """Call the listener on every change; returns a function that ends this."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 

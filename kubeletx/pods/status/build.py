@@ -1,4 +1,4 @@
-"""`build_status`: what is reported about a pod. (desired, facts, now, node) → PodStatus, pure.
+"""`build_status`: the status of a pod. (desired, facts, now, node) → PodStatus. Pure.
 
     containers   status_units.py   one status per container, in spec order
     phase        phase.py          from these statuses
@@ -7,15 +7,15 @@
 Rules that are more than the sum of these:
 
 - Succeeded and Failed are final, with their reason and message.
-- No pod is Succeeded or Failed while something of it lives or will run again, so that nobody starts a
-  replacement beside it. An end that the node decided (eviction, deadline) becomes Failed after that. A rejected pod is
+- No pod is Succeeded or Failed while something of it lives or will run again, so that no controller starts a
+  replacement too early. An end that the node decided (eviction, deadline) becomes Failed after that. A rejected pod is
   Failed at once and shows no containers (A2).
 - A pod of the API server that was deleted has ended once nothing of it runs, even if nothing of it ever ran
   (status_end.py): its finalizers may wait for that.
-- A pod without a runtime is Pending and says why (reason, message, and in each container).
+- A pod without a runtime is Pending with the reason (reason, message, and in each container).
 - While the runtime does not answer, everything stays as last seen; only network probes still change
   readiness, and condition kubeletx.io/RuntimeReachable is False since then.
-- Paused and suspended units are shown as running but not ready; their true state stands in condition
+- Paused and suspended units are shown as running but not ready; their true state is in condition
   kubeletx.io/UnitsRunning.
 - The same facts give an equal status, so that callers may compare.
 """
@@ -78,10 +78,10 @@ CRASHES = frozenset({"Crashed", "GuestCrashed", "Panicked", "GuestPanicked", "Wa
 
 
 class NodeIdentity(Fact, frozen=True, kw_only=True):
-    """What a pod's status says about its node.
+    """Node data in a pod's status.
 
-    `host_ips`: the node's addresses, primary first, at most one per family. `backends`: the name that each
-    runtime gave in its version, the word before ``://`` in container ids; may be a live view.
+    `host_ips`: the node's addresses, primary first, at most one per family. `backends`: the name each
+    runtime has in its version, the word before ``://`` in container ids; may be a live view.
     """
 
     name: str
@@ -140,14 +140,14 @@ def build_status(desired: DesiredPod, facts: PodFacts, now: Now, node: NodeIdent
 
 
 def stored_rejection(status: PodStatus | None) -> Rejection | None:
-    """Why the node rejected the pod before the agent restarted, as the stored status has it; None: it did not."""
+    """Rejection of the pod before the agent restarted, from the stored status; None without one."""
     if status is None or status.phase != FAILED or not (status.message or "").startswith(REJECTED):
         return None
     return Rejection(reason=status.reason or "", message=(status.message or "").removeprefix(REJECTED))
 
 
 def status_changes_at(desired: DesiredPod, facts: PodFacts, now: Now) -> float | None:
-    """When the status changes by time alone (monotonic), apart from what the plan wakes for; None: never.
+    """Monotonic time at which the status changes by time only, apart from the plan's wake-ups; None if never.
 
     A failed pull is shown by its own reason first and as ImagePullBackOff a moment later.
     """
@@ -206,7 +206,7 @@ def _not_final(phase: str, pod: Pod, facts: PodFacts, statuses: tuple[ContainerS
 
 
 def _ran_here(pod: Pod, facts: PodFacts) -> bool:
-    """Whether a regular container has a unit in the current sandbox: initialisation is over."""
+    """Return True if a regular container has a unit in the current sandbox: initialisation is over."""
     sandbox = current_sandbox(facts)
     if sandbox is None or facts.snapshot is None:
         return facts.finished_init
@@ -215,7 +215,7 @@ def _ran_here(pod: Pod, facts: PodFacts) -> bool:
 
 
 def _lives(facts: PodFacts, statuses: tuple[ContainerStatus, ...]) -> bool:
-    """Whether anything of the pod runs, or is being started."""
+    """Return True if anything of the pod runs or is being started."""
     if any(key == "sandbox" or key.startswith("unit/") for key in facts.in_flight):
         return True
     if facts.snapshot is None:
@@ -226,7 +226,7 @@ def _lives(facts: PodFacts, statuses: tuple[ContainerStatus, ...]) -> bool:
 def _is_terminated(
     desired: DesiredPod, facts: PodFacts, goal: Goal, statuses: tuple[ContainerStatus, ...]
 ) -> bool:
-    """Whether the pod was deleted in its cluster, or ended by the node (deadline, eviction), and nothing runs."""
+    """Return True if the pod was deleted in its cluster, or ended by the node (deadline, eviction), and nothing runs."""
     if facts.rejection is not None:
         return False
     if goal is Goal.END:
@@ -236,7 +236,7 @@ def _is_terminated(
 
 
 def _has_stopped(facts: PodFacts) -> bool:
-    """Whether a look shows that nothing of the pod runs, or it was never bound to a runtime."""
+    """Return True if a look shows that nothing of the pod runs, or it was never bound to a runtime."""
     if any(key in ("bind", "sandbox") or key.startswith("unit/") for key in facts.in_flight):
         return False
     if facts.runtime is None:
@@ -252,7 +252,7 @@ def _has_stopped(facts: PodFacts) -> bool:
 
 
 def _ended_as_told(facts: PodFacts, seen: PodSnapshot, unit: UnitSummary) -> bool:
-    """Whether the unit does not run, and its exit code is known if its container is shown by it."""
+    """Return True if the unit does not run, and its exit code is known if its container's status needs it."""
     if unit.state.is_alive or unit.state is UnitState.UNKNOWN:
         return False
     if unit.state is not UnitState.EXITED or newest(facts, unit.name) is not unit:
@@ -282,7 +282,7 @@ def _pod_ips(pod: Pod, facts: PodFacts, node: NodeIdentity) -> tuple[str, ...]:
 
 
 def _whole(pod: Pod, facts: PodFacts) -> ResourceRequirements:
-    """What the pod as a whole has (1.36): what it says of itself, else the sums of its containers."""
+    """Resources of the pod as a whole (1.36): its own, else the sums of its containers."""
     spec = granted_pod(pod, facts).spec
     return ResourceRequirements(
         requests={name: str(amount) for name, amount in effective_requests(spec).items()},
@@ -357,7 +357,7 @@ def _state_word(unit: UnitSummary | None, status: ContainerStatus, facts: PodFac
 
 
 def _granted(machine: VirtualMachine, unit: UnitSummary | None, facts: PodFacts) -> ResourceRequirements:
-    """What the runtime says that the machine has now, in place of the limits that were asked for."""
+    """Machine's present resources from the runtime, in place of the requested limits."""
     status = facts.snapshot.status_of(unit.id) if facts.snapshot is not None and unit is not None else None
     found = status.resources if status is not None else {}
     limits = dict(machine.resources.limits)

@@ -183,7 +183,7 @@ def _initialized(pod: Pod, phase: str, statuses: Sequence[ContainerStatus]) -> P
 
 
 def _has_started(status: ContainerStatus | None) -> bool:
-    """Whether the container runs or ever ran, so that initialisation was finished then."""
+    """Return True if the container runs or ever ran: then initialisation was finished."""
     return status is not None and (
         status.state.running is not None
         or status.state.terminated is not None
@@ -260,7 +260,7 @@ def _runtime_reachable(
 
 
 def _is_to_restart(status: ContainerStatus, facts: PodFacts) -> bool:
-    """Whether the container ended and was started before, or runs on although a probe has condemned it."""
+    """Return True if the container ended after a start, or still runs after a failed probe."""
     if status.state.running is None:
         return bool(status.restart_count)
     probes, unit = facts.unit(status.name).probes, newest(facts, status.name)
@@ -280,7 +280,7 @@ def _units_running(facts: PodFacts) -> Iterator[PodCondition]:
 
 
 def _restarting_all(desired: DesiredPod, facts: PodFacts, phase: str) -> Iterator[PodCondition]:
-    """Of pods with a rule that restarts all containers: whether that happens now (L7)."""
+    """Condition of pods with a rule that restarts all containers: whether that happens now (L7)."""
     if not has_rule(desired):
         return
     type_ = names.ALL_CONTAINERS_RESTARTING
@@ -301,7 +301,7 @@ def _restarting_all(desired: DesiredPod, facts: PodFacts, phase: str) -> Iterato
 def _machine_ready(
     desired: DesiredPod, facts: PodFacts, containers_ready: PodCondition, statuses: Sequence[ContainerStatus]
 ) -> Iterator[PodCondition]:
-    """Of machine pods only: the guest runs and is ready, or why not."""
+    """Condition of machine pods: the guest runs and is ready, or the reason it is not."""
     if not facts.is_machine and desired.pod.spec.virtual_machine is None:
         return
     if containers_ready.status == TRUE:
@@ -351,6 +351,6 @@ def _listed(word: str, unknown: list[str], found: list[str]) -> str:
 
 
 def has_ready_sandbox(facts: PodFacts) -> bool:
-    """Whether the newest sandbox stands, as last seen."""
+    """Return True if the newest sandbox was ready when last seen."""
     sandboxes = facts.snapshot.sandboxes if facts.snapshot is not None else ()
     return bool(sandboxes) and sandboxes[0].state is SandboxState.READY

@@ -9,7 +9,7 @@
     unknown                terminated: ContainerStatusUnknown if it ran, else waiting
 
 A container that will run again, and for whose delay there is a reason, is shown as waiting with that reason
-(image, configuration, hook, CrashLoopBackOff); how it ended then stands in lastState. What the runtime has
+(image, configuration, hook, CrashLoopBackOff); its end is then in lastState. What the runtime has
 forgotten comes from the previous status; a restart count never shrinks.
 """
 
@@ -128,7 +128,7 @@ def _status(
 def _status_without_unit(
     frame: Frame, container: Container, previous: ContainerStatus | None, *, may_run: bool
 ) -> ContainerStatus:
-    """Nothing is on the runtime: it never ran, its end was already recorded, or it was lost.
+    """Status of a container without a unit: it never ran, its end was already recorded, or it was lost.
 
     `may_run`: whether it may run again once it ended.
     """
@@ -163,7 +163,7 @@ def _status_without_unit(
 
 
 def _keeps_last_word(frame: Frame, container: Container, previous: ContainerStatus) -> bool:
-    """Whether the previous status still holds: nobody looked yet, or the container ended for good."""
+    """Return True if the previous status still holds: no look yet, or the container ended for good."""
     if frame.facts.snapshot is None:
         return previous.container_id is not None
     ended = previous.state.terminated
@@ -227,7 +227,7 @@ def _running(status: UnitStatus | None, same: ContainerStatus | None) -> Contain
 def _terminated(
     frame: Frame, unit: UnitSummary, status: UnitStatus | None, same: ContainerStatus | None
 ) -> ContainerStateTerminated | None:
-    """How the unit ended; None while only the list, not its status, was seen."""
+    """Terminated state of the unit; None while only the list, not its status, was seen."""
     if status is None or status.exit_code is None:
         return same.state.terminated if same is not None else None
     reason = status.reason or ("Completed" if status.exit_code == 0 else "Error")
@@ -243,7 +243,7 @@ def _terminated(
 
 
 def _unseen_end(frame: Frame, unit: UnitSummary, same: ContainerStatus | None) -> ContainerState:
-    """It ended, how is not known yet: it stays as it was last seen."""
+    """State of a unit whose end has no details yet: as last seen."""
     if same is not None:
         return same.state
     if frame.will_run:
@@ -252,7 +252,7 @@ def _unseen_end(frame: Frame, unit: UnitSummary, same: ContainerStatus | None) -
 
 
 def _last_state(frame: Frame, unit: UnitSummary, previous: ContainerStatus | None) -> ContainerState:
-    """How the run before the newest unit ended."""
+    """End of the run before the newest unit."""
     snapshot = frame.facts.snapshot
     if is_of_unit(previous, unit.id) and previous is not None and previous.state.waiting is None:
         before = previous.last_state

@@ -1,4 +1,4 @@
-"""Why a container waits (ST4): image, configuration, hook, crash loop, or the pod as a whole."""
+"""Waiting reasons of containers (ST4): image, configuration, hook, crash loop, or the pod as a whole."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ CRASH_LOOP = "CrashLoopBackOff"
 IMAGE_BACKOFF = "ImagePullBackOff"
 PULL_REASONS = ("ErrImagePull", "RegistryUnavailable", "SignatureValidationFailed")
 PULL_ERROR_SHOWN_SECONDS = 1.0
-"""How long a failed pull is shown by its own reason before it is shown as ImagePullBackOff (B3)."""
+"""Time a failed pull shows its own reason before ImagePullBackOff (B3)."""
 
 
 def runs_again(frame: Frame, container: Container, unit: UnitSummary, is_init: bool) -> bool:
-    """Whether the container, whose newest unit does not live, is to be started again."""
+    """Return True if the container, whose newest unit does not live, is to be started again."""
     if not frame.will_run:
         return False
     if is_wanted_off(frame.desired, frame.facts):
@@ -40,13 +40,13 @@ def runs_again(frame: Frame, container: Container, unit: UnitSummary, is_init: b
 
 
 def may_restart(frame: Frame, container: Container, exit_code: int) -> bool:
-    """Whether a container that ended like this runs again, by its restart policy."""
+    """Return True if a container with this exit code runs again, by its restart policy."""
     is_init = container in init_units(frame.desired.pod) and not is_sidecar(container)
     return should_restart(container, frame.desired.pod.spec.restart_policy, exit_code, is_init=is_init)
 
 
 def waiting_reason(frame: Frame, container: Container) -> ContainerStateWaiting | None:
-    """Why the container does not run yet; None if there is no particular reason."""
+    """Waiting state with the reason the container does not run; None without a particular reason."""
     known = frame.facts.unit(container.name)
     crash = _crash_loop(frame, container, known)
     if crash is not None:
@@ -106,7 +106,7 @@ def default_waiting(frame: Frame) -> ContainerStateWaiting:
 
 
 def pull_error_ends_at(failure: Failure | None) -> float | None:
-    """When a failed pull turns from its own reason to ImagePullBackOff (monotonic); None: never."""
+    """Monotonic time at which a failed pull turns to ImagePullBackOff; None if never."""
     if failure is None or failure.retry_at is None or failure.reason not in PULL_REASONS:
         return None
     return failure.retry_at - failure.delay_seconds + PULL_ERROR_SHOWN_SECONDS
