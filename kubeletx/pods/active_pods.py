@@ -30,7 +30,7 @@ class ActivePods:
         return worker.desired.pod if worker is not None else None
 
     def can_end(self, uid: PodUid) -> bool:
-        """Whether the pod has no runtime yet, or one that answers, so that it can be ended now."""
+        """Return True if the pod has no runtime yet, or one that answers: then it can be ended now."""
         worker = self.workers.get(uid)
         if worker is None:
             return False
@@ -40,14 +40,14 @@ class ActivePods:
         return handle is not None and handle.state.reachable
 
     def is_ending(self, uid: PodUid) -> bool:
-        """Whether the pod ends or has ended, and its runtime, if it has one, answers."""
+        """Return True if the pod is ending or has ended, and its runtime, if any, answers."""
         worker = self.workers.get(uid)
         if worker is None or not self.can_end(uid):
             return False
         return worker.desired.deletion is not None or has_ended(worker.desired, worker.facts)
 
     def has_stopped(self, uid: PodUid) -> bool:
-        """Whether nothing of the pod runs any more."""
+        """Return True if nothing of the pod runs any more."""
         worker = self.workers.get(uid)
         return worker is None or has_ended(worker.desired, worker.facts)
 

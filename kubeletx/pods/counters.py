@@ -1,4 +1,4 @@
-"""What is counted of pods since the agent started: plain numbers, read when somebody scrapes the metrics.
+"""Counters of pods since the agent started: plain numbers, read by a scrape of the metrics.
 
 Counting costs well under a microsecond: an addition, for durations also a bisection. Names are those of the
 kubelet's metrics without their prefix; `kubeletx.agent.backend.about` gives them their full ones.
@@ -31,7 +31,7 @@ class Counters:
     started_containers: Counter[str] = field(default_factory=Counter)
     """Units that were asked for, by container type (`container_type`)."""
     started_containers_errors: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Those that could not be made or started, by container type and reason."""
+    """Failed creates and starts, by container type and reason."""
     terminated_containers: Counter[tuple[str, int, str]] = field(default_factory=Counter)
     """Ends that were seen, by container type, exit code and reason."""
     restarted_pods: Counter[str] = field(default_factory=Counter)
@@ -39,7 +39,7 @@ class Counters:
     orphaned_runtime_pods: int = 0
     """Pods found on a runtime without a binding."""
     admission_rejections: Counter[str] = field(default_factory=Counter)
-    """By reason."""
+    """Rejections by reason."""
     preemptions: Counter[str] = field(default_factory=Counter)
     """Pods that made way for a critical one, by the resource that it lacked."""
     evictions: Counter[str] = field(default_factory=Counter)
@@ -48,10 +48,10 @@ class Counters:
     """Streams of the node's API that came by WebSocket and end here, by subresource."""
     pod_start: Durations = field(default_factory=lambda: Durations(START))
     pod_worker: LabelledDurations = field(default_factory=LabelledDurations)
-    """By operation: create, update, sync, kill."""
+    """Durations by operation: create, update, sync, kill."""
     pod_worker_start: Durations = field(default_factory=Durations)
     run_podsandbox: LabelledDurations = field(default_factory=LabelledDurations)
-    """By runtime handler; failures too."""
+    """Durations by runtime handler, including failures."""
     run_podsandbox_errors: Counter[str] = field(default_factory=Counter)
     image_pull: Durations = field(default_factory=lambda: Durations(PULL))
     starts: StartTimes = field(default_factory=StartTimes)
@@ -64,19 +64,19 @@ class Counters:
         self._waiting.add(uid)
 
     def worker_turned(self, uid: PodUid, seconds: float, now: float, operation: str = "sync") -> None:
-        """Its worker made one round that took `seconds`. `operation`: as in `pod_worker`."""
+        """Count one round of a worker that took `seconds`. `operation`: as in `pod_worker`."""
         self.pod_worker.add(seconds, operation)
         if uid in self._waiting:
             self._waiting.discard(uid)
             self.pod_worker_start.add(max(now - self._seen.get(uid, now), 0.0))
 
     def phase_changed(self, uid: PodUid, phase: str, now: float) -> None:
-        """Its status was published with this phase."""
+        """Note the phase of a published status."""
         if phase == "Running" and (seen := self._seen.pop(uid, None)) is not None:
             self.pod_start.add(now - seen)
 
     def ended(self, before: PodStatus | None, after: PodStatus) -> None:
-        """Its status was published in place of `before`; None: what it tells may be of an earlier agent's time."""
+        """Count ends in a status published after `before`; None: the ends may be of an earlier agent's time."""
         if before is None:
             return
         for kind, old, new in (
@@ -91,7 +91,7 @@ class Counters:
                     self.terminated_containers[kind, end.exit_code, end.reason or ""] += 1
 
     def gone(self, uid: PodUid) -> None:
-        """It needs no count any more."""
+        """Drop the counts of a removed pod."""
         self._seen.pop(uid, None)
         self._waiting.discard(uid)
         self.starts.gone(uid)

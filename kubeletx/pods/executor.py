@@ -67,7 +67,7 @@ class PodExecutor:
         self.counters = deps.counters
         self._identity = deps.identity
         self._turned: dict[PodUid, DesiredPod] = {}
-        """What each worker's last round was about."""
+        """Desired pod of each worker's last round."""
 
     @property
     def node_name(self) -> str:
@@ -140,7 +140,7 @@ class PodExecutor:
         return status
 
     def status_changes_at(self, desired: DesiredPod, facts: PodFacts) -> float | None:
-        """When the status changes by time alone."""
+        """Monotonic time at which the status changes by time only; None if never."""
         return status_changes_at(desired, facts, self.now())
 
     def sync_probes(self, worker: PodWorker, goal: Goal) -> None:
@@ -214,7 +214,7 @@ class PodExecutor:
     # --- private ------------------------------------------------------------------------------------
 
     def _operation(self, worker: PodWorker) -> str:
-        """What the worker's round was for, in the kubelet's words."""
+        """Operation of the worker's round, in the kubelet's words."""
         desired, before = worker.desired, self._turned.get(worker.uid)
         self._turned[worker.uid] = desired
         if desired.deletion is not None:
@@ -235,7 +235,7 @@ class PodExecutor:
         self.events.record(ref, type="Warning", reason=Event.BACK_OFF, message=text)
 
     def _snapshot(self, handle: RuntimeHandle, uid: PodUid) -> PodSnapshot | None:
-        """What the handle knows; an empty snapshot when a complete list proved that nothing is there."""
+        """Snapshot of the handle; an empty one if a complete list shows nothing of the pod."""
         looked_at = handle.looked_at(uid)
         snapshot = handle.snapshot(uid)
         if snapshot is not None:
@@ -255,7 +255,7 @@ class PodExecutor:
 
 
 def _with_machine(facts: PodFacts, handle: RuntimeHandle, desired: DesiredPod) -> PodFacts:
-    """Whether the pod is a machine, and what its runtime can do with one."""
+    """Set whether the pod is a machine, and its runtime's capabilities for one."""
     if handle.workload_type != VM and desired.pod.spec.virtual_machine is None:
         return facts if not facts.is_machine else replace(facts, is_machine=False)
     return replace(
@@ -268,7 +268,7 @@ def _with_machine(facts: PodFacts, handle: RuntimeHandle, desired: DesiredPod) -
 
 
 def _is_covered(snapshot: PodSnapshot | None, status: PodStatus | None) -> bool:
-    """Whether the stored status tells everything about the listed units, so that no look is needed."""
+    """Return True if the stored status has everything about the listed units, so that no look is needed."""
     if snapshot is None:
         return True
     if status is None:

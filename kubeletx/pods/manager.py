@@ -5,9 +5,9 @@
 
 - One worker per UID; a new UID with the name of a living pod waits until that one is gone (W2).
 - A source changes and removes its own pods only; `update` answers with an `Outcome`.
-- Nothing is cleaned up before its source has said everything it has (DECISIONS 10): another, silent source
-  does not delay this. After the loss of the database, pods nobody claims are shown as orphaned and left alone
-  until somebody deletes them (DECISIONS 8).
+- Nothing is cleaned up before its source is synced (DECISIONS 10): another, silent source
+  does not delay this. After the loss of the database, unclaimed pods are shown as orphaned and left running
+  until an operator deletes them (DECISIONS 8).
 """
 
 from __future__ import annotations
@@ -125,16 +125,16 @@ class PodManager:
         return name if name is not None and self._services.registry.find(name) is not None else None
 
     def is_orphan(self, uid: PodUid) -> bool:
-        """Whether no source has claimed the pod since the agent started."""
+        """Return True if no source has claimed the pod since the agent started."""
         return uid in self._unclaimed
 
     def is_bound(self, uid: PodUid) -> bool:
-        """Whether the pod has its runtime, for its whole life."""
+        """Return True if the pod is bound to a runtime."""
         worker = self._workers.get(uid)
         return worker is not None and worker.facts.runtime is not None
 
     def has_unclaimed(self, source: str) -> bool:
-        """Whether pods of this source were found at the start and not claimed since."""
+        """Return True if pods of this source were found at the start and not claimed since."""
         workers = (self._workers.get(uid) for uid in self._unclaimed)
         return any(worker is not None and worker.desired.source == source for worker in workers)
 
@@ -312,7 +312,7 @@ class PodManager:
         self.adopt(name)
 
     def classes_changed(self) -> None:
-        """Runtime classes came, changed or went: pods without a runtime choose anew."""
+        """Note changed runtime classes: pods without a runtime choose again."""
         for worker in self._workers.values():
             if worker.facts.runtime is None:
                 worker.runtime_changed()
@@ -464,7 +464,7 @@ class PodManager:
         worker.delete(Deletion(requested_at=now, grace_seconds=grace, force=force))
 
     def _is_wanted(self, worker: PodWorker) -> bool:
-        """Whether a source claims the pod and it has not come to its end."""
+        """Return True if a source claims the pod and it has not ended."""
         is_claimed = worker.uid not in self._unclaimed and worker.desired.deletion is None
         return is_claimed and not has_ended(worker.desired, worker.facts)
 
@@ -477,7 +477,7 @@ class PodManager:
     def end_on(self, runtime: str, *, force: bool = False) -> dict[PodUid, str]:
         """Begin the end of every pod on the runtime; UID to namespace/name. `force`: do not wait for it.
 
-        Pods that their source still wants come back as new ones: named ones wait, others are bound anew. What
+        Pods that their source still wants are created again: named ones wait, others are bound again. What
         has ended already, is being deleted, or is claimed by no source does not come back.
         """
         ended = {}

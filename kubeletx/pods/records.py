@@ -33,7 +33,7 @@ _pods = Table(
 
 
 class PodRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What is remembered of one pod. `status` None: none was ever published."""
+    """Stored history of one pod. `status`: None if none was ever published."""
 
     uid: PodUid
     source: str

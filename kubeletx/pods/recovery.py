@@ -52,7 +52,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_without_history(self) -> bool:
-        """Nothing but its runtime tells of it, because the database was lost."""
+        """True if only its runtime has data about it, because the database was lost."""
         return not self.has_record and self.binding is not None and self.binding.why == FOUND_WITHOUT_HISTORY
 
 
@@ -89,7 +89,7 @@ def find_again(
 
 
 def orphan_pod(uid: PodUid, snapshot: PodSnapshot | None) -> DesiredPod | None:
-    """What the sandbox's labels and annotations say of a pod; None without a sandbox that a pod can have."""
+    """Rebuild a pod from the sandbox's labels and annotations; None without a valid sandbox."""
     if snapshot is None or not snapshot.sandboxes:
         return None
     sandbox = snapshot.sandboxes[0]
@@ -119,7 +119,7 @@ def orphan_pod(uid: PodUid, snapshot: PodSnapshot | None) -> DesiredPod | None:
 
 
 def _created(desired: DesiredPod, binding: Binding) -> DesiredPod:
-    """Created when it was bound, or with its sandbox, if the binding was written anew after a loss."""
+    """Set the creation time: that of the binding, or of the sandbox if the binding was rewritten after a loss."""
     known = desired.pod.metadata.creation_timestamp
     created = min(known, binding.bound_at) if known is not None else binding.bound_at
     metadata = replace(desired.pod.metadata, creation_timestamp=created)

@@ -1,10 +1,10 @@
-"""How long pods take to start, counted from their creation: the histograms of the pod startup latency SLI.
+"""Start times of pods since their creation: the histograms of the pod startup latency SLI.
 
     creation ──► pulls, init containers ──► every container runs, by the published status
     total:       ├────────────────────────────────────────────────┤
     SLI:         the same without the time in which images were pulled or init containers ran
 
-Only pods that this agent saw first are measured. The first pod of the node with a network of its own carries a label,
+Only pods that this agent saw first are measured. The first pod of the node without host network has a label,
 since it waits for the network to be set up. Source: kubelet, util/pod_startup_latency_tracker.go.
 """
 
@@ -60,7 +60,7 @@ class StartTimes:
             start.pulls = [*start.pulls, (began_at, ended_at)]
 
     def published(self, uid: PodUid, status: PodStatus, now: datetime) -> None:
-        """Its status is this; measures the pod once all its containers run."""
+        """Note a published status; measures the pod once all its containers run."""
         start = self._starting.get(uid)
         if start is None:
             return
@@ -71,7 +71,7 @@ class StartTimes:
             self._measure(start, status, now)
 
     def gone(self, uid: PodUid) -> None:
-        """It ended before it started, or long ago."""
+        """Drop the pod: it is gone."""
         self._starting.pop(uid, None)
 
     def _measure(self, start: _Start, status: PodStatus, now: datetime) -> None:
@@ -99,7 +99,7 @@ def _runs(status: ContainerStatus) -> bool:
 
 
 def _init_spans(status: PodStatus) -> list[Span]:
-    """When init containers ran that have ended; sidecars run on and are none."""
+    """Time spans of ended init containers, without sidecars."""
     ends = (one.state.terminated for one in status.init_container_statuses)
     return [
         (one.started_at, one.finished_at)

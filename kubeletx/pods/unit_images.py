@@ -260,7 +260,7 @@ class UnitImages:
 
 
 def _image_volumes(pod: Pod, container: Container | VirtualMachine) -> list[ImageVolumeSource]:
-    """Of the volumes that the container mounts."""
+    """Image volumes the container mounts."""
     mounted = {mount.name for mount in container.volume_mounts}
     return [one.image for one in pod.spec.volumes if one.image is not None and one.name in mounted]
 

@@ -40,12 +40,12 @@ from .plan.progress import newest
 log = structlog.get_logger(__name__)
 
 
-FAREWELL_SECONDS = 3.0
-"""How long a stopping agent waits for the calls in flight."""
+SHUTDOWN_GRACE_SECONDS = 3.0
+"""Time a stopping agent waits for the calls in flight."""
 
 
 class WorkerContext(Protocol):
-    """What a worker uses: steps, the runtime's view, the status, time.
+    """Environment of a worker: steps, the runtime's state, the status, time.
 
     A protocol because steps, which `PodExecutor` carries out, use the worker: imports go one way only.
     """
@@ -75,7 +75,7 @@ class WorkerContext(Protocol):
         ...
 
     def status_changes_at(self, desired: DesiredPod, facts: PodFacts) -> float | None:
-        """When the status changes by time alone; None: never."""
+        """Monotonic time at which the status changes by time only; None if never."""
         ...
 
     def sync_probes(self, worker: PodWorker, goal: Goal) -> None:
@@ -96,7 +96,7 @@ class PodWorker:
         self.plan: Plan | None = None
         self.is_done = False
         self.ending = asyncio.Event()
-        """Set once the pod is to end: what somebody waits for on its behalf is in vain."""
+        """Set when termination starts; waiters give up."""
         self._context = context
         self._woken = asyncio.Event()
         self._woken.set()
@@ -173,7 +173,7 @@ class PodWorker:
         self._woken.set()
 
     def set_orders(self, orders: Orders) -> None:
-        """What operators ask of the machine now; it is written down already."""
+        """Set the operators' requests for the machine; they are stored already."""
         self.facts = replace(self.facts, orders=orders)
         self._woken.set()
 
@@ -195,7 +195,7 @@ class PodWorker:
             self._woken.set()
 
     def refresh(self) -> None:
-        """Plan and publish anew without any other input."""
+        """Plan and publish again without any other input."""
         self._woken.set()
 
     # --- the loop -----------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ class PodWorker:
         tasks = list(self._tasks.values())
         if not tasks:
             return
-        _, late = await asyncio.wait(tasks, timeout=FAREWELL_SECONDS)
+        _, late = await asyncio.wait(tasks, timeout=SHUTDOWN_GRACE_SECONDS)
         for task in late:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
@@ -351,7 +351,7 @@ def _earlier(one: float | None, other: float | None) -> float | None:
 
 
 def _after(before: Deletion, after: Deletion) -> Deletion:
-    """What is in force once `after` was asked for as well: a source's deletion stays, and the earlier end counts."""
+    """Combine two deletions: a source's deletion stays, and the earlier end counts."""
     if not before.reason or after.reason:
         return _shorter(before, after)
     left = round(before.requested_at + before.grace_seconds - after.requested_at)
@@ -370,7 +370,7 @@ def _shorter(before: Deletion, after: Deletion) -> Deletion:
 
 
 def _is_edited(before: Pod, after: Pod) -> bool:
-    """Whether somebody changed more than what this node itself writes."""
+    """Return True if the change is more than this node's own writes."""
     one, other = before.metadata, after.metadata
     return (before.spec, one.labels, one.annotations) != (after.spec, other.labels, other.annotations)
 

@@ -36,7 +36,7 @@ def admit(
     *,
     source: SourceTraits = CLUSTER,
 ) -> Rejection | None:
-    """Why the pod cannot run here beside `others`; None: it is admitted.
+    """Reason the pod cannot run here together with `others`; None if it is admitted.
 
     `traits`: of the chosen runtime, None if it has not answered yet (the pod then waits for it anyway).
     All of `others` are taken to be of the same source, on this node.

@@ -32,12 +32,12 @@ class HasTraits(Protocol):
 
     @property
     def traits(self) -> Traits | None:
-        """What the runtime declares; None before it answered for the first time."""
+        """Traits of the runtime; None before its first answer."""
         ...
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
-    """How a critical pod comes to its room: who has to go, for want of what, and who goes anyway."""
+    """Room for a critical pod: the victims, the missing resource, and pods that leave anyway."""
 
     victims: tuple[PodUid, ...] = ()
     resource: str
@@ -71,7 +71,7 @@ class NodeAdmission:
 
     @property
     def occupancy(self) -> Occupancy:
-        """What is taken now."""
+        """Present occupancy of the node."""
         ports = tuple((port, taken.ref) for taken in self._with_ports.values() for port in taken.ports)
         return Occupancy(amounts=dict(self._amounts), pods=len(self._taken), ports=ports)
 
@@ -91,12 +91,12 @@ class NodeAdmission:
         self._node = replace(self._node, labels=known, taints=tuple(taints))
 
     async def refresh(self) -> None:
-        """Have the labels that the cluster has now: a pod may be heard of before the label it was placed by (A4)."""
+        """Read the node's current labels: a pod may arrive before the label by which it was scheduled (A4)."""
         if self._look is not None:
             await self._look()
 
     def runtime_awaited(self, pod: Pod) -> Waiting | None:
-        """What a pod that was refused for the node's labels waits for; None: it is refused for good."""
+        """Waiting reason of a pod refused for the node's labels; None if the refusal is final."""
         return runtime_awaited(pod, self._node_now())
 
     def admit(self, desired: DesiredPod, handle: HasTraits, handler: str = "") -> Rejection | None:
@@ -120,7 +120,7 @@ class NodeAdmission:
         leaves: Callable[[PodUid], bool],
         may_leave: Callable[[PodUid], bool],
     ) -> Room | Rejection | None:
-        """Reserve room for a critical pod that was not admitted, or say why it gets none; None: nobody ends for it.
+        """Reserve room for a critical pod that was not admitted, or return the refusal; None if no pod may end for it.
 
         `leaves`: whether a pod is at its end already, `may_leave`: whether it could be ended. Ask `admit` again
         whenever one has left: the reservation holds until then.
@@ -187,7 +187,7 @@ class NodeAdmission:
         return refusal
 
     def would_ever_fit(self, pod: Pod, handle: HasTraits, source: SourceTraits = CLUSTER) -> bool:
-        """Whether the node could take the pod if it were the only one."""
+        """Return True if the node could run the pod as its only one."""
         wanted = taken_by(pod, source, handle.traits)
         return wanted is None or check_resources(wanted, self._node, Occupancy()) is None
 

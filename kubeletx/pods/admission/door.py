@@ -1,6 +1,6 @@
-"""What closes the node to new pods for a while: pressure, and its own shutdown (A1, A5).
+"""Temporary refusals of new pods: node pressure, and the node's shutdown (A1, A5).
 
-Critical pods come in under any pressure. Under memory pressure alone, so do pods that request something, and
+Critical pods are admitted under any pressure. Under memory pressure only, so are pods with requests, and
 those that tolerate it. Source: kubelet, eviction_manager.go (Admit) and nodeshutdown.
 """
 
@@ -20,7 +20,7 @@ MEMORY_PRESSURE_TAINT = "node.kubernetes.io/memory-pressure"
 
 
 class Door:
-    """The present moment of the node; whoever measures writes it, admission reads it."""
+    """Present pressure and shutdown of the node: written by the evictor and the shutdown watch, read by admission."""
 
     def __init__(self) -> None:
         self.pressure = Pressure()
@@ -28,7 +28,7 @@ class Door:
 
 
 def check_pressure(desired: DesiredPod, pressure: Pressure) -> Rejection | None:
-    """Why the pod may not start beside what the node is short of."""
+    """Rejection of the pod under the node's pressure; None if it is admitted."""
     pod = desired.pod
     if pressure == Pressure() or is_critical(pod, desired.traits):
         return None
@@ -39,7 +39,7 @@ def check_pressure(desired: DesiredPod, pressure: Pressure) -> Rejection | None:
 
 
 def refused(pressure: Pressure) -> str:
-    """Why a new pod is not admitted."""
+    """Message for a refused pod."""
     return f"The node had condition: [{' '.join(conditions(pressure))}]. "
 
 
@@ -54,14 +54,14 @@ def conditions(pressure: Pressure) -> Sequence[str]:
 
 
 def check_shutdown(door: Door) -> Rejection | None:
-    """Nothing starts on a node that is going down."""
+    """Reject every pod during the node's shutdown."""
     if not door.is_shutting_down:
         return None
     return Rejection(reason=NODE_SHUTDOWN, message="Pod was rejected as the node is shutting down.")
 
 
 def tolerates_memory_pressure(tolerations: Iterable[Toleration]) -> bool:
-    """Whether one of them puts up with the taint memory-pressure:NoSchedule."""
+    """Return True if one of them tolerates the taint memory-pressure:NoSchedule."""
     return any(_tolerates(one) for one in tolerations)
 
 

@@ -1,7 +1,7 @@
-"""What keeps a pod from starting as long as this agent does not carry it out. Pure.
+"""Features this agent lacks that keep a pod from starting. Pure.
 
-A pod that asks for a device and runs without one does the wrong thing, and its scheduler counts the device as used. It
-waits, as with a kubelet whose driver is not there, so that an agent of a later version can start it.
+A pod that requests a device and runs without it misbehaves, and the scheduler counts the device as used. It
+waits, as with a kubelet without the driver, so that a later version of the agent can start it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..model.facts import Waiting
 
 
 def held_back(pod: Pod) -> Waiting | None:
-    """Why the pod must not be bound; None: nothing is in the way."""
+    """Waiting reason that keeps the pod unbound; None without one."""
     field = next(_claims(pod), "")
     if not field:
         return None

@@ -36,14 +36,14 @@ def host_ports_of(pod: Pod) -> tuple[HostPort, ...]:
 
 
 def conflicts(a: HostPort, b: HostPort) -> bool:
-    """Whether both cannot be open at once."""
+    """Return True if both ports cannot be open together."""
     if (a.protocol, a.port) != (b.protocol, b.port):
         return False
     return a.address == b.address or not a.address or not b.address
 
 
 def check_host_ports(wanted: Sequence[HostPort], used: Sequence[tuple[HostPort, str]]) -> Rejection | None:
-    """Whether another pod has one of the ports."""
+    """Rejection if another pod uses one of the ports."""
     for port in wanted:
         for other, owner in used:
             if conflicts(port, other):

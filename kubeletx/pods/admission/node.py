@@ -1,4 +1,4 @@
-"""What admission knows of the node, and what pods take of it."""
+"""Inputs of admission: the node, and the resources pods take of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AdmissionNode(Fact, frozen=True, kw_only=True):
     max_pods: int = 110
     labels: dict[str, str] = {}
     taints: tuple[Taint, ...] = ()
-    """As the cluster has them; a pod of the cluster must tolerate those of effect NoExecute."""
+    """Taints in the cluster; a pod of the cluster must tolerate those of effect NoExecute."""
     operating_system: str = "linux"
     allowed_unsafe_sysctls: tuple[str, ...] = ()
     """Names, or beginnings followed by ``*``."""
@@ -38,11 +38,11 @@ class AdmissionNode(Fact, frozen=True, kw_only=True):
     has_seccomp: bool = True
     has_user_namespaces: bool = True
     has_strict_groups: bool = True
-    """Whether supplementalGroupsPolicy Strict is obeyed by the pod's runtime."""
+    """True if the pod's runtime supports supplementalGroupsPolicy Strict."""
 
 
 class Taken(Fact, frozen=True, kw_only=True):
-    """What one pod takes: amounts as in `AdmissionNode.allocatable`, and ports of the node."""
+    """Resources one pod takes: amounts as in `AdmissionNode.allocatable`, and ports of the node."""
 
     uid: PodUid
     ref: str
@@ -50,13 +50,13 @@ class Taken(Fact, frozen=True, kw_only=True):
     ports: tuple[HostPort, ...] = ()
     qos: str = BEST_EFFORT
     is_critical: bool = False
-    """It makes way for a critical one of higher priority only, and others do for it."""
+    """Only a critical pod of higher priority preempts it, and it preempts others."""
     priority: int | None = None
-    """As its spec says it; None: of a static pod whose manifest says none. It is compared with no other then."""
+    """spec.priority; None for static pods without one, which are never compared."""
 
 
 def taken_by(pod: Pod, source: SourceTraits, traits: Traits | None) -> Taken | None:
-    """What the pod takes of this node; None: nothing, it runs on another machine.
+    """Resources the pod takes of this node; None if it runs on another machine.
 
     The runtime's own overhead counts for pods of node-local sources that declare none; a cluster's
     scheduler has not counted it, so that it must not reject the cluster's pods.

@@ -62,7 +62,7 @@ def with_runtime_labels(labels: Mapping[str, str], runtimes: Mapping[str, str]) 
 
 
 def runtime_awaited(pod: Pod, node: AdmissionNode) -> Waiting | None:
-    """What a pod that is not placed here waits for: a runtime of this node whose label is not ``ready`` now.
+    """Waiting reason of a pod that does not match this node: a runtime whose label is not ``ready`` now.
 
     None: the pod's node selector or affinity would not match if all runtimes were ready.
     """
@@ -119,7 +119,7 @@ def check_placement(pod: Pod, node: AdmissionNode) -> Rejection | None:
 
 
 def selects(selector: dict[str, Any], name: str, labels: Mapping[str, str]) -> bool:
-    """Whether a core/v1 NodeSelector, as JSON, matches the node; one that cannot be read matches none."""
+    """Return True if a core/v1 NodeSelector, as JSON, matches the node; an invalid one matches none."""
     try:
         return _selects(msgspec.convert(selector, _Selector), name, labels)
     except msgspec.ValidationError:

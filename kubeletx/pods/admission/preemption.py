@@ -1,13 +1,13 @@
-"""Which pods end so that a critical one has room (A7). Pure.
+"""Choice of pods that end to make room for a critical one (A7). Pure.
 
     what is missing ─► critical ones of a lower priority, if all that are not critical are not enough
                     ─► guaranteed ones, if all others together are not enough
                     ─► burstable ones, if those and all best effort ones are not enough
                     ─► best effort ones for the rest                  ─► without those that are not needed
 
-Within a class the pod goes first that leaves least to be found, and of equal ones the smaller, so that few go.
-Of critical pods the lower priority is the lower class. Source: kubelet, pkg/kubelet/preemption and types; that
-nobody goes in vain, and no critical pod while others would do, is ours.
+Within a class the pod that frees most of the missing resources ends first, and of equal ones the smaller.
+Among critical pods the lower priority is the lower class. Source: kubelet, pkg/kubelet/preemption and types. The rules
+that no pod ends without need, and no critical pod while others suffice, are ours.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CLASSES = (BEST_EFFORT, BURSTABLE, GUARANTEED)
 
 
 def may_preempt(pod: Taken, other: Taken) -> bool:
-    """Whether `other` may end for `pod`: a critical one does for a higher priority only, if both have one."""
+    """Return True if `pod` may preempt `other`: a critical one only by higher priority, if both have one."""
     if not pod.is_critical:
         return False
     if not other.is_critical:
@@ -41,7 +41,7 @@ def may_preempt(pod: Taken, other: Taken) -> bool:
 
 
 def choose_victims(missing: Missing, wanted: Taken, pods: Iterable[Taken]) -> tuple[Taken, ...] | None:
-    """Who has to go for `wanted`; None: all that may end for it would not be enough together."""
+    """Choose the victims for `wanted`; None if all pods that may end are not enough."""
     lower = [pod for pod in pods if may_preempt(wanted, pod)]
     if without(missing, lower):
         return None
@@ -55,7 +55,7 @@ def choose_victims(missing: Missing, wanted: Taken, pods: Iterable[Taken]) -> tu
 
 
 def no_victims(missing: Missing, wanted: Taken, pods: Iterable[Taken], refusal: Rejection) -> Rejection:
-    """Why nobody ends for `wanted`: for want of what. `refusal`: why it was not admitted at first."""
+    """Rejection of `wanted` without victims, with the missing resource. `refusal`: its first rejection."""
     left = without(missing, [pod for pod in pods if may_preempt(wanted, pod)])
     lacks = ", ".join(
         f"{name}: {amount}{'m' if name == CPU else ''}" for name, amount in sorted(left.items())
@@ -69,7 +69,7 @@ def no_victims(missing: Missing, wanted: Taken, pods: Iterable[Taken], refusal: 
 
 
 def without(missing: Missing, pods: Iterable[Taken]) -> dict[str, int]:
-    """What is still missing once these pods are gone."""
+    """Amounts still missing once these pods are gone."""
     left = dict(missing)
     for pod in pods:
         left = {name: amount - _amount(pod, name) for name, amount in left.items()}
@@ -100,7 +100,7 @@ def _distance(pod: Taken, missing: Missing) -> float:
 
 
 def _needed(missing: Missing, victims: Sequence[Taken]) -> tuple[Taken, ...]:
-    """Spare whoever another one made unnecessary, the highest class first."""
+    """Remove victims that others made unnecessary, the highest class first."""
     kept = list(victims)
     for pod in reversed(victims):
         others = [one for one in kept if one is not pod]

@@ -22,7 +22,7 @@ class Shortage(NamedTuple):
 
     @property
     def missing(self) -> int:
-        """By how much."""
+        """Missing amount."""
         return self.used + self.requested - self.capacity
 
 
@@ -47,7 +47,7 @@ def shortages(wanted: Taken, node: AdmissionNode, occupancy: Occupancy) -> Itera
 
 
 def _is_unlimited(name: str, node: AdmissionNode) -> bool:
-    """Basic resources that nobody measured, and extended ones that this node does not have: a cluster
+    """Return True for unmeasured basic resources, and for extended ones this node does not have: a cluster
     may provide these in other ways."""
     return name not in node.allocatable and (name in _FIRST or _is_extended(name))
 

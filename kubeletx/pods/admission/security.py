@@ -48,7 +48,7 @@ def _unsupported(what: str) -> Rejection:
 
 
 def _profiles(pod: Pod, field: str) -> Iterator[bool]:
-    """Whether each security context demands a profile of this kind."""
+    """Yield for each security context whether it demands a profile of this kind."""
     spec = pod.spec
     contexts = [spec.security_context]
     for container in (*spec.init_containers, *spec.containers, *spec.ephemeral_containers):

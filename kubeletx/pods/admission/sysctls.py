@@ -47,7 +47,7 @@ def check_sysctls(pod: Pod, node: AdmissionNode) -> Rejection | None:
 
 
 def is_allowed(name: str, patterns: tuple[str, ...]) -> bool:
-    """Whether the dotted name is safe, or covered by one of the operator's patterns."""
+    """Return True if the dotted name is safe, or matches one of the operator's patterns."""
     if name in SAFE:
         return True
     for pattern in map(dotted, patterns):

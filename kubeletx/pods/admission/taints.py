@@ -18,7 +18,7 @@ _NO_EXECUTE: Final = "NoExecute"
 
 
 def check_taints(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> Rejection | None:
-    """Why the pod may not run on a node with these taints."""
+    """Rejection by an untolerated taint; None without one."""
     own = tuple(tolerations)
     for taint in taints:
         if taint.effect != _NO_EXECUTE or any(tolerates(one, taint) for one in own):
@@ -33,7 +33,7 @@ def check_taints(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> 
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether the toleration matches; one without key or effect matches all of them. Source: core/v1 Toleration."""
+    """Return True if the toleration matches; an empty key or effect matches all. Source: core/v1 Toleration."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:

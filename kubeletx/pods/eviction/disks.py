@@ -1,6 +1,6 @@
-"""What pods have on the node's disk: measured on threads, at a rhythm, for evictions and statistics alike.
+"""Disk usage of pods, measured periodically on threads, for evictions and statistics.
 
-A pod is measured every minute, one with limits of its own every ten seconds; one whose directories take long to
+A pod is measured every minute, one with its own limits every ten seconds; one whose directories take long to
 walk more rarely, so that measuring never takes more than a fiftieth of one thread's time.
 """
 
@@ -27,7 +27,7 @@ from .volume_use import VolumeUse
 LOOK_SECONDS: Final = 10.0
 PERIOD_SECONDS: Final = 60.0
 LAZINESS: Final = 50
-"""How many times the time that a walk took passes before the next."""
+"""Factor between the duration of a walk and the pause before the next."""
 _LOCAL: Final = (layout.EMPTY_DIR, layout.DOWNWARD_API, layout.PROJECTED, layout.CONFIG_MAP, layout.SECRET)
 
 
@@ -47,7 +47,7 @@ class PodDisk(Fact, frozen=True, kw_only=True):
 
 
 class DiskBoard:
-    """What each pod had when it was measured last."""
+    """Last measured disk usage of each pod."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class DiskBoard:
 
     @property
     def figures(self) -> Mapping[PodUid, PodDisk]:
-        """By pod; one that was not measured yet is missing."""
+        """Figures by pod; unmeasured pods are missing."""
         return self._figures
 
     async def run(self) -> None:

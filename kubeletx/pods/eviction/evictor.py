@@ -55,10 +55,10 @@ log = structlog.get_logger(__name__)
 
 LOOK_SECONDS: Final = 10.0
 STOP_SECONDS: Final = 30.0
-"""How long the next look waits for an evicted pod at most."""
+"""Longest time the next look waits for an evicted pod."""
 HARD_GRACE_SECONDS: Final = 1
 STORES_SECONDS: Final = 300.0
-"""How long it is remembered where stores keep their data."""
+"""Cache time of the stores' data directories."""
 
 
 class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +72,7 @@ class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EvictedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """What the evictor measures and ends. `pids`: how many processes a pod has; None: not known."""
+    """Node as the evictor sees it. `pids`: number of processes of a pod; None if unknown."""
 
     root_dir: Path
     ref: ObjectRef
@@ -102,7 +102,7 @@ class Evictor:
         on_pressure: Callable[[Pressure], object],
         wait: Callable[[float], Awaitable[object]] | None = None,
     ) -> None:
-        """`on_pressure`: hears of every change. `wait`: returns after so many seconds or when a look is worth it."""
+        """`on_pressure`: called on every change. `wait`: returns after the given seconds, or earlier if a look is due."""
         self._node = node
         self._policy = policy
         self._clock = clock

@@ -29,11 +29,11 @@ MESSAGE: Final = "Pod was terminated in response to imminent node shutdown."
 RETRY_SECONDS: Final = 30.0
 LOOK_SECONDS: Final = 0.2
 TELL_SECONDS: Final = 5.0
-"""How long the host waits for statuses that are still to be told."""
+"""Time the host waits for statuses that are not reported yet."""
 
 
 class ShutdownLock(Protocol):
-    """Who holds a shutdown of the host back (`node.logind.Logind`)."""
+    """Delays a shutdown of the host (`node.logind.Logind`)."""
 
     async def open(self, delay_seconds: int) -> bool:
         """Hold the lock for so long; whether the host is going down already. Raises Unavailable."""
@@ -71,7 +71,7 @@ class HostShutdown:
         on_change: Callable[[bool], object],
         has_told: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`on_change`: hears whether the host is going down. `has_told`: whether statuses are where they belong."""
+        """`on_change`: called with whether the host is going down. `has_told`: whether all statuses are reported."""
         self._lock = lock
         self._groups = tuple(groups)
         self._pods = pods

@@ -20,12 +20,12 @@ from .use import Part, PodUse
 
 
 def has_limits(pod: Pod) -> bool:
-    """Whether there is anything to hold against what the pod takes."""
+    """Return True if the pod has any disk limit."""
     return bool(empty_dir_limits(pod)) or has_storage_limits(pod)
 
 
 def has_storage_limits(pod: Pod) -> bool:
-    """Whether writable layers count."""
+    """Return True if the pod has a limit that counts writable layers."""
     return EPHEMERAL_STORAGE in effective_limits(pod.spec)
 
 

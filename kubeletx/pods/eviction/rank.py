@@ -1,11 +1,11 @@
-"""Whom to end first when a threshold is met. Pure.
+"""Order of evictions when a threshold is met. Pure.
 
     memory           uses more than it requests → lower priority → uses more above its request
     disk, inodes     the same, by what it has on the disk that is short
     process ids      lower priority → more processes
 
-A pod that nobody could measure comes after all others: it may be innocent. (The kubelet takes such a pod first;
-there one runtime answers for all pods, here one that is slow must not cost its pods.)
+An unmeasured pod comes after all others: it may be innocent. (The kubelet evicts such a pod first;
+it has one runtime for all pods, while here a slow runtime must not cost its pods.)
 Source: kubelet, pkg/kubelet/eviction/helpers.go.
 """
 
@@ -33,19 +33,19 @@ def resource_of(signal: str) -> str:
 
 
 def is_disk(signal: str) -> bool:
-    """Whether images and dead containers are worth a try before a pod is."""
+    """Return True if removing images and dead containers may help before an eviction."""
     return resource_of(signal) in (EPHEMERAL_STORAGE, INODES)
 
 
 def is_concerned(use: PodUse, met: Met) -> bool:
-    """Whether ending the pod could help. The pressure of a store concerns the pods of its runtimes alone."""
+    """Return True if ending the pod could help. The pressure of a store concerns only the pods of its runtimes."""
     if not met.threshold.signal.startswith(("imagefs.", "containerfs.")):
         return True
     return use.image_place == met.observation.place
 
 
 def parts_of(use: PodUse, met: Met) -> frozenset[Part]:
-    """What of the pod lies on the disk that is short."""
+    """Parts of the pod's data on the disk under pressure."""
     if met.observation.place != NODE:
         return frozenset({Part.ROOTFS})
     if use.image_place == NODE:
@@ -62,7 +62,7 @@ def rank(uses: Iterable[PodUse], met: Met) -> list[PodUse]:
 
 
 def usage(use: PodUse, met: Met) -> int | None:
-    """How much of what is short the pod takes; None: not measured."""
+    """Usage of the scarce resource by the pod; None if not measured."""
     resource = resource_of(met.threshold.signal)
     if resource == "memory":
         return use.memory_bytes

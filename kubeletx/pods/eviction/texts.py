@@ -11,7 +11,7 @@ from .use import ContainerUse, PodUse
 
 
 def low_on(met: Met, use: PodUse) -> str:
-    """Why this pod is ended for this threshold."""
+    """Message for a pod that is evicted for this threshold."""
     resource, seen = resource_of(met.threshold.signal), met.observation
     wanted = amount(resource, met.threshold.value(seen.capacity))
     text = f"The node was low on resource: {resource}. "

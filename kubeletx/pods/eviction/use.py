@@ -1,4 +1,4 @@
-"""What one pod takes of the node, as far as it was measured."""
+"""Measured usage of one pod."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..model.sources import SourceTraits
 
 
 class Part(enum.Enum):
-    """Where a pod's data on disk belongs to."""
+    """Part of a pod's data on disk."""
 
     ROOTFS = "rootfs"
     LOGS = "logs"
@@ -23,7 +23,7 @@ class Part(enum.Enum):
 
 
 class ContainerUse(Fact, frozen=True, kw_only=True):
-    """One container, or a machine with its emulator. None: nobody measured it (never 0)."""
+    """Usage of a container, or of a machine with its emulator. None if not measured, never 0 for that."""
 
     name: str
     memory_bytes: int | None = None
@@ -55,16 +55,16 @@ class PodUse(Fact, frozen=True, kw_only=True):
 
     @property
     def is_critical(self) -> bool:
-        """Whether it is never evicted."""
+        """True if it is never evicted."""
         return is_critical(self.pod, self.source)
 
     @property
     def memory_bytes(self) -> int | None:
-        """Of all containers that were measured."""
+        """Memory of all measured containers."""
         return _total(one.memory_bytes for one in self.containers)
 
     def disk(self, parts: Collection[Part]) -> DiskUse | None:
-        """What these parts take; None: none of them was measured."""
+        """Disk usage of these parts; None if none was measured."""
         found: list[DiskUse] = []
         for one in self.containers:
             if Part.ROOTFS in parts and one.rootfs is not None:

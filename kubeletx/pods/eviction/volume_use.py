@@ -1,9 +1,9 @@
-"""What volumes take that lie elsewhere than below the pod's own directory: claims, nfs, volumes of drivers.
+"""Usage of volumes outside the pod's own directory: claims, nfs, volumes of drivers.
 
     running pods ─► their prepared volumes ─► one statvfs each, on threads of this board's own ─► figures
 
-Each is asked once in a period. A file server that is gone keeps the thread of its one question; it is not asked again
-before that has come back, and what it said last is dropped. Like the kubelet's, these figures are those of the
+Each is measured once in a period. A dead file server blocks the thread of its one request; it is not asked again
+before that returns, and its last figures are dropped. As in the kubelet, the figures are those of the
 whole file system. Volumes below the pod's directory are measured by `eviction.disks`.
 """
 
@@ -33,7 +33,7 @@ CLAIMS: Final = frozenset({"persistent_volume_claim", "ephemeral"})
 _OTHERS_BUSINESS: Final = frozenset(
     {"empty_dir", "config_map", "secret", "downward_api", "projected", "host_path", "image"}
 )
-"""Measured with the pod's directory, or nobody's: a hostPath is the node's own, an image the store's."""
+"""Kinds not measured here: in the pod's directory, or, as hostPath and image, not the pod's own."""
 
 
 class VolumeUse(Fact, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ class VolumeUse(Fact, frozen=True, kw_only=True):
 
 
 class VolumeBoard:
-    """What was last said of each volume. `run` is its one task."""
+    """Last figures of each volume. `run` is its one task."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class VolumeBoard:
 
     @property
     def figures(self) -> Mapping[PodUid, Mapping[str, VolumeUse]]:
-        """By pod and volume; one that was not measured yet, or does not answer, is missing."""
+        """Figures by pod and volume; unmeasured and unanswered ones are missing."""
         return self._figures
 
     async def run(self) -> None:
@@ -102,7 +102,7 @@ class VolumeBoard:
                 yield pod.uid, volume.name, path, _claim(pod, volume)
 
     def _path(self, pod: Pod, volume: Volume) -> Path | None:
-        """Where to ask; None: nowhere."""
+        """Path to measure; None if the volume is not measured."""
         if kind_of(volume) in _OTHERS_BUSINESS:
             return None
         prepared = self._prepared(pod.uid)

@@ -47,7 +47,7 @@ class PodDirectories:
 
     @property
     def makes_links(self) -> bool:
-        """Whether `link_log` does anything."""
+        """True if `link_log` makes links."""
         return self._links_dir is not None
 
     def make(self, pod: Pod) -> None:

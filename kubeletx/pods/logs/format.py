@@ -20,7 +20,7 @@ _TIME: Final = re.compile(rb"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(
 
 
 class Record(NamedTuple):
-    """One line of a log file. `text` is without the newline that F stands for."""
+    """One line of a log file. `text` is without the newline that tag F implies."""
 
     time: bytes
     stream: bytes

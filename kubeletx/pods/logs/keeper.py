@@ -42,7 +42,7 @@ from .rotation import LogRotator, OpenLog, RotationLimits
 log = structlog.get_logger(__name__)
 
 KEEPING_SECONDS = 1.0
-"""While the host keeps logs itself: how often new units are looked for, besides `wake`."""
+"""Interval of looks for new units while the host keeps logs itself, in addition to `wake`."""
 
 
 class LogKeeper:

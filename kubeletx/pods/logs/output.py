@@ -1,6 +1,6 @@
-"""What is shown of the lines of a container log: `LogOptions` applied. Pure.
+"""Apply `LogOptions` to the lines of a container log. Pure.
 
-Most logs are lines of which each is whole (tag F). A block of those is taken apart by one regular expression;
+Most logs have only whole lines (tag F). One regular expression splits a block of those;
 line by line in Python, 200 MB with times took 8 s instead of 0.9. Any other block goes line by line.
 """
 
@@ -23,16 +23,16 @@ _FULL_TIME_BYTES: Final = len("2026-11-20T12:00:00.123456789")
 
 
 class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to show. Source: core/v1 PodLogOptions."""
+    """Selection of log lines. Source: core/v1 PodLogOptions."""
 
     follow: bool = False
     timestamps: bool = False
     tail_lines: int | None = None
-    """None: all of them."""
+    """Number of lines from the end; None for all."""
     since: datetime | None = None
     """Aware time; lines before it are left out."""
     limit_bytes: int | None = None
-    """None: no limit. The last line may be cut."""
+    """Limit in bytes, which may cut the last line; None for no limit."""
     stream: str = "all"
     """all, stdout or stderr."""
 
@@ -49,11 +49,11 @@ class LogOutput:
 
     @property
     def full(self) -> bool:
-        """Whether the byte limit is reached."""
+        """True if the byte limit is reached."""
         return self._left is not None and self._left <= 0
 
     def format(self, data: bytes) -> bytes:
-        """What is shown of these lines; only the last one may lack its newline."""
+        """Return the output for these lines; only the last one may lack its newline."""
         text = self._quickly(data)
         if text is None:
             text = b"".join([self._piece(line) for line in data.split(b"\n") if line])

@@ -11,14 +11,14 @@ RAW_SUFFIX: Final = ".raw"
 
 
 def log_path(container: str, attempt: int, log_mode: LogMode = LogMode.FILE) -> str:
-    """Where the runtime writes one attempt's log, relative to the sandbox's log directory.
+    """Path of one attempt's log, relative to the sandbox's log directory.
 
-    The log itself is ``<container>/<attempt>.log``; a raw file stands beside it (see `raw_logs`).
+    The log itself is ``<container>/<attempt>.log``; a raw file is in the same directory (see `raw_files`).
     """
     suffix = RAW_SUFFIX if log_mode is LogMode.RAW_FILE else ".log"
     return f"{container}/{attempt}{suffix}"
 
 
 def raw_path(log_file: Path) -> Path:
-    """Where the runtime writes when the host keeps `log_file`: ``0.log`` becomes ``0.raw``."""
+    """Raw file of a runtime whose `log_file` the host writes: ``0.log`` becomes ``0.raw``."""
     return log_file.with_suffix(RAW_SUFFIX)

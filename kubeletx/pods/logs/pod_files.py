@@ -74,7 +74,7 @@ class PodFiles:
         return await self._blocking(begin)
 
     async def read_orders(self, pod: Pod) -> bytes | None:
-        """What was asked of the pod's machine."""
+        """Read the requests for the pod's machine."""
 
         def read() -> bytes | None:
             try:
@@ -116,7 +116,7 @@ class PodFiles:
             log.warning("Cannot link container log", pod=pod.ref, container=container, err=str(error))
 
     async def read_message(self, pod: Pod, container: Container, attempt: int, *, failed: bool) -> str:
-        """What one ended attempt left (ST9)."""
+        """Read the termination message of one ended attempt (ST9)."""
         file = layout.termination_message_path(self._context.root_dir, pod.uid, container.name, attempt)
         log_file = self._context.log_directory(pod) / log_path(container.name, attempt)
         policy = container.termination_message_policy

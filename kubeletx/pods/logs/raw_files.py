@@ -1,12 +1,12 @@
 """Log files that the host writes itself (DECISIONS 18): for runtimes with raw files or with streams.
 
-A raw file goes on growing while the agent is away. Its follower adds format and times, rotates, and notes
+A raw file grows also while the agent is away. Its follower adds format and times, rotates, and notes
 after every batch how far it came, and how long the log was then, in ``<n>.raw.offset``; after a crash the
 log is cut back to what was noted and the raw bytes after it are read again: no line is lost or doubled.
 Space of the raw file that was read is given back to the file system. File work runs on threads, in directories that
 a pod with a hostPath may write to: no link is followed and no file that is not a regular one is opened.
 
-Somebody else may rotate the raw file (libvirt's virtlogd does: ``<n>.raw`` becomes ``<n>.raw.0``, that ``.1`` and
+Another process may rotate the raw file (libvirt's virtlogd does: ``<n>.raw`` becomes ``<n>.raw.0``, that ``.1`` and
 so on). The note therefore says which file it is about, and a hard link ``<n>.raw.held.<inode>`` keeps that file, and
 its number, until it was read to its end; then comes the next younger one. Only files are lost that were removed
 before any of them was begun.
@@ -50,7 +50,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of the raw file stands in the log, and how long the log was then. `inode` 0: of ``<n>.raw``."""
+    """Bytes of the raw file that are in the log, and the log's size then. `inode` 0 means ``<n>.raw``."""
 
     offset: _Count = 0
     log_size: _Count = 0
@@ -75,7 +75,7 @@ class LogFile:
 
     @property
     def is_full(self) -> bool:
-        """Whether it should be rotated."""
+        """True if it should be rotated."""
         return self.size > self._limits.max_size_bytes
 
     def write(self, data: bytes) -> None:
@@ -115,7 +115,7 @@ class RawLogFollower:
         watcher: FileWatcher,
         limits: RotationLimits | None = None,
     ) -> None:
-        """`log_file`: the log to write; the raw file stands beside it, see `raw_path`."""
+        """`log_file`: the log to write; `raw_path` names its raw file."""
         self._raw = raw_path(log_file)
         self._note_name = f"{self._raw.name}.offset"
         self._blocking = blocking

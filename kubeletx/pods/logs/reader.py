@@ -31,7 +31,7 @@ MAX_LINE_BYTES: Final = 1024 * 1024
 _NO_RECORD: Final = b"-"
 """In place of the first part of a long line that is no record, so that its rest is not taken for one."""
 _STATE_SECONDS: Final = 1.0
-"""While following: how often to ask whether the unit still runs, if its file does not change."""
+"""Interval of checks that the unit still runs, while a followed file does not change."""
 
 
 class LogReader:
@@ -102,7 +102,7 @@ class LogReader:
 
 
 def _show_more(follower: _Follower, shown: LogOutput, options: LogOptions) -> bytes | None:
-    """What is shown of the lines that came since the last call, perhaps nothing; None: there are none yet."""
+    """Output for the lines since the last call, which may be empty; None without new lines."""
     data = follower.read_more(options)
     return None if data is None else shown.format(data)
 
@@ -141,7 +141,7 @@ class _Follower:
         return data[:end] + self._cut_long_line()
 
     def is_at_end(self) -> bool:
-        """Whether nothing more is to be read; another file in its place means there is."""
+        """Return True if nothing more is to be read; a new file in its place means more."""
         return self._file is None or not self._was_replaced()
 
     def rest(self) -> bytes:

@@ -62,9 +62,9 @@ class Housekeeping(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_housekeeping(name: str, present: Iterable[str], max_files: int) -> Housekeeping:
-    """What to do with the rotated files of log `name`, given all names of its directory.
+    """Plan the housekeeping of the rotated files of log `name`, given all names of its directory.
 
-    Afterwards there is room for one more rotated file beside the one that is written to.
+    Afterwards there is room for one more rotated file in addition to the current one.
     """
     rotated = sorted(one for one in present if one.startswith(f"{name}."))
     unfinished = [one for one in rotated if one.endswith(_UNFINISHED)]
@@ -176,7 +176,7 @@ def _is_due(path: Path, max_size: int) -> bool:
             if found is None:  # without a renamed file it is not written yet
                 return bool(directory.files(f"{path.name}."))
             return S_ISREG(found.st_mode) and found.st_size > max_size
-    except OSError:  # the directory is gone with its pod, or a link stands in its place
+    except OSError:  # the directory is gone with its pod, or a link replaced it
         return False
 
 
@@ -200,7 +200,7 @@ def _rename_back(path: Path, rotated: str) -> None:
 
 
 def rename_to_free_name(directory: HeldDirectory, source: str, target: str) -> bool:
-    """Whether it was renamed; never over another file."""
+    """Rename without replacing a file; False if the target exists."""
     if directory.stat(target) is not None:
         return False
     directory.rename(source, target)

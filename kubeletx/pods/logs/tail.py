@@ -1,6 +1,6 @@
-"""Where the last lines of a log begin, found from its end. Blocking, in steps of bounded work.
+"""Find the start of a log's last lines from its end. Blocking, in steps of bounded work.
 
-Only the block at hand is in memory, whatever the length of a line: a line's parts are told apart by its first bytes.
+Only the current block is in memory, for lines of any length: a line's first bytes distinguish its parts.
 """
 
 from __future__ import annotations

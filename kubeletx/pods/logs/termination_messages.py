@@ -21,7 +21,7 @@ MAX_MESSAGE_BYTES: Final = 4096
 MAX_LOG_BYTES: Final = 2048
 MAX_LOG_LINES: Final = 80
 _LOG_WINDOW_BYTES: Final = 256 * 1024
-"""Of the log's end: enough for 2048 bytes of text that come one a line."""
+"""Bytes read from the log's end: enough for 2048 bytes of text, one byte a line."""
 _MESSAGE_DEPTH: Final = 3
 """``<uid>/containers/<name>``: directories below which nothing but the agent writes, unless a hostPath leads there."""
 _LOG_DEPTH: Final = 2

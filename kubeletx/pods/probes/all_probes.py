@@ -39,7 +39,7 @@ class RuntimeExecDoor:
         return found
 
     async def answers(self) -> bool:
-        """Whether the runtime answers right now."""
+        """Return True if the runtime answers now."""
         handle = self._registry.find(self.runtime) if self.runtime is not None else None
         if handle is None:
             return False
@@ -84,11 +84,11 @@ class UnitProbes:
         probes.sync(targets_of(desired, facts, is_stopping=goal is not Goal.RUN))
 
     def counts(self) -> Mapping[PodUid, Counter[tuple[str, ProbeKind, Result]]]:
-        """Of each pod that has probes: how often they had which result."""
+        """Numbers of results of each pod with probes."""
         return {uid: probes.counts for uid, probes in self._sets.items()}
 
     def durations(self) -> Mapping[PodUid, LabelledDurations]:
-        """Of each pod that has probes: how long answers took, by container and kind of probe."""
+        """Durations of each pod with probes, by container and kind of probe."""
         return {uid: probes.durations for uid, probes in self._sets.items()}
 
     def drop(self, uid: PodUid) -> None:

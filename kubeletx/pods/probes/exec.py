@@ -16,18 +16,18 @@ from .outcome import Answer, Result
 
 OUTPUT_LIMIT_BYTES = 10 * 1024
 MARGIN_SECONDS = 2.0
-"""How much longer than its time-out a command may take to be reported."""
+"""Time after a command's timeout in which its result may still arrive."""
 
 
 class ExecDoor(Protocol):
-    """How commands reach the units of one pod."""
+    """Runs commands in the units of one pod."""
 
     def find(self) -> SupportsExec | None:
         """The bound runtime's exec; None when it has none or is not connected."""
         ...
 
     async def answers(self) -> bool:
-        """Whether the runtime answers right now. Asked only after a time-out; has its own short deadline."""
+        """Return True if the runtime answers now. Called only after a timeout; has its own short deadline."""
         ...
 
 

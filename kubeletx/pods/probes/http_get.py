@@ -32,11 +32,11 @@ USER_AGENT = "kube-probe/1.36"
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})(?: .*)?")
 _FOLLOWED = (301, 302, 303, 307, 308)
 _PLAIN_HTTP = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG")
-"""How OpenSSL says that the server does not speak TLS."""
+"""OpenSSL's reasons for a server without TLS."""
 
 
 class HttpGet(msgspec.Struct, frozen=True, kw_only=True):
-    """What to ask. `path` may carry a query. A header with an empty value removes the default one."""
+    """Request of one GET. `path` may have a query. A header with an empty value removes the default one."""
 
     host: str
     port: int
@@ -60,7 +60,7 @@ class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GetFailed(Unavailable):
-    """There was no complete answer. `is_plain_http`: HTTPS was asked, the server spoke HTTP."""
+    """No complete answer. `is_plain_http`: the request was HTTPS, the server answered in HTTP."""
 
     def __init__(self, message: str, *, is_plain_http: bool = False) -> None:
         super().__init__(_cut(message))
@@ -78,7 +78,7 @@ def authority(host: str, port: int) -> str:
 
 
 def dial_text(host: str, port: int, error: OSError) -> str:
-    """Why a connection failed, in the kubelet's words: people search events for them.
+    """Reason of a failed connection in the kubelet's words, for which people search events.
 
     asyncio's own text repeats the address instead of saying why.
     """
@@ -101,7 +101,7 @@ async def get(request: HttpGet) -> HttpAnswer:
 
 
 def _onward(request: HttpGet, answer: HttpAnswer) -> HttpGet | None:
-    """Where a redirect on the same host leads; None: this is the last answer."""
+    """Next request of a redirect on the same host; None if this is the last answer."""
     if answer.status not in _FOLLOWED or not answer.location:
         return None
     try:

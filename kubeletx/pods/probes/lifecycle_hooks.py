@@ -27,7 +27,7 @@ from .outcome import Result
 from .tcp import ask_tcp
 
 MINIMUM_STOP_SECONDS = 2
-"""What preStop leaves at least for the stop itself (T2)."""
+"""Minimum time for the stop itself after preStop (T2)."""
 UNLIMITED_SECONDS = 24 * 3600.0
 """postStart has no time-out of its own; a deletion cancels it."""
 OUTPUT_LIMIT_BYTES = 1024
@@ -55,7 +55,7 @@ class HookTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def stop_seconds(grace_seconds: int, hook_seconds: float) -> int:
-    """What is left of the grace after preStop took `hook_seconds`, at least two seconds."""
+    """Rest of the grace period after preStop took `hook_seconds`, at least two seconds."""
     if grace_seconds <= 0:
         return 0
     return max(round(grace_seconds - hook_seconds), min(grace_seconds, MINIMUM_STOP_SECONDS))

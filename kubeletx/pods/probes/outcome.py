@@ -1,4 +1,4 @@
-"""What answers of a probe mean: thresholds, first values, holds (P1 to P4). Pure.
+"""Evaluation of probe answers: thresholds, initial values, holds (P1 to P4). Pure.
 
 A probe has a value: ready or not, alive or not, started or not yet. Answers in a row of one kind change it:
 `success_threshold` successes make it True, `failure_threshold` failures False. An answer that could not be
@@ -16,7 +16,7 @@ from kubeletx.kube.types.core import Probe
 
 
 class ProbeKind(enum.Enum):
-    """Which question a probe answers. The values name it in messages."""
+    """Kind of a probe. The values name it in messages."""
 
     READINESS = "Readiness"
     LIVENESS = "Liveness"
@@ -24,7 +24,7 @@ class ProbeKind(enum.Enum):
 
 
 class Result(enum.Enum):
-    """What one attempt gave."""
+    """Result of one attempt."""
 
     SUCCESS = "success"
     WARNING = "warning"
@@ -44,7 +44,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def counts(self) -> bool:
-        """Whether it is a success or a failure at all."""
+        """True for a success or a failure."""
         return self.result not in (Result.UNKNOWN, Result.SUSPENDED)
 
 
@@ -70,7 +70,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a probe stands. `value`: None while a startup probe has not decided. `is_decided`: a threshold
+    """State of a probe. `value`: None while a startup probe has not decided. `is_decided`: a threshold
     was reached, so that `value` is more than the first one. `row`: equal answers at the end, `last` each."""
 
     value: bool | None
@@ -100,7 +100,7 @@ def tally(before: Tally, answer: Answer, timing: Timing) -> Tally:
 
 
 def is_on_hold(kind: ProbeKind, now: Tally) -> bool:
-    """Whether the probe rests until another unit comes: it failed its unit, or startup is done."""
+    """Return True if the probe rests until the next unit: it failed its unit, or startup is done."""
     if kind is ProbeKind.STARTUP:
         return now.is_decided
     return kind is ProbeKind.LIVENESS and now.is_decided and now.value is False

@@ -1,4 +1,4 @@
-"""Which units are to be probed now. Pure: facts → targets."""
+"""Units to probe now. Pure: facts → targets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ProbeTarget(msgspec.Struct, frozen=True, kw_only=True):
     was_started: bool | None = None
     was_ready: bool | None = None
     known: ProbeFacts | None = None
-    """What the facts have now; a probe set that knows more tells it again."""
+    """Probe facts of the pod; a probe set with newer ones reports them again."""
 
     @property
     def name(self) -> str:
@@ -58,7 +58,7 @@ class ProbeTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def has_probes(container: Container) -> bool:
-    """Whether the container has any probe."""
+    """Return True if the container has any probe."""
     return any((container.readiness_probe, container.liveness_probe, container.startup_probe))
 
 

@@ -62,7 +62,7 @@ class ProbeSet:
         self.counts: Counter[tuple[str, ProbeKind, Result]] = Counter()
         """Answers by container, since the pod's first probe."""
         self.durations = LabelledDurations()
-        """How long answers took, by container and kind of probe."""
+        """Durations of answers, by container and kind of probe."""
         self._ending: set[asyncio.Task[None]] = set()
 
     def sync(self, targets: Sequence[ProbeTarget]) -> None:
@@ -90,7 +90,7 @@ class ProbeSet:
 
     @property
     def running(self) -> int:
-        """How many probe tasks are alive."""
+        """Number of running probe tasks."""
         return sum(not task.done() for watch in self._watches.values() for task in watch.tasks.values())
 
     def _drop(self, name: str) -> None:
@@ -215,7 +215,7 @@ class _Watch:
         self.has_reported = False
 
     def is_over(self, target: ProbeTarget) -> bool:
-        """Whether the unit has booted again since."""
+        """Return True if the unit has booted again since."""
         if not self.boot:
             return target.delays_anew
         return bool(target.boot) and self.boot != target.boot

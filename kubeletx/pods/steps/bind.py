@@ -50,7 +50,9 @@ async def bind(step: StepContext) -> Change:
     rejection = admission.admit(step.desired, handle, handler)
     if rejection is not None and rejection.reason in _OF_THE_NODE and step.desired.traits.is_scheduled:
         await admission.refresh()
-        if step.desired.deletion is not None:  # it ended meanwhile; what it took now, nobody would release
+        if (
+            step.desired.deletion is not None
+        ):  # it ended meanwhile: resources counted now would never be released
             return changes.nothing
         rejection = admission.admit(step.desired, handle, handler)
     if rejection is not None and rejection.reason == NODE_AFFINITY:
@@ -98,7 +100,7 @@ def _wait(step: StepContext, reason: str, message: str) -> Change:
 
 
 def _review_again(step: StepContext, waits: Waiting) -> Change:
-    """Nothing decided about the pod: ask again later."""
+    """Ask the admission checks again later: they have not decided."""
     if step.facts.waiting is None or step.facts.waiting.message != waits.message:
         step.warning(waits.reason, waits.message)
     return changes.bind_failed(waits.reason, waits.message)

@@ -103,7 +103,7 @@ def after_error(error: KubeletxError, now: Now, change: Change) -> Change:
 
 
 def is_silence(error: KubeletxError) -> bool:
-    """Whether there was no answer rather than a refusal: an outage makes no event for each failed call."""
+    """Return True for a missing answer, not a refusal: an outage makes no event for each failed call."""
     return isinstance(error, Unavailable)
 
 

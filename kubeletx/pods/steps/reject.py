@@ -27,9 +27,9 @@ def reject(step: StepContext, reason: str, message: str) -> Change:
 
 
 def refusal(step: StepContext, error: KubeletxError) -> Change | None:
-    """What becomes of a pod of which its runtime says that it will never take it; None: it is worth another try.
+    """Reject the pod if its runtime refused it permanently; None means retry.
 
-    A pod that ran already goes on trying: what its runtime lacks now it had once, and may have again (A6).
+    A pod that ran before keeps trying: its runtime had the missing feature once and may have it again (A6).
     """
     if not isinstance(error, InvalidPod) or error.reason != RUNTIME_UNSUPPORTED or _has_run(step.facts):
         return None

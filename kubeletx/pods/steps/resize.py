@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 
 
 async def resize_container(step: StepContext, action: ResizeContainer) -> Change:
-    """What does not fit now is asked again later; what was granted is written down after it was given."""
+    """Resize one container; a size that does not fit is retried later, a grant is stored after it took effect."""
     try:
         count(step, step.pod)
         await step.specs.limit_pod(largest_pod(step.pod, step.facts))
@@ -90,7 +90,7 @@ def count(step: StepContext, pod: Pod) -> None:
 
 
 def uncount(step: StepContext, error: KubeletxError) -> None:
-    """What its runtime will never give, the pod does not take: it counts with what it has again."""
+    """Count the pod with its present resources again after a permanent refusal of its runtime."""
     if isinstance(error, Unsupported | InvalidPod):
         count_granted(step.deps, step.facts, step.desired)
 
@@ -115,7 +115,7 @@ async def _update(step: StepContext, pod: Pod, name: str, unit_id: UnitId) -> No
 
 
 async def _used(step: StepContext) -> dict[UnitId, int]:
-    """Memory in use by the pod's units; those that nobody measures are missing."""
+    """Memory in use by the pod's units; unmeasured ones are missing."""
     able: SupportsStats | None = step.handle.capability(SupportsStats)
     if able is None:
         return {}

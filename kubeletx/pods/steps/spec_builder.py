@@ -1,9 +1,9 @@
-"""`SpecBuilder`: what to ask a runtime for, with all that the pod needs of the node: directories, cgroup, volumes.
+"""`SpecBuilder`: specifications for a runtime, with the pod's directories, cgroup and volumes on the node.
 
     prepare ─► sandbox(attempt) ─► unit(name, attempt) ... ─► remove
 
-What was made ready is remembered for as long as the pod is the same; a process that starts anew makes it ready
-again, which changes nothing that a container could notice.
+Prepared parts are cached while the pod is unchanged; a new process prepares them
+again, without an effect on containers.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class SpecBuilder:
         return spec if not isinstance(spec.detail, Machine) else _with_orders(spec, spec.detail, pod, facts)
 
     def resources(self, pod: Pod, facts: PodFacts, name: str) -> Resources:
-        """What a unit that lives is to have now, in a pod of this form."""
+        """Resources a living unit is to have now, for this spec of the pod."""
         unit = spec_of(pod, name, on_vm_runtime=facts.is_machine)
         if isinstance(unit, VirtualMachine):
             unit = _sized(unit, pod, facts)
@@ -156,7 +156,7 @@ class SpecBuilder:
             self._cgroup_parents[pod.uid] = await self._deps.cgroups.create(pod)
 
     def warnings(self, pod: Pod) -> tuple[PodWarning, ...]:
-        """What the pod's author should know about its name servers."""
+        """Warnings for the pod's author about its name servers."""
         return sandbox_warnings(pod, self._deps.node)
 
     async def remove(self, pod: Pod) -> None:
@@ -190,7 +190,7 @@ class SpecBuilder:
     async def _environment_of(
         self, desired: DesiredPod, container: Container | VirtualMachine
     ) -> tuple[ObjectSet | None, dict[str, str]]:
-        """What the environment refers to, and service variables. Users hear of keys that are left out."""
+        """Objects of the environment, and service variables. Skipped keys are reported as events."""
         cluster, pod = self._cluster(desired), desired.pod
         if cluster is None or not isinstance(container, Container):
             return None, {}
@@ -244,7 +244,7 @@ class SpecBuilder:
 
 
 def _sized(machine: VirtualMachine, pod: Pod, facts: PodFacts) -> VirtualMachine:
-    """The machine with the limits that are wanted, whoever asked for them."""
+    """Return the machine with the wanted limits, from the spec or a verb."""
     limits = wanted_limits(_desired(pod), facts)
     return replace(machine, resources=sized(machine.resources, limits))
 
@@ -270,7 +270,7 @@ def _was_resized_by_restart(facts: PodFacts, name: str) -> bool:
 
 
 def _is_refused(facts: PodFacts, name: str) -> bool:
-    """Whether the node has no room for what the spec wants of a container that was here before."""
+    """Return True if the node has no room for the wanted resources of a container that ran before."""
     failure = facts.unit(name).resize_failure
     return failure is not None and failure.reason in (DEFERRED, INFEASIBLE)
 

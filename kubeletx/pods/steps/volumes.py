@@ -29,7 +29,7 @@ async def prepare_volumes(step: StepContext) -> Change:
 
 
 async def release_volumes(step: StepContext) -> Change:
-    """Nothing of the pod's volumes stays, but what hostPath pointed to is left alone."""
+    """Release the pod's volumes; targets of hostPath are left unchanged."""
     try:
         await step.specs.release(step.desired)
     except KubeletxError as error:

@@ -26,7 +26,7 @@ UID = PodUid("uid-web")
 @pytest.fixture(autouse=True)
 def _no_farewell(monkeypatch: pytest.MonkeyPatch) -> None:
     """A crash waits for no call in flight."""
-    monkeypatch.setattr(worker, "FAREWELL_SECONDS", 0.0)
+    monkeypatch.setattr(worker, "SHUTDOWN_GRACE_SECONDS", 0.0)
 
 
 def check(node: Node) -> None:

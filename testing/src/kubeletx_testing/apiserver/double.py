@@ -45,7 +45,7 @@ _NO_TIME_CHECK: Final = (
     0x200000  # OpenSSL's X509_V_FLAG_NO_CHECK_TIME: expired certificates get 401, as upstream
 )
 _DEADLINE_SECONDS: Final = 60.0
-_FAREWELL_SECONDS: Final = 2.0
+_SHUTDOWN_GRACE_SECONDS: Final = 2.0
 _TURN_SECONDS: Final = 0.002
 _STOP_SECONDS: Final = 0.05  # then running requests are cancelled; 0 would wait for them without an end
 _MAX_BODY_BYTES: Final = 64 * 1024 * 1024
@@ -239,7 +239,7 @@ class ApiServerDouble:
 
     async def _settle(self) -> None:
         """Let connections to nodes finish their farewell; only the loop's own socket stays."""
-        deadline = self._loop.time() + _FAREWELL_SECONDS
+        deadline = self._loop.time() + _SHUTDOWN_GRACE_SECONDS
         while len(self._sockets.get_map()) > 1 and self._loop.time() < deadline:  # noqa: ASYNC110 - no event tells
             await asyncio.sleep(_TURN_SECONDS)
         await asyncio.sleep(_TURN_SECONDS)
