@@ -24,7 +24,7 @@ class Room(Protocol):
 
     @property
     def part(self) -> Part:
-        """What it gives to the agent."""
+        """The room's part of the agent."""
         ...
 
 

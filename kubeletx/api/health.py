@@ -30,7 +30,7 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
 
     ok: bool
     severity: Severity = Severity.WARNING
-    """Not used while `ok` is True."""
+    """Severity of a failed check; ignored while `ok` is True."""
     message: str = ""
 
 

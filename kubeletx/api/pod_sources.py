@@ -21,7 +21,7 @@ from .plugin_host import PluginHost
 
 
 class PodAnswer(enum.Enum):
-    """What becomes of a pod that a source has set."""
+    """Answer to a source about a pod it has set."""
 
     ACCEPTED = "accepted"
     """The node runs it as soon as it can; admission may still refuse it, which its status shows."""

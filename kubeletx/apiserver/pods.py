@@ -133,7 +133,7 @@ class ApiPods:
         self._tell(item, False)
 
     def undecodable(self, meta: ObjectMeta, problem: str) -> None:
-        """It goes on as it was; the reflector has logged it."""
+        """Keep the pod's last decoded form; the reflector has logged the problem."""
 
     # --- private ---
 

@@ -42,7 +42,7 @@ DELETE = method(SERVICE, "Delete", pb.DeleteTaskRequest, pb.DeleteResponse)
 TASK_METHODS: dict[str, Method[Any, Any]] = {
     one.name: one for one in (GET, PAUSE, RESUME, KILL, WAIT, DELETE)
 }
-"""By name."""
+"""Methods by name."""
 
 DEADLINE_SECONDS = 10.0
 
@@ -145,7 +145,7 @@ class ContainerdTasks:
             raise
 
     async def _state(self, task_id: str) -> TaskState | None:
-        """None: there is no such task."""
+        """State of the task; None if it does not exist."""
         try:
             return (await self.get(task_id)).state
         except NotFound:

@@ -169,4 +169,4 @@ IMAGE_FS_INFO = method(IMAGE_SERVICE, "ImageFsInfo", pb.ImageFsInfoRequest, pb.I
 METHODS: dict[str, Method[Any, Any]] = {
     value.name: value for value in list(globals().values()) if isinstance(value, Method)
 }
-"""By name; no name is used by both services."""
+"""Methods by name; the two services share no name."""

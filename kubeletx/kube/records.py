@@ -111,7 +111,7 @@ class CustomResourceRecords:
 
 
 class _News:
-    """What a watch has not yet yielded: one entry a name. Implements `ReflectorSink`."""
+    """Pending changes of a watch, one entry for each name. Implements `ReflectorSink`."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Record | None] = {}
@@ -150,7 +150,7 @@ class _News:
         self._came.set()
 
     async def take(self) -> list[RecordEvent]:
-        """What is new, as soon as there is something."""
+        """Wait for changes and return them."""
         await self._came.wait()
         self._came.clear()
         waiting, self._waiting = self._waiting, {}

@@ -1,4 +1,4 @@
-"""What all handlers of this room share: JSON bodies, errors as Status, streams of JSON lines.
+"""Shared code of this room's handlers: JSON bodies, errors as Status, streams of JSON lines.
 
 A stream is a chunked body of lines ``{"type": ..., "object": ...}``. An error after its start is the line
 ``{"type": "ERROR", "object": <Status>}``, as in a Kubernetes watch.
@@ -27,9 +27,9 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 MAX_LINE_BYTES = 1 << 18
-"""Of a request's first line, in which the command of an exec stands."""
+"""Limit of a request's first line, which holds the command of an exec."""
 SLOWEST_SECONDS = 4 * 3600.0
-"""For a client to read the end of a long body; the kubelet's limit for writing."""
+"""Time for a client to read a long body; the kubelet's write timeout."""
 LINES = "application/json;stream=watch"
 _STARTED = web.RequestKey("started", bool)
 

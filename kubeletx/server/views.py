@@ -329,7 +329,7 @@ class PanelView(View, frozen=True, kw_only=True):
 
 
 PanelContent = Table | Text | Png
-"""What a panel shows; JSON has the field `type`: table, text or png."""
+"""Content of a panel; JSON has the field `type`: table, text or png."""
 
 
 class ConfigValue(View, frozen=True, kw_only=True):

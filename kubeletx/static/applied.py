@@ -76,7 +76,7 @@ class AppliedSource:
         self._is_bound = is_bound
         self._pods: dict[str, Pod] = {}
         self._answers: dict[str, str] = {}
-        """What the sink said of pods that it did not begin at once, by namespace/name."""
+        """Answers of the sink about pods that it did not start immediately, by namespace/name."""
         self._lock = asyncio.Lock()
         self._is_started = False
         self._refused: set[str] = set()
@@ -138,7 +138,7 @@ class AppliedSource:
         return await self._whole(self._forget(namespace, name))
 
     def answers(self, ref: str) -> tuple[str, ...]:
-        """Why the pod of this namespace/name is not begun yet; empty: it is begun."""
+        """Reasons the pod of this namespace/name has not started; empty if it has."""
         answer = self._answers.get(ref)
         return (f"pod {ref} {answer}",) if answer is not None else ()
 

@@ -23,7 +23,7 @@ JOURNAL: Final = "journal"
 
 
 class _Head(msgspec.Struct, frozen=True, kw_only=True):
-    """Which text a line holds; `size` is that of the manifest in bytes, -1 when it is gone."""
+    """Header of a stored text; `size` is that of the manifest in bytes, -1 when it is gone."""
 
     origin: str
     mtime_ns: int
@@ -87,7 +87,7 @@ class LastGoodManifests:
             self._append(_Line(origin=printable(origin), mtime_ns=0, size=-1))
 
     def keep_only(self, origins: Iterable[str]) -> None:
-        """Forget every manifest but these: the others went while nobody looked."""
+        """Drop every manifest except these: the others were removed while the agent was away."""
         self._open()
         kept = {printable(origin) for origin in origins}
         for key in self._places.keys() - kept:

@@ -33,10 +33,10 @@ class ManifestOwnership:
         self._origins: dict[str, list[str]] = {}
         self._delivered: dict[str, Pod] = {}
         self._refused: dict[str, str] = {}
-        """Why the sink does not take the pod, by namespace/name."""
+        """Refusals of the sink by namespace/name."""
 
     def __contains__(self, origin: str) -> bool:
-        """Whether the manifest is known, valid or not."""
+        """Return True if the manifest is known, valid or not."""
         return origin in self._pods or origin in self._errors
 
     def origins(self) -> set[str]:
@@ -49,7 +49,7 @@ class ManifestOwnership:
         return origins[0] if origins else None
 
     def has_pods(self, origin: str) -> bool:
-        """Whether the manifest was valid at least once and held pods then."""
+        """Return True if the manifest was valid at least once and held pods then."""
         return bool(self._pods.get(origin))
 
     def set_pods(self, origin: str, pods: tuple[Pod, ...]) -> None:

@@ -29,7 +29,7 @@ from .tunnel import TUNNEL_PROTOCOLS
 from .upgrade import PROTOCOL_HEADER
 
 OPEN_TIMEOUT_SECONDS = 30.0
-"""For connecting to a runtime's streaming URL and opening its streams."""
+"""Time to connect to a runtime's streaming URL and open its streams."""
 
 Open = Callable[[], Awaitable[Session | StreamUrl]]
 
@@ -55,12 +55,12 @@ class Offer(msgspec.Struct, frozen=True):
 
     @property
     def can_pass(self) -> bool:
-        """Whether every streaming server speaks it."""
+        """True if every streaming server supports it."""
         return self.protocol != WsProtocol.V5.value
 
     @property
     def is_tunnel(self) -> bool:
-        """Whether SPDY comes inside a WebSocket."""
+        """True if SPDY is inside a WebSocket."""
         return self.protocol in TUNNEL_PROTOCOLS
 
 

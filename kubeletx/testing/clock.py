@@ -15,7 +15,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
-"""Where a FakeClock starts unless told otherwise."""
+"""Default start time of a FakeClock."""
 
 _SETTLE_ROUNDS = 25
 _IDLE_SECONDS = 0.001
@@ -73,17 +73,17 @@ class FakeClock:
 
     @property
     def sleepers(self) -> int:
-        """How many tasks are asleep on this clock."""
+        """Number of tasks asleep on this clock."""
         return sum(not future.done() for _, _, future in self._sleepers)
 
     @property
     def next_wake_seconds(self) -> float | None:
-        """Seconds until the first sleeper is due; None when nobody sleeps."""
+        """Seconds until the first sleeper is due; None without one."""
         self._drop_finished()
         return self._sleepers[0][0] - self._monotonic if self._sleepers else None
 
     def jump(self, seconds: float) -> None:
-        """Move the wall clock alone, forwards or backwards; nobody is woken."""
+        """Move only the wall clock, forwards or backwards; no sleeper wakes."""
         self._wall += timedelta(seconds=seconds)
 
     def advance(self, seconds: float) -> None:

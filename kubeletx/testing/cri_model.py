@@ -36,7 +36,7 @@ UNKNOWN_TO_OLD_SERVERS = frozenset(
         "UpdatePodSandboxResources",
     }
 )
-"""What containerd 1.6 answers with UNIMPLEMENTED."""
+"""Methods that containerd 1.6 answers with UNIMPLEMENTED."""
 
 VERBOSE_CONFIG = """{"containerd": {"defaultRuntimeName": "runc", "runtimes": {
  "runc": {"runtimeType": "io.containerd.runc.v2", "options": {"SystemdCgroup": false}},
@@ -162,7 +162,7 @@ class CriModel:
         status.reason = reason or ("Completed" if code == 0 else "Error")
 
     def add_image(self, name: str, *, size: int = 1000) -> pb.Image:
-        """As if it had been pulled."""
+        """Add an image as a pull would."""
         image = pb.Image(id=f"sha256:{next(self._numbers):064x}", repo_tags=[name], size=size)
         self.images[image.id] = image
         return image

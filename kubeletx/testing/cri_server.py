@@ -105,7 +105,7 @@ class FakeCriServer:
         return gate
 
     def count(self, method: str) -> int:
-        """How many calls of `method` arrived."""
+        """Number of received calls of `method`."""
         return sum(call.method == method for call in self.calls)
 
     def last(self, method: str) -> Any:

@@ -86,18 +86,18 @@ class FakeAdminBackend:
     # --- what tests do ---
 
     def put(self, pod: Pod) -> None:
-        """The pod is like this now; watchers hear of it."""
+        """Add or replace the pod and notify watchers."""
         key = (pod.namespace, pod.name)
         kind = "MODIFIED" if key in self.pods else "ADDED"
         self.pods[key] = pod
         self._tell(PodChange(type=kind, object=pod))
 
     def drop(self, namespace: str, name: str) -> None:
-        """The pod is gone; watchers hear of it."""
+        """Remove the pod and notify watchers."""
         self._tell(PodChange(type="DELETED", object=self.pods.pop((namespace, name))))
 
     def record(self, event: Event) -> None:
-        """Something happened; watchers hear of it."""
+        """Record an event and notify watchers."""
         self.events.append(event)
         for queue in self._event_watchers:
             queue.put_nowait(event)
@@ -108,7 +108,7 @@ class FakeAdminBackend:
 
     @property
     def watchers(self) -> int:
-        """How many pod and event watches are open."""
+        """Number of open pod and event watches."""
         return len(self._watchers) + len(self._event_watchers)
 
     # --- the agent ---
@@ -155,11 +155,11 @@ class FakeAdminBackend:
     # --- pods ---
 
     async def list_pods(self) -> Sequence[Pod]:
-        """By namespace and name."""
+        """List the pods, sorted by namespace and name."""
         return [self.pods[key] for key in sorted(self.pods)]
 
     async def watch_pods(self) -> AsyncIterator[PodChange]:
-        """What there is, then what `put` and `drop` do."""
+        """Yield the present pods, then the changes of `put` and `drop`."""
         queue: asyncio.Queue[PodChange] = asyncio.Queue()
         self._watchers.add(queue)
         try:
@@ -252,7 +252,7 @@ class FakeAdminBackend:
         return self.events
 
     async def watch_events(self) -> AsyncIterator[Event]:
-        """What `record` brings."""
+        """Yield the events of `record`."""
         queue: asyncio.Queue[Event] = asyncio.Queue()
         self._event_watchers.add(queue)
         try:
@@ -351,7 +351,7 @@ class FakeAdminBackend:
         return stores
 
     async def prune_images(self, runtime: str | None, all_unused: bool) -> PruneResult:
-        """What nobody uses."""
+        """Remove the unused images."""
         self.calls.append(("prune", runtime, all_unused))
         removed = tuple(i for i in self.images if not i.used_by and (all_unused or i.pulled_by_us))
         return PruneResult(removed=removed, freed_bytes=sum(i.size_bytes for i in removed))

@@ -52,7 +52,7 @@ EVENT_BUFFER = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class Behaviour:
-    """What a unit does once started.
+    """Behaviour of a started unit.
 
     `runs_seconds` None: until it is stopped; otherwise it exits with `exit_code` after that time on the
     clock. `ignores_stop`: only a kill ends it. `stop_seconds`: how long it takes after being asked.
@@ -112,7 +112,7 @@ class FakeUnit:
 
 
 class FakeBackend:
-    """What runs, for one or more `FakeRuntime` objects after another."""
+    """Running sandboxes and units, for one or more `FakeRuntime` objects in sequence."""
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ class FakeBackend:
             raise NotFound(f"no unit {unit_id}") from None
 
     def find_sandboxes(self, match: Mapping[str, str]) -> list[SandboxSummary]:
-        """Those whose labels contain every pair of `match`; quick when the pod's UID is among them."""
+        """Sandboxes whose labels contain every pair of `match`; fast with the pod's UID among them."""
         if names.POD_UID in match:
             ids = [SandboxId(key) for key in self._by_pod.get(match[names.POD_UID], ())]
             found = [self.sandboxes[key] for key in ids if key in self.sandboxes]
@@ -239,7 +239,7 @@ class FakeBackend:
         return matching((one.summary for one in found), match)
 
     def find_units(self, match: Mapping[str, str]) -> list[UnitSummary]:
-        """As `find_sandboxes`, for units."""
+        """Units whose labels contain every pair of `match`."""
         if names.POD_UID in match:
             ids = [UnitId(key) for key in self._by_pod.get(match[names.POD_UID], ())]
             found = [self.units[key] for key in ids if key in self.units]

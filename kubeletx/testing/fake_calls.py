@@ -1,4 +1,4 @@
-"""What every call to the fake runtime goes through: the journal, the script, the latency."""
+"""Path of every call to the fake runtime: the journal, the script, the latency."""
 
 from __future__ import annotations
 

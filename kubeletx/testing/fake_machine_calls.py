@@ -108,7 +108,7 @@ class FakeMachineCalls(FakeCalls):
         self.backend.unit(unit_id).nics.pop(name, None)
 
     async def list_nics(self, unit_id: UnitId) -> Sequence[NicStatus]:
-        """Those it was made with and those plugged in since; ``eth0`` is the pod network's."""
+        """List the interfaces of its creation and those attached since; ``eth0`` is the pod network's."""
         return await self._call("list_nics", unit_id, lambda: list(self.backend.unit(unit_id).nics.values()))
 
     async def screenshot(self, unit_id: UnitId) -> bytes:

@@ -66,7 +66,7 @@ class FakeRecords:
         self._tell(RecordGone(name))
 
     async def watch(self) -> AsyncGenerator[RecordEvent, None]:
-        """What there is, then what changes."""
+        """Yield the present records, then the changes."""
         queue: asyncio.Queue[RecordEvent] = asyncio.Queue()
         self._watches.add(queue)
         try:

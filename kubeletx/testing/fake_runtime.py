@@ -138,7 +138,7 @@ class FakeRuntime(FakeMachineCalls):
         )
 
     async def health(self) -> RuntimeHealth:
-        """As `runtime_ready` and `network_ready` say."""
+        """Report the values of `runtime_ready` and `network_ready`."""
         return await self._call("health", "", self._health)
 
     def _health(self) -> RuntimeHealth:
@@ -295,7 +295,7 @@ class FakeRuntime(FakeMachineCalls):
         return self.backend.subscribe()
 
     async def list_unit_stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
-        """What the behaviours of running units say they use."""
+        """Usage from the behaviours of running units."""
         return await self._call("list_unit_stats", "", lambda: self._stats(match))
 
     def _stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
@@ -316,7 +316,7 @@ class FakeRuntime(FakeMachineCalls):
         ]
 
     async def reopen_log(self, unit_id: UnitId) -> None:
-        """Create the log's path anew (every write opens it by name)."""
+        """Create the log's path again (every write opens it by name)."""
         await self._call("reopen_log", unit_id, lambda: self._reopen(unit_id))
 
     def _reopen(self, unit_id: UnitId) -> None:

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from kubeletx.api import Clock, KubeletxError
 
 ANY = "*"
-"""Stands for every method."""
+"""Matches every method."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Script:
-    """What happens to calls of `call`.
+    """Faults of calls of `call`.
 
     `times`: how many calls it applies to (None: all until `stop`). `delay_seconds`: waited on the injected
     clock first. `hang`: then wait until `release`. `error`: then raise. `after_effect`: delay, hang and
@@ -44,7 +44,7 @@ class Script:
         self.release()
 
     def matches(self, call: str, key: str) -> bool:
-        """Whether it still applies to this call."""
+        """Return True if it still applies to this call."""
         return (
             (self.times is None or self.hits < self.times)
             and self.call in (call, ANY)

@@ -31,5 +31,5 @@ async def https_session(tls: ssl.SSLContext, **options: Any) -> AsyncIterator[ai
         async with aiohttp.ClientSession(connector=connector, **options) as session:
             yield session
     finally:
-        while any(one.fileno() >= 0 for one in sockets):  # noqa: ASYNC110  # sockets tell nobody
+        while any(one.fileno() >= 0 for one in sockets):  # noqa: ASYNC110  # sockets have no event for it
             await asyncio.sleep(0.001)

@@ -92,7 +92,7 @@ class AgentBackend:
     async def metrics(self) -> MetricsView:
         """What was counted so far."""
         from .metrics import (
-            metrics_view,  # when it is first asked for: an agent that nobody scrapes is smaller
+            metrics_view,  # imported at the first scrape: an agent without scrapes stays smaller
         )
 
         return metrics_view(self._node_name, self._counted)

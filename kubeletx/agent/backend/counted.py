@@ -1,4 +1,4 @@
-"""Where the agent counts: what a scrape of the metrics looks at."""
+"""Counters of the agent that a scrape of the metrics reads."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class SecretFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What renews certificates (None: nobody does) and what gives registry credentials."""
+    """Rotations of certificates (None without any) and providers of registry credentials."""
 
     providers: CredentialProviders
     client: CertificateRotation | None = None
     server: CertificateRotation | None = None
 
     def certificates(self) -> dict[str, float]:
-        """By the kubelet's names. Those of its counters do not end in ``_total``."""
+        """Figures by the kubelet's metric names. Its counters do not end in ``_total``."""
         found: dict[str, float] = {}
         for rotation, ttl, errors in (
             (
@@ -46,7 +46,7 @@ class SecretFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
-    """Where things are counted. `cgroups` None: pods have none. `requests` None: there is no API server.
+    """Objects with counters. `cgroups` None: pods have none. `requests` None: no API server.
 
     `plugins` None: plugins register only runtimes.
     """

@@ -136,7 +136,7 @@ class FigureBackend:
         return figures
 
     async def _mount_of_images(self) -> str | None:
-        """Where the first image store of this machine lies; asked now and then, since it hardly moves."""
+        """Mount point of this machine's first image store; refreshed rarely, since it hardly changes."""
         now = self._clock.monotonic()
         if now - self._asked_at < IMAGE_FS_SECONDS:
             return self._image_mount

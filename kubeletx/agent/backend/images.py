@@ -22,7 +22,7 @@ from .watching import Latest
 
 LIST_SECONDS = 10.0
 WATCH_SECONDS = 5.0
-"""How often a watch looks by itself: others (crictl, a kubelet) change the stores without telling us."""
+"""Interval of a watch's own looks: other clients (crictl, a kubelet) change the stores without an event."""
 
 
 class ImageBackend:
@@ -76,7 +76,7 @@ class ImageBackend:
             news.put("all", None)
 
     async def node_images(self) -> tuple[ContainerImage, ...]:
-        """What the node object lists: each image id once."""
+        """Images for the Node object: each image id once."""
         return await self._node_images.current()
 
     async def pull_image(self, image: str, runtime: str | None) -> AsyncIterator[PullUpdate]:
@@ -129,7 +129,7 @@ class ImageBackend:
         return removed
 
     async def prune_images(self, runtime: str | None, all_unused: bool) -> PruneResult:
-        """Remove what nobody uses; stores of which a runtime does not answer are left alone."""
+        """Remove unused images; stores with a runtime that does not answer are skipped."""
         stores, missing = await self._chosen(runtime)
         views: list[ImageView] = []
         for store in stores:

@@ -1,4 +1,4 @@
-"""What the kernel says of the node, of pods and of their containers: the part of `FigureBackend` that runs on a thread."""
+"""Kernel figures of the node, its pods and their containers: the part of `FigureBackend` that runs on a thread."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kubeletx.server.metrics.figures import GroupFigures, SystemFigures
 
 
 class KernelUnit(msgspec.Struct, frozen=True, kw_only=True):
-    """What the kernel says of one container."""
+    """Kernel figures of one container."""
 
     path: str = ""
     usage: CgroupUsage = CgroupUsage()
@@ -33,7 +33,7 @@ class KernelUnit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelNode(msgspec.Struct, frozen=True, kw_only=True):
-    """What the kernel says of the node."""
+    """Kernel figures of the node."""
 
     host: HostUsage
     groups: tuple[GroupFigures, ...]
@@ -42,7 +42,7 @@ class KernelNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelPod(msgspec.Struct, frozen=True, kw_only=True):
-    """What the kernel says of one pod. `units`: by id."""
+    """Kernel figures of one pod. `units`: by id."""
 
     units: dict[str, KernelUnit] = {}
     interfaces: tuple[InterfaceStats, ...] = ()
@@ -52,7 +52,7 @@ class KernelPod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to look for one pod. `cgroup` empty: nowhere."""
+    """Cgroup and units of one pod to read. `cgroup`: empty for none."""
 
     uid: str
     cgroup: str
@@ -65,7 +65,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 def read_kernel(
     trees: CgroupTrees, root_dir: Path, shared: tuple[str, ...], wanted: list[Wanted]
 ) -> tuple[KernelNode, dict[str, KernelPod]]:
-    """The node, and the wanted pods by uid. `shared`: the cgroups that pods stand in, of all pods first."""
+    """Read the node, and the wanted pods by uid. `shared`: the parent cgroups of pods, that of all pods first."""
     host = read_host(root_dir)
     groups = [GroupFigures(path="", usage=_root_usage(trees, host))]
     groups += [GroupFigures(path=path, usage=read_cgroup(trees, path)) for path in (*shared, *_slices(trees))]

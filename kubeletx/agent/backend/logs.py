@@ -46,7 +46,7 @@ class PodLogs:
         )
 
     def _is_last(self, worker: PodWorker, container: str, unit: UnitSummary) -> bool:
-        """Whether the status shows the newest unit as the last one, because the next one still waits."""
+        """Return True if the status shows the newest unit as the last one, because the next one still waits."""
         status = self._services.board.statuses.get(worker.uid)
         if status is None:
             return False
@@ -78,7 +78,7 @@ class PodLogs:
 
 
 def _ago(now: datetime, seconds: float) -> datetime | None:
-    """None: before all times."""
+    """Time `seconds` ago; None if it is before the smallest datetime."""
     try:
         return now - timedelta(seconds=seconds)
     except OverflowError:

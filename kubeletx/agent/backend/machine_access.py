@@ -1,4 +1,4 @@
-"""How the verbs of virtual machines reach a machine: its worker, its unit, what its runtime can do with it."""
+"""Access of the VM verbs to a machine: its worker, its unit, its runtime's capabilities."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from kubeletx.server.views import NicRequest, NicView, PodTarget
 from .machine_access import MachineAccess
 
 SETTLE_SECONDS = 10.0
-"""How long a verb waits for the interface."""
+"""Time a verb waits for the interface."""
 
 
 class MachineNics:
@@ -30,7 +30,7 @@ class MachineNics:
         self._services = access.services
 
     async def list(self, target: PodTarget) -> Sequence[NicView]:
-        """Those that are there, then those that are wanted and are not."""
+        """List the present interfaces, then the wanted ones that are missing."""
         worker = await self._access.find(target)
         unit = self._access.alive(worker)
         handle, nics = self._access.capable(worker, SupportsNics, "list the interfaces of its units")

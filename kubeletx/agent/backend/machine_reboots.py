@@ -10,7 +10,7 @@ from kubeletx.pods import PodWorker
 
 
 class RebootCancelled(Conflict):
-    """It was cancelled before its time. The message says by what."""
+    """A reboot that was cancelled before its time. The message has the reason."""
 
 
 class DelayedReboots:
@@ -21,7 +21,7 @@ class DelayedReboots:
         self._waiting: dict[PodUid, asyncio.Future[str]] = {}
 
     def cancel(self, uid: PodUid, why: str) -> bool:
-        """Whether there was one to cancel."""
+        """Cancel the planned reboot; False without one."""
         waiting = self._waiting.get(uid)
         if waiting is None or waiting.done():
             return False

@@ -308,7 +308,7 @@ class MachineBackend:
         raise Conflict(text, reason=failure.reason)
 
     async def _settle_size(self, worker: PodWorker) -> Failure | None:
-        """Why the machine cannot have the size that is wanted; None: it was asked for, or is later."""
+        """Failure of the wanted size; None if it was requested, or will be later."""
         name = self._access.name(worker)
         before = worker.facts.unit(name).resize_failure
 

@@ -39,7 +39,7 @@ def histograms(
 
 
 def build_info(agent_version: str) -> CountView:
-    """What the Node says of its version, in the labels that tools compare."""
+    """Version of the Node, in the labels that tools compare."""
     major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
     labels = {
         "major": major,
@@ -51,7 +51,7 @@ def build_info(agent_version: str) -> CountView:
 
 
 def pod_counts(counters: Counters) -> Iterator[CountView]:
-    """What happened to pods since the start."""
+    """Counters of pods since the start."""
     rows: tuple[tuple[str, tuple[str, ...], Mapping[Any, int]], ...] = (
         ("kubelet_started_containers_total", ("container_type",), counters.started_containers),
         (
@@ -76,7 +76,7 @@ def pod_counts(counters: Counters) -> Iterator[CountView]:
 
 
 def pod_durations(counters: Counters) -> Iterator[LabelledHistogram]:
-    """How long things of pods took."""
+    """Durations of pod operations."""
     yield from histograms("kubelet_pod_worker_duration_seconds", ("operation_type",), counters.pod_worker)
     yield from histograms(
         "kubelet_run_podsandbox_duration_seconds", ("runtime_handler",), counters.run_podsandbox

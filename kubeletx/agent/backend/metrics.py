@@ -1,4 +1,4 @@
-"""`MetricsView` from what the rooms counted; made when somebody scrapes, so that nobody else pays."""
+"""`MetricsView` from the rooms' counters, built at a scrape."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ DURATIONS = ("pod_start", "pod_worker_start", "image_pull")
 
 
 def metrics_view(node_name: str, counted: Counted) -> MetricsView:
-    """What was counted since the start, and what there is now by the last look."""
+    """Build the view: counters since the start, and gauges from the last look."""
     manager, counters, secrets = counted.manager, counted.counters, counted.secrets
     states: Counter[str] = Counter()
     by_runtime: Counter[str] = Counter()

@@ -59,7 +59,7 @@ class NodeBackend:
         registry.subscribe(self)
 
     def pressure_changed(self, pressure: Pressure) -> None:
-        """What the node is short of now; the conditions follow at once, with an event for each that changed."""
+        """Set the node's pressure; the conditions follow immediately, with an event for each change."""
         before, self._pressure = self._pressure, pressure
         self.runtime_changed("")
         for name, reasons in _PRESSURE_REASONS.items():
@@ -80,7 +80,7 @@ class NodeBackend:
     # --- the runtimes' listener ---
 
     def runtime_changed(self, name: str) -> None:
-        """Compute the conditions anew; NodeReady and NodeNotReady are told once each."""
+        """Compute the conditions again; NodeReady and NodeNotReady are reported once each."""
         if self._update(self.reports()):
             for watcher in self._watchers:
                 watcher.put("node", None)

@@ -47,7 +47,7 @@ from .watching import Latest
 T = TypeVar("T")
 
 TELL_SECONDS = 30.0
-"""For a runtime to say itself that a checkpoint took too long."""
+"""Time for a runtime to report its own timeout of a checkpoint."""
 
 
 class PodBackend:

@@ -1,4 +1,4 @@
-"""How a pod is shown: the source's pod with its status, its binding, and how it came to be here."""
+"""A pod for display: the source's pod with its status, its binding, and its source."""
 
 from __future__ import annotations
 

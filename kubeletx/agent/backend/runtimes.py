@@ -166,7 +166,7 @@ class RuntimeBackend:
     # --- private ------------------------------------------------------------------------------------
 
     async def _complete(self, change: Coroutine[Any, Any, T], name: str) -> T:
-        """Run a change that goes on when the client leaves: a half-removed runtime helps nobody."""
+        """Run a change to its end even if the client disconnects: no runtime is left half removed."""
         task = asyncio.create_task(change, name=name)
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)

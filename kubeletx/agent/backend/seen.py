@@ -1,4 +1,4 @@
-"""What a pod does is known only while its runtime answers, or answered since the agent started."""
+"""Freshness of pods: their state is known only if their runtime has answered since the agent started."""
 
 from __future__ import annotations
 

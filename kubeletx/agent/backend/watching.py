@@ -22,7 +22,7 @@ class Latest(Generic[V]):
         self._news.set()
 
     def find(self, key: Hashable) -> V | None:
-        """What waits under the key."""
+        """Pending value of the key."""
         return self._waiting.get(key)
 
     async def __aiter__(self) -> AsyncIterator[V]:

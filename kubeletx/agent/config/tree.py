@@ -1,8 +1,8 @@
 """The typed configuration of the agent: `AgentConfig`, read once, passed down as the part that is needed.
 
 Fields that exist in the kubelet's configuration keep its name (in snake_case), meaning and default; ours
-stand beside them. `config_settings.SETTINGS` says for each field which key of the configuration file and
-which flag set it; `config_load.load_config` builds the tree from defaults, file, drop-in directory and
+are added to them. `settings.SETTINGS` has for each field the key of the configuration file and
+the flag that set it; `load.load_config` builds the tree from defaults, file, drop-in directory and
 flags, in that order.
 
 Units are in the names: seconds are floats, sizes are bytes. None means "not set"; each field documents what

@@ -44,7 +44,7 @@ class EventLoopWatchdog:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the loop answered lately."""
+        """Return True if the loop answered recently."""
         return time.monotonic() - self._beat_at < DEAD_SECONDS
 
     def _beat(self) -> None:

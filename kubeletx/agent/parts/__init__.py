@@ -1,1 +1,1 @@
-"""What the agent builds from its configuration, one file for each part."""
+"""Factories of the agent's parts, one file for each."""

@@ -1,8 +1,8 @@
-"""Once every source has spoken: remove what pods of an earlier life left on the node.
+"""Clean-up after every source is synced: removes what pods of an earlier agent process left on the node.
 
-Records, directories and logs of pods that nobody knows any more. A directory below our root is the proof that a pod was
-ours: the log directory may be shared with a kubelet, whose pods' logs are none of our business. Nothing is touched
-while a source is still silent, after the loss of the database (a pod may still be claimed), or where something is
+It removes records, directories and logs of unknown pods. A directory below our root proves that a pod was
+ours: the log directory may be shared with a kubelet, whose pods' logs must stay. Nothing is removed
+while a source is not synced, after the loss of the database (a pod may still be claimed), or where something is
 mounted.
 """
 
@@ -27,7 +27,7 @@ from .volumes import VolumesRoom
 log = structlog.get_logger(__name__)
 
 SETTLE_SECONDS = 5.0
-"""How long after the last source: queued pods have their workers by then."""
+"""Delay after the last source is synced: queued pods have their workers by then."""
 RETRY_SECONDS = 60.0
 """Between tries of what could not be removed: a mount that is in use, say."""
 
@@ -69,7 +69,7 @@ class CleanUp:
             await self._clock.sleep(RETRY_SECONDS)
 
     async def _clean(self) -> bool:
-        """Whether nothing is left."""
+        """Clean up; True if nothing is left."""
         orphans = await self._volumes.find_orphans(self._known())
         return all([await self._remove(orphan.uid) for orphan in orphans])
 
@@ -81,7 +81,7 @@ class CleanUp:
         return frozenset((*self._manager.workers, *queued, *self._registry.bindings()))
 
     async def _remove(self, uid: PodUid) -> bool:
-        """Whether nothing is left of it, or it is none of ours to remove."""
+        """Remove the pod's remains; True if nothing is left, or if it is not ours."""
         steps: tuple[Callable[[], Awaitable[object]], ...] = (
             lambda: self._volumes.release(uid),
             lambda: self._blocking(self._directories.remove_logs, uid),

@@ -62,7 +62,7 @@ def kubelet_server(
     blocking: Blocking,
     clock: Clock,
 ) -> KubeletServer | None:
-    """None: it is not wanted. `websockets`: counted by subresource. Raises InvalidConfig for certificates that cannot be used."""
+    """Build the server; None if its port is off. `websockets`: counted by subresource. Raises InvalidConfig for unusable certificates."""
     port = kubelet_port(config)
     if port is None:
         return None

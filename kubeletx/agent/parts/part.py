@@ -54,7 +54,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """What one room gives to the agent. Everything but the name may be empty."""
+    """One room's part of the agent. Every field except the name may be empty."""
 
     name: str
     tables: tuple[MetaData, ...] = ()
@@ -75,11 +75,11 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[str, ...] = ()
     """Names of the pod sources that report `synced` to the manager."""
     objects: Mapping[str, ClusterObjects] = {}
-    """What pods may refer to, by the name of their source."""
+    """Cluster objects for pods, by the name of their source."""
 
 
 class PartContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What every factory may use."""
+    """Inputs of every factory."""
 
     config: AgentConfig
     plugins: Plugins

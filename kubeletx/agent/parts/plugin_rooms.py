@@ -1,4 +1,4 @@
-"""What plugins register beside runtimes; imported and made only when there is some."""
+"""Part of plugin registrations other than runtimes; imported only if there are any."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PluginsRoom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PluginFeeds(msgspec.Struct, frozen=True):
-    """What needs the rooms above: tasks of plugins that report to them."""
+    """Tasks of plugins that report to the rooms above."""
 
     part: Part
 

@@ -35,7 +35,7 @@ def call_limits(config: AgentConfig) -> Limits:
 
 
 def pull_settings(config: AgentConfig) -> PullSettings:
-    """How images are pulled."""
+    """Settings of image pulls."""
     images = config.images
     return PullSettings(
         serialize=images.serialize_pulls,
@@ -57,7 +57,7 @@ def provider_plan(config: AgentConfig) -> ProviderPlan:
 
 
 def collection_settings(config: AgentConfig) -> CollectionSettings:
-    """When images are collected."""
+    """Settings of image garbage collection."""
     images = config.images
     return CollectionSettings(
         high_percent=images.gc_high_percent,
@@ -68,7 +68,7 @@ def collection_settings(config: AgentConfig) -> CollectionSettings:
 
 
 def rotation_limits(config: AgentConfig) -> RotationLimits:
-    """When container logs are rotated."""
+    """Limits of log rotation."""
     logs = config.logs
     return RotationLimits(
         max_size_bytes=logs.max_size_bytes,
@@ -78,7 +78,7 @@ def rotation_limits(config: AgentConfig) -> RotationLimits:
 
 
 def eviction_policy(config: AgentConfig) -> EvictionPolicy:
-    """When pods are ended because the node is short of something."""
+    """Policy of evictions."""
     eviction = config.eviction
     graces = {name: parse_duration(text) for name, text in eviction.soft_grace_periods.items()}
     return EvictionPolicy(
@@ -90,7 +90,7 @@ def eviction_policy(config: AgentConfig) -> EvictionPolicy:
 
 
 def pod_network_of(config: AgentConfig, agent_id: str, clock: Clock) -> CniPodNetwork | None:
-    """For runtimes that do not call CNI themselves; None without a configuration directory."""
+    """Pod network for runtimes that do not call CNI themselves; None without a configuration directory."""
     if config.network.cni_conf_dir is None:
         return None
     return CniPodNetwork(
@@ -103,7 +103,7 @@ def pod_network_of(config: AgentConfig, agent_id: str, clock: Clock) -> CniPodNe
 
 
 def node_plan(config: AgentConfig) -> NodePlan:
-    """What the node reports about itself, and what it keeps back."""
+    """Node settings for its report, and its reserved resources."""
     node = config.node
     return NodePlan(
         root_dir=config.root_dir,
@@ -128,7 +128,7 @@ def node_plan(config: AgentConfig) -> NodePlan:
 def node_context(
     config: AgentConfig, agent_id: str, reporter: NodeReporter, host: HostReadings
 ) -> NodeContext:
-    """What the specs of pods need to know of the node."""
+    """Node data for the specs of pods."""
     facts = host.facts
     return NodeContext(
         agent_id=agent_id,

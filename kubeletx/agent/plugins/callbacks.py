@@ -67,7 +67,7 @@ class Callbacks:
         self.state = State()
 
     def make(self, make: Callable[[], T]) -> T | None:
-        """What the plugin's factory makes; None when it fails, with the reason in `state`."""
+        """Call the plugin's factory; None if it fails, with the reason in `state`."""
         began = time.perf_counter()
         try:
             made = make()
@@ -136,7 +136,7 @@ class Callbacks:
         return Unavailable(self.state.reason)
 
     def task_name(self, callback: str) -> str:
-        """The name of the task of one call; it stands in the log when the call holds the event loop."""
+        """Name of a call's task; the log shows it if the call holds the event loop."""
         return f"plugin {self.registration.plugin}: {self.registration.label} {callback}"
 
     def failed(self, callback: str, error: BaseException) -> KubeletxError:
@@ -151,7 +151,7 @@ class Callbacks:
         self.state = State()
 
     async def _ended(self, task: asyncio.Task[Any], seconds: float) -> bool:
-        """Whether the task ended in time. Cancels it when the caller is cancelled."""
+        """Wait for the task; False after the deadline. Cancels it when the caller is cancelled."""
         expired: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         forget = self._clock.call_at(self._clock.monotonic() + seconds, expired.cancel)
         try:

@@ -100,7 +100,7 @@ class HealthChecks:
         )
 
     def facts(self) -> tuple[CheckFacts, ...]:
-        """What the node conditions are made from."""
+        """Facts for the node conditions."""
         return tuple(_facts(one) for one in self._checks)
 
     async def run(self, on_changed: Callable[[tuple[CheckFacts, ...]], None]) -> None:
@@ -126,7 +126,7 @@ class HealthChecks:
             return Outcome(Verdict.UNKNOWN, line(str(error)))
 
     def _note(self, one: RunningCheck, outcome: Outcome) -> bool:
-        """Whether the outcome is another than before; another verdict is an event."""
+        """Store the outcome; True if it changed. A changed verdict makes an event."""
         before, one.outcome = one.outcome, outcome
         if outcome.verdict is before.verdict or (before is NOT_YET and outcome.verdict is Verdict.PASSED):
             return outcome != before

@@ -51,7 +51,7 @@ class RegistrationHost:
 
     @property
     def records(self) -> Records:
-        """Those of kind ``plugin.<name>``."""
+        """Records of kind ``plugin.<name>``."""
         return self._parts.records(f"plugin.{self._name}")
 
     @property

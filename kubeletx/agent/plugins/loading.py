@@ -35,7 +35,7 @@ class LoadedPlugin(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[str, ...] = ()
     workload_types: tuple[str, ...] = ()
     registrations: tuple[Registration, ...] = ()
-    """What it registered beside runtime kinds."""
+    """Its registrations other than runtime kinds."""
 
 
 class Plugins(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The panels of plugins: listed, and shown when somebody asks."""
+"""Panels of plugins: listed, and rendered on request."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ Owner = Callable[[str, str], str | None]
 
 
 class SourceParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What all sources share. `on_failure` gets the name of a source and the error that ended its run."""
+    """Parts all sources share. `on_failure` gets the name of a source and the error that ended its run."""
 
     pods: PodSink
     owner: Owner
@@ -107,7 +107,7 @@ class Sink:
         self._on_synced = on_synced
         self._thread = threading.get_ident()
         self._pods: dict[tuple[str, str], Pod] = {}
-        """By namespace and name as in the manifest."""
+        """Pods by namespace and name as in the manifest."""
         self._refused: dict[tuple[str, str], str] = {}
         """The origin that the manager knows of a manifest that cannot be used."""
         self._seen: set[tuple[str, str]] = set()

@@ -1,4 +1,4 @@
-"""What plugins registered beside runtime kinds: one `Registration` for each name.
+"""Registrations of plugins other than runtime kinds: one `Registration` for each name.
 
 A name is unique among all registrations and runtime kinds, since it is also the section of the configuration and
 the state directory.
@@ -39,11 +39,11 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     settings: type[Any] | None = None
     plugin: str = ""
     period_seconds: float = 0.0
-    """Of health checks."""
+    """Period of a health check."""
     fails_open: bool = False
-    """Of admission checks."""
+    """True for an admission check whose failure admits the pod."""
     title: str = ""
-    """Of panels."""
+    """Title of a panel."""
 
     @property
     def label(self) -> str:

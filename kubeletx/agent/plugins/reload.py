@@ -45,7 +45,7 @@ LOAD_SECONDS = 30.0
 
 
 class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
-    """What one reload found. `notes`: what only a restart of the agent can do, one sentence each."""
+    """Result of a reload. `notes`: changes that need a restart of the agent, one sentence each."""
 
     plugins: tuple[LoadedPlugin, ...] = ()
     notes: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class RunningPlugins:
 
     @property
     def loaded(self) -> tuple[LoadedPlugin, ...]:
-        """What became of each plugin, in order of name."""
+        """State of each plugin, sorted by name."""
         return tuple(sorted(self._loaded.values(), key=lambda one: one.name))
 
     def close(self) -> None:

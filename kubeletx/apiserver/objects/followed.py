@@ -97,7 +97,7 @@ class _Followed:
         self._see(item)
 
     def drop(self, item: Content) -> None:
-        """It is gone."""
+        """Note that the object is gone."""
         self._see(None)
 
     def undecodable(self, meta: ObjectMeta, problem: str) -> None:

@@ -42,11 +42,11 @@ class RuntimeClasses(Mapping[str, str]):
         self._become({**self._found, item.metadata.name: item.handler})
 
     def drop(self, item: RuntimeClass) -> None:
-        """It is gone."""
+        """Remove the runtime class."""
         self._become({name: one for name, one in self._found.items() if name != item.metadata.name})
 
     def undecodable(self, meta: ObjectMeta, problem: str) -> None:
-        """It stays as it was."""
+        """Keep the last decoded form."""
 
     def _become(self, found: dict[str, str]) -> None:
         if found == self._found:

@@ -44,11 +44,11 @@ class Services:
         )
 
     def drop(self, item: Service) -> None:
-        """It is gone."""
+        """Remove the service."""
         there = self._services.get(item.metadata.namespace, {})
         there.pop(item.metadata.name, None)
         if not there:
             self._services.pop(item.metadata.namespace, None)
 
     def undecodable(self, meta: ObjectMeta, problem: str) -> None:
-        """It stays as it was."""
+        """Keep the last decoded form."""

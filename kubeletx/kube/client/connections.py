@@ -37,7 +37,7 @@ class Reach:
         self._lost_at = float("-inf")
         self._hung_up_at: float | None = None
         self._answered = float("-inf")
-        """When the latest request was sent that was answered."""
+        """Send time of the latest answered request."""
 
     def heard(
         self, problem: str, server: str, *, began: float | None = None, is_hang_up: bool = False

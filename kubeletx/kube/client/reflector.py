@@ -46,7 +46,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 PAGE = 500
 DECODE_BATCH = 50
-"""So many objects are decoded at a time before others have their turn."""
+"""Number of objects decoded before other tasks run."""
 WATCH_SECONDS = (300, 600)
 """The server ends a watch after a time drawn from here, so that nodes do not come back all at once."""
 SHORT_SECONDS = 1.0
@@ -75,7 +75,7 @@ class ReflectorSink(Protocol[T_contra]):
         ...
 
     def undecodable(self, meta: ObjectMeta, problem: str) -> None:
-        """It is there in a form that cannot be decoded."""
+        """Note an object that cannot be decoded."""
         ...
 
 

@@ -1,8 +1,8 @@
 """YAML in and out, as Kubernetes understands it and no further.
 
 Documents are built from the parser's events, not through PyYAML's constructors: no Python objects can be
-made, duplicate keys are refused, and aliases cannot blow up (each alias counts as many values as it
-stands for). Scalars follow the rules of Kubernetes' own reader: ``0644`` is octal, ``yes`` and ``on`` are
+created, duplicate keys are refused, and aliases cannot blow up (each alias counts as many values as it
+expands to). Scalars follow the rules of Kubernetes' own reader: ``0644`` is octal, ``yes`` and ``on`` are
 true, but ``12:30`` and ``2024-01-01`` are strings. Merge keys (``<<``) work. Keys are always strings.
 
 The C parser is imported at the first use: command lines that read no manifest do not pay for it.

@@ -118,7 +118,7 @@ class ClaimReference(ApiStruct, frozen=True, kw_only=True):
 
 
 class PersistentVolumeSpec(ApiStruct, frozen=True, kw_only=True):
-    """Of all sources those that this agent mounts, and CSI, which is refused by name."""
+    """Specification of a volume, with the sources this agent mounts, and CSI, which it refuses by name."""
 
     local: LocalVolumeSource | None = None
     host_path: HostPathVolumeSource | None = None

@@ -42,7 +42,7 @@ class HostIP(ApiStruct, frozen=True, kw_only=True):
 
 
 class ContainerStateWaiting(ApiStruct, frozen=True, kw_only=True):
-    """Not running yet; `reason` such as ContainerCreating or CrashLoopBackOff."""
+    """Waiting state of a container; `reason` such as ContainerCreating or CrashLoopBackOff."""
 
     reason: str | None = None
     message: str | None = None

@@ -224,7 +224,7 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     can_nics: bool = False
     can_resize: bool = False
     orders: Orders | None = None
-    """What operators asked of the machine; None: not read yet, or the pod is no machine."""
+    """Operators' requests for the machine; None if not read yet, or if the pod is not a machine."""
     grace_seconds: int = 30
     """The pod's own grace period."""
     crash_cap_seconds: float = 300.0

@@ -61,7 +61,7 @@ class Granted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """See the module's docstring. Each wish stands beside the part of the spec that it overrides."""
+    """Requests, grants and operations of one pod. Each request is stored with the part of the spec that it overrides."""
 
     power: str = ""
     """running, paused, suspended or off; empty: the spec decides."""

@@ -35,7 +35,7 @@ class Debts(msgspec.Struct, frozen=True, kw_only=True):
         return Debts(open=(*self.open[-MOST_DEBTS + 1 :], Debt(event, at)))
 
     def after(self, snapshot: PodSnapshot | None) -> Debts:
-        """What is still owed after this snapshot."""
+        """Events that this snapshot does not show yet."""
         if snapshot is None or not self.open:
             return self
         left = tuple(debt for debt in self.open if not is_paid(debt, snapshot))
@@ -50,7 +50,7 @@ class Debts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_paid(debt: Debt, snapshot: PodSnapshot) -> bool:
-    """Whether the snapshot shows what the event said, or proves that its object is gone."""
+    """Return True if the snapshot shows the event's change, or that its object is gone."""
     event, looked_since = debt.event, snapshot.looked_at > debt.at
     if event.kind in (EventKind.OOM, EventKind.CHANGED, EventKind.RESYNC):
         return looked_since

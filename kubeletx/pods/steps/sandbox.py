@@ -29,7 +29,9 @@ async def create_sandbox(step: StepContext, attempt: int) -> Change:
         status = await handle.sandbox_status(sandbox_id)
         handle.note_sandbox(status)
         if step.facts.expects_address and not status.host_network and not status.ips:
-            raise Internal(f"the runtime gave sandbox {sandbox_id} no address")  # made anew, after a while
+            raise Internal(
+                f"the runtime gave sandbox {sandbox_id} no address"
+            )  # created again, after a while
     except KubeletxError as error:
         step.deps.counters.started_pods_errors += 1
         if not is_silence(error):

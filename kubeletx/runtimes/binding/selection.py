@@ -43,7 +43,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
-    """Not now. `runtime`: the one it waits for, if it is known by name."""
+    """The pod waits. `runtime`: the awaited one, if known by name."""
 
     reason: str
     message: str

@@ -28,7 +28,7 @@ class RuntimeState(msgspec.Struct, frozen=True, kw_only=True):
 
     `ready`: reachable and its own health call says ready. `since`: when `ready` last changed. `reason` and
     `message` say why it is not ready, or why its network is not; empty when all is well. `handlers`: those it
-    named last. `cordoned`: no new pods, by an operator's wish; it may be ready all the same.
+    reported last. `cordoned`: no new pods, set by an operator; it may still be ready.
     """
 
     ready: bool = False
@@ -89,7 +89,7 @@ def step(
 
 
 def cordon(health: Health, cordoned: bool) -> Health:
-    """Health with the operator's wish set."""
+    """Return the health with the cordon set or lifted."""
     return msgspec.structs.replace(health, state=msgspec.structs.replace(health.state, cordoned=cordoned))
 
 

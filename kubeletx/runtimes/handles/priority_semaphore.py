@@ -21,7 +21,7 @@ class PrioritySemaphore:
 
     @property
     def is_free(self) -> bool:
-        """Whether `acquire` would return at once."""
+        """True if `acquire` would return immediately."""
         return self._free > 0
 
     async def acquire(self, *, behind: bool = False) -> None:

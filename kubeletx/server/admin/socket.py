@@ -1,12 +1,12 @@
 """The admin socket: HTTP over ``<root-dir>/kubeletx.sock`` (0600), for ``kubeletx get`` and its like.
 
 Unary calls answer with JSON, watches and long operations with JSON lines, logs with a chunked body, exec,
-attach and port-forward over WebSocket. All of it is a translation of `AdminBackend`; routes stand in the
-``routes_*`` files. Rights are the socket's: whoever may open it may do everything.
+attach and port-forward over WebSocket. All of it is a translation of `AdminBackend`; routes are in the
+``routes_*`` files. The socket's permissions are the only access control: who can open it may do everything.
 
-A socket file left by a dead agent is replaced; one that answers belongs to a living agent and start is
-refused. The new socket is bound beside its place, gets its mode, and is moved there in one step, so that no
-moment exists in which others could open it.
+A socket file left by a dead agent is replaced; one that answers belongs to a running agent and the start is
+refused. The new socket is bound under a temporary name, gets its mode, and is renamed, so that no
+other user can open it at any time.
 """
 
 from __future__ import annotations

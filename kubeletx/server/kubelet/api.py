@@ -1,11 +1,11 @@
 """The kubelet's API: HTTPS on port 10250, for API servers, metrics collectors and operators.
 
 Each request is a user's (`authentication`) and needs a right on this node (`authorization`) before its path is even
-looked up: without them the answer is 401 or 403 and says nothing else. Routes stand in the ``kubelet_*`` files.
+looked up: without them the answer is 401 or 403 without details. Routes are in the other files of this folder.
 
-Clients that dawdle are cut: a handshake has ten seconds, the first request and each later one the idle time of the
-kubelet. Heads are limited; a request's line may be long, since the command of an exec stands in it. No route takes a
-body worth the name. aiohttp's own log of requests that it cannot read is off: it repeats their bytes, which may be
+Slow clients are disconnected: a handshake has ten seconds, the first request and each later one the idle time of the
+kubelet. Headers are limited; a request's line may be long, since it holds the command of an exec. No route takes a
+large body. aiohttp's own log of malformed requests is off: it repeats their bytes, which may be
 a token.
 """
 
@@ -169,7 +169,7 @@ def make_app(
 async def _refusal(
     request: web.Request, subresources: tuple[str, ...], authenticator: Authenticator, authorizer: Authorizer
 ) -> web.Response | None:
-    """None: go on."""
+    """Response that refuses the request; None to continue."""
     user = await authenticator.user_of(request)
     if user is None:
         return plain("Unauthorized", 401)

@@ -46,7 +46,7 @@ _PAGE: Final = '<!doctype html>\n<meta name="viewport" content="width=device-wid
 
 
 class NodeLogs(msgspec.Struct, frozen=True, kw_only=True):
-    """What is served. `enabled` False: 405. `queries` False: they are not looked at. `blocking`: threads for files."""
+    """Routes of node logs. `enabled` False: 405. `queries` False: queries are ignored. `blocking`: threads for files."""
 
     blocking: Blocking
     enabled: bool = True

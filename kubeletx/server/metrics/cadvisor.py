@@ -1,7 +1,7 @@
 """``/metrics/cadvisor``: the series that dashboards of containers are built on.
 
-Names and labels are cAdvisor's, plus ``runtime``. There are rows of the machine (id ``/``), of the cgroups that pods
-stand in, of pods, and of containers; only the last have a container's name and image. A machine has what its
+Names and labels are cAdvisor's, plus ``runtime``. There are rows of the machine (id ``/``), of the parent cgroups of
+pods, of pods, and of containers; only the last have a container's name and image. A machine has what its
 runtime measures. Network counters belong to the pod, so they carry no container.
 """
 

@@ -73,7 +73,7 @@ class Pod:
         return await eventually(look, f"unit {unit_id} in one of {[s.value for s in states]}")
 
     def log_path(self, spec: UnitSpec) -> Path:
-        """Where the unit's log file should be."""
+        """Expected path of the unit's log file."""
         return Path(self.spec.log_directory) / spec.log_path
 
 
@@ -196,7 +196,7 @@ async def with_image(runtime: Runtime, spec: UnitSpec, sandbox: SandboxSpec) -> 
 async def eventually(
     look: Callable[[], Awaitable[T | None]], what: str, *, seconds: float = PATIENCE_SECONDS
 ) -> T:
-    """What `look` returns once it is not None; fails after `seconds`, naming `what`."""
+    """Call `look` until it returns something other than None; fails after `seconds`, naming `what`."""
     deadline = asyncio.get_running_loop().time() + seconds
     while (found := await look()) is None:
         if asyncio.get_running_loop().time() > deadline:

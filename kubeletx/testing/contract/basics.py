@@ -21,7 +21,7 @@ from .base import ContractBase, Pod
 
 
 class BasicContract(ContractBase):
-    """What holds before any pod exists, and across a restart of the agent."""
+    """Rules before any pod exists, and across a restart of the agent."""
 
     async def test_it_opens_again_after_it_was_opened(self, runtime: Runtime) -> None:
         await runtime.open()

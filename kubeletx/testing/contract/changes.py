@@ -21,7 +21,7 @@ from .base import PATIENCE_SECONDS, ContractBase, Pod, eventually, supported
 
 
 class ChangeContract(ContractBase):
-    """What the runtime pushes and measures."""
+    """Rules of events and statistics."""
 
     async def test_events_tell_of_a_pod_s_start_and_end(
         self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec

@@ -16,7 +16,7 @@ CRI_LINE = re.compile(
 
 
 class LogContract(ContractBase):
-    """What a unit prints can be read where the declared mode says."""
+    """Rules of logs: a unit's output is readable at the place of the declared mode."""
 
     async def test_a_log_file_has_the_cri_format(
         self, runtime: Runtime, pod: Pod, exiting_spec: UnitSpec

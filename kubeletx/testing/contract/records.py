@@ -51,7 +51,7 @@ class RecordsContract:
 
     pytestmark = pytest.mark.asyncio
     races = 1000
-    """How many writers meet in the tests of races; half of them create, half replace."""
+    """Number of concurrent writers in the tests of races; half of them create, half replace."""
     at_once = 16
 
     @pytest.fixture
@@ -367,7 +367,7 @@ async def _both(*calls: Callable[[], Awaitable[Any]]) -> list[Any]:
 
 
 def _winner(ends: list[Any], refusal: type[KubeletxError] | tuple[type[KubeletxError], ...]) -> int:
-    """Which of the writers succeeded; exactly one must, and the others get the refusal."""
+    """Index of the writer that succeeded; exactly one must, and the others get the refusal."""
     won = [at for at, end in enumerate(ends) if not isinstance(end, BaseException)]
     lost = [end for end in ends if isinstance(end, BaseException)]
     assert len(won) == 1, ends

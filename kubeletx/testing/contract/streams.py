@@ -147,7 +147,7 @@ async def saying(session: Session, data: bytes) -> AsyncIterator[None]:
 
 
 async def echoed(session: Session, data: bytes) -> bytes:
-    """What came back of `data`, once as much did."""
+    """Read the echo of `data`, to its length."""
     sending = asyncio.create_task(session.write(data), name="contract-write")
     got = b""
     async for _, chunk in session.output():

@@ -1,4 +1,4 @@
-"""Whether a user may ask for something: masters everything, nodes what the Node authorizer says, others
+"""Authorization: masters may do everything, nodes what the Node authorizer allows, others
 what the test has granted. Source: kubernetes, pkg/registry/rbac; apiserver, pkg/endpoints/handlers/responsewriters
 ForbiddenStatusError for the words."""
 
@@ -22,7 +22,7 @@ _DISCOVERY: Final = ("/api", "/apis", "/openapi")
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """A right that a test gives, as a rule of RBAC; ``*`` stands for everything.
+    """A right granted by a test, as a rule of RBAC; ``*`` matches everything.
 
     `subject` is a user or a group. `resources` are plural names, with ``/subresource``.
     """
@@ -45,7 +45,7 @@ BOOTSTRAP: Final = (
         resources=("selfsubjectaccessreviews",),
     ),
 )
-"""What every cluster of kubeadm grants."""
+"""Grants of every kubeadm cluster."""
 
 
 class Authorizer:
@@ -57,7 +57,7 @@ class Authorizer:
         self._catalog = Catalog(store)
 
     def problem(self, asked: Asked) -> str | None:
-        """Why not, ``""`` when nothing more can be said; None when the user may."""
+        """Reason of a refusal, ``""`` without details; None if the user may."""
         if MASTERS in asked.user.groups or self._is_granted(asked):
             return None
         return node_problem(asked, self._store) if asked.user.node_name else ""
@@ -76,7 +76,7 @@ class Authorizer:
         raise StatusError(403, "Forbidden", f'forbidden: User "{user.name}" cannot {verb} path "{path}"', {})
 
     def review(self, user: User, attributes: Json) -> tuple[bool, str]:
-        """Whether a SubjectAccessReview's resource attributes are allowed, and why not."""
+        """Review a SubjectAccessReview's resource attributes: allowed, and the reason if not."""
         plural, group = attributes.get("resource") or _ANY, attributes.get("group") or ""
         asked = Asked(
             verb=attributes.get("verb") or "",

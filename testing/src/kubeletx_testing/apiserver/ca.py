@@ -33,7 +33,7 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 def encrypt_key(key_file: Path) -> None:
-    """Give the PEM key in the file a passphrase, which nobody will know."""
+    """Encrypt the PEM key in the file with a passphrase that is thrown away."""
     key = serialization.load_pem_private_key(key_file.read_bytes(), None)
     encryption = serialization.BestAvailableEncryption(b"s3cret")
     key_file.write_bytes(

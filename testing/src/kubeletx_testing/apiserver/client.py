@@ -58,7 +58,7 @@ class ApiClient:
 
     @property
     def tls(self) -> ssl.SSLContext:
-        """For connections that others make as this user."""
+        """TLS context for other connections of this user."""
         return self._tls
 
     @property

@@ -112,7 +112,7 @@ def _parse(value: Json) -> x509.CertificateSigningRequest:
 
 
 def _problem(value: Json) -> str:
-    """Why the signer does not sign; empty when it does."""
+    """Reason the signer refuses; empty if it signs."""
     spec, request = value["spec"], _parse(value)
     users = [str(one.value) for one in request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     groups = [one.value for one in request.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]

@@ -73,7 +73,7 @@ def marked(definition: Json, settings: Settings) -> Json:
 
 
 def is_terminating(store: Store, of: Resource) -> bool:
-    """Whether the definition of a custom resource is being deleted."""
+    """Return True if the definition of a custom resource is being deleted."""
     stored = store.find(DEFINITIONS, ("", of.full_name))
     return stored is not None and "deletionTimestamp" in stored.value["metadata"]
 

@@ -1,6 +1,6 @@
-"""What DELETE does: preconditions, grace, finalizers.
+"""DELETE: preconditions, grace, finalizers.
 
-A pod on a node is only marked: it keeps existing, with a deletion timestamp, until somebody deletes it
+A pod on a node is only marked: it stays, with a deletion timestamp, until a client deletes it
 with grace 0. Grace can be shortened and never prolonged. A pod without a node, or one that has ended, goes at
 once. With finalizers an object stays until the last one is removed. Source: apiserver,
 pkg/registry/rest/delete.go BeforeDelete, pkg/registry/generic/registry/store.go; kubernetes,
@@ -76,7 +76,7 @@ def _with_collector(resource: Resource, value: Json, options: Json, settings: Se
 
 
 def is_gone(value: Json) -> bool:
-    """Whether nothing holds a deleted object any more."""
+    """Return True if nothing holds a deleted object any more."""
     metadata = value["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
         return False

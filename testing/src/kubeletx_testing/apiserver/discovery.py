@@ -1,4 +1,4 @@
-"""What the server offers: versions, groups, resources. Source: apiserver, pkg/endpoints/discovery."""
+"""Discovery: versions, groups, resources. Source: apiserver, pkg/endpoints/discovery."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def _count(value: int | str, expected: int) -> int:
 
 
 def _may_go_unready(budget: Json, status: Json) -> bool:
-    """Whether a pod that is not ready costs the budget nothing. Source: KEP-3017."""
+    """Return True if a pod that is not ready may be evicted regardless of the budget. Source: KEP-3017."""
     if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
     return bool(status["currentHealthy"] >= status["desiredHealthy"] > 0)

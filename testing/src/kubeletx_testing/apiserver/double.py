@@ -190,7 +190,7 @@ class ApiServerDouble:
     # --- watches ---
 
     def watch_count(self, plural: str = "") -> int:
-        """How many watches are open, of one resource or of all."""
+        """Number of open watches, of one resource or of all."""
         return self._call(
             lambda: sum(not plural or one.asked.resource.plural == plural for one in self._handler.watches)
         )

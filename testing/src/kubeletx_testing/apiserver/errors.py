@@ -65,13 +65,13 @@ def no_path() -> StatusError:
 
 
 def already_exists(resource: Resource, name: str) -> StatusError:
-    """There is an object of this name."""
+    """Error for an existing object of this name."""
     message = f'{resource.full_name} "{name}" already exists'
     return StatusError(409, "AlreadyExists", message, _about(resource, name))
 
 
 def conflict(resource: Resource, name: str, problem: str = "") -> StatusError:
-    """Somebody else was faster, or a precondition does not hold."""
+    """Error for a lost race or a failed precondition."""
     problem = problem or (
         "the object has been modified; please apply your changes to the latest version and try again"
     )
@@ -111,7 +111,7 @@ def bad_request(message: str) -> StatusError:
 
 
 def unauthorized() -> StatusError:
-    """Nobody knows this user."""
+    """Error for an unknown user."""
     return StatusError(401, "Unauthorized", "Unauthorized")
 
 

@@ -20,7 +20,7 @@ _UNAVAILABLE: Final = 503
 
 
 class Rule(msgspec.Struct, kw_only=True):
-    """What happens to the next `times` requests whose method and path match.
+    """Fault of the next `times` requests whose method and path match.
 
     `path` is a part of the path, such as ``/leases/``; empty matches all. With `code` they are refused, with
     `drops` the connection is closed without an answer; `delay_seconds` comes before anything else.
@@ -38,7 +38,7 @@ class Rule(msgspec.Struct, kw_only=True):
     hits: int = 0
 
     def takes(self, method: str, path: str, is_watch: bool) -> bool:
-        """Whether it applies to this request."""
+        """Return True if it applies to this request."""
         if self.hits >= self.times or (is_watch and not self.watches):
             return False
         return (not self.methods or method in self.methods) and self.path in path

@@ -177,7 +177,7 @@ class Handler:
                 raise method_not_allowed()
 
     def _shown(self, request: web.Request, asked: Asked, raw: bytes) -> web.Response:
-        """What was read, as a table if the client asks for one."""
+        """Response with the read objects, as a table if the client asks for one."""
         if wants_table(request.headers.get("Accept", "")):
             return _reply(table_of(asked.resource, json.loads(raw), self._settings.now()))
         return web.Response(body=raw, content_type=_JSON)

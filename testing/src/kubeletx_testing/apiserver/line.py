@@ -63,7 +63,7 @@ class Line:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """Number of open connections."""
         return len(self._connections)
 
     def cut_after(self, count: int) -> None:
@@ -77,7 +77,7 @@ class Line:
         self._each(order)
 
     def silence(self) -> None:
-        """What is open now stays open and carries nothing any more; new connections are well."""
+        """Stop all traffic of the open connections; new connections work."""
 
         def order(one: _Connection) -> None:
             one.is_silent = True
@@ -85,7 +85,7 @@ class Line:
         self._each(order)
 
     def hold(self) -> None:
-        """As `silence`, and new connections are taken and carry nothing either, until `release`."""
+        """Stop all traffic like `silence`, also of new connections, until `release`."""
         self._holds = True
         self.silence()
 

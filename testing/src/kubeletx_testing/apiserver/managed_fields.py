@@ -1,7 +1,7 @@
 """metadata.managedFields: which client wrote which field last.
 
 Each write gives the fields that it changed to its manager: the query's ``fieldManager``, else the User-Agent up to the
-slash. One entry stands for a manager, its operation and the subresource. Items of keyed lists are named by their key,
+slash. One entry is for a manager, its operation and the subresource. Items of keyed lists are named by their key,
 other lists are one field. A write that changes nothing leaves the entries as they are. An object without entries gets
 none by updates, as with a real server. Server-side apply is not served.
 
@@ -41,7 +41,7 @@ _MAX_MANAGER: Final = 128
 
 
 def manager_of(field_manager: str, user_agent: str) -> str:
-    """Who writes: what the request says, else its program."""
+    """Name of the writer: the request's field manager, else its program."""
     return (field_manager or user_agent.partition("/")[0])[:_MAX_MANAGER]
 
 

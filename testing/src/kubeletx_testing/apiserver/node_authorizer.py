@@ -1,4 +1,4 @@
-"""What the agent of a node may ask: the Node authorizer.
+"""The Node authorizer: requests a node's agent may make.
 
 A node reads what pods bound to it refer to, its own Node, its own lease and CSINode, and lists pods only of
 itself. Reasons are the real ones. Source: kubernetes, plugin/pkg/auth/authorizer/node/{node_authorizer,
@@ -36,7 +36,7 @@ _RULES: Final[dict[str, tuple[str, ...]]] = {
 
 
 def node_problem(asked: Asked, store: Store) -> str | None:
-    """Why a node may not do it, ``""`` for no special reason; None when it may."""
+    """Reason of a refusal, ``""`` without details; None if the node may."""
     if asked.resource.custom is not None:
         return ""
     check = _CHECKS.get(asked.resource.plural)

@@ -46,7 +46,7 @@ _FEATURE: Final = "ExtendWebSocketsToKubelet"
 
 
 class NodeAddress(msgspec.Struct, frozen=True):
-    """Where a node's server listens."""
+    """Address of a node's server."""
 
     host: str
     port: int

@@ -1,4 +1,4 @@
-"""What the agent of a node may write: the admission plugin NodeRestriction.
+"""The admission plugin NodeRestriction: writes a node's agent may make.
 
 Source: kubernetes, plugin/pkg/admission/noderestriction/admission.go, words included.
 """

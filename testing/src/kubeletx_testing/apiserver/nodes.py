@@ -1,4 +1,4 @@
-"""What an API server does to nodes. Source: kubernetes, pkg/registry/core/node/strategy.go;
+"""Defaults and admission of nodes in an API server. Source: kubernetes, pkg/registry/core/node/strategy.go;
 plugin/pkg/admission/nodetaint; pkg/apis/core/v1/defaults.go SetDefaults_NodeStatus."""
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ _KEPT: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGraceP
 
 
 def label_key_problem(text: str) -> str:
-    """Why this is no qualified name (of a label, an annotation, a condition); empty: it is one.
+    """Problem of a qualified name (of a label, an annotation, a condition); empty if it is valid.
 
     Source: apimachinery, pkg/util/validation IsQualifiedName.
     """

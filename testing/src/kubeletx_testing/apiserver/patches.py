@@ -178,7 +178,7 @@ def _merge_field(merged: Json, field: str, part: Any, around: str, order: list[A
 
 
 def merge_key(around: str, field: str) -> str | None:
-    """By which field the items of a list are told apart; None: the list is one value. `around`: the field that holds it."""
+    """Merge key of a list's items; None for an atomic list. `around`: the field that holds the list."""
     if around in _CONTAINERS:
         return _CONTAINER_KEYS.get(field)
     return _MERGE_KEYS.get((around, field))

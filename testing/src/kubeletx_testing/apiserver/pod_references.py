@@ -1,4 +1,4 @@
-"""What a pod refers to, as the Node authorizer and admission see it.
+"""References of a pod, for the Node authorizer and admission.
 
 Source: kubernetes, pkg/api/v1/pod/util.go VisitPodSecretNames and VisitPodConfigmapNames;
 plugin/pkg/auth/authorizer/node/graph.go AddPod.

@@ -1,4 +1,4 @@
-"""What an API server does to pods: defaults, admission at creation, and which fields may change later.
+"""Pods in an API server: defaults, admission at creation, and allowed changes.
 
 Defaults come from `kubeletx.kube.manifests.defaults`, rules from `kubeletx.kube.validation`; both follow upstream. Source:
 kubernetes, pkg/registry/core/pod/strategy.go; plugin/pkg/admission/{serviceaccount,priority,runtimeclass,

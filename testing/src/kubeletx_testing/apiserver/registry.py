@@ -42,14 +42,14 @@ _CREATED_BY_PUT: Final = ("leases", "events")
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request is about."""
+    """Target object of a request."""
 
     resource: Resource
     namespace: str = ""
     name: str = ""
     subresource: str = ""
     manager: str = ""
-    """Who asks, for managedFields; empty: a controller of the double's own."""
+    """Client's name for managedFields; empty for the double's own controllers."""
 
     @property
     def key(self) -> Key:
@@ -290,7 +290,7 @@ class Registry:
         return stored if signed is None else self.store.put(of, signed)
 
     def _fill_namespace(self, name: str) -> None:
-        """What the controllers of service accounts and of the root certificate do."""
+        """Create the objects that the controllers of service accounts and of the root certificate create."""
         account = Target(resource=resource("serviceaccounts"), namespace=name)
         self.create(account, {"metadata": {"name": "default"}})
         config = Target(resource=resource("configmaps"), namespace=name)

@@ -1,4 +1,4 @@
-"""What the server was asked, for tests that count requests."""
+"""Log of received requests, for tests that count them."""
 
 from __future__ import annotations
 

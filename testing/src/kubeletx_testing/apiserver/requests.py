@@ -1,4 +1,4 @@
-"""What a request asks for: verb, resource, namespace, name, subresource. Source: apiserver,
+"""Parsed requests: verb, resource, namespace, name, subresource. Source: apiserver,
 pkg/endpoints/request/requestinfo.go."""
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     query: Mapping[str, str] = {}
 
     def is_set(self, parameter: str) -> bool:
-        """Whether a parameter of the query is true."""
+        """Return True if a parameter of the query is true."""
         return self.query.get(parameter, "").lower() in _TRUE
 
 

@@ -1,7 +1,7 @@
-"""Which resources the double serves, and what sets one apart from another.
+"""Resources of the double, and their differences.
 
 Names, kinds, short names and scopes are those of `kubectl api-resources`. Source: kubernetes,
-pkg/registry/*/rest/storage_*.go and the strategies beside them.
+pkg/registry/*/rest/storage_*.go and the strategies in the same folders.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def full_name(self) -> str:
-        """As errors name it: ``pods``, ``leases.coordination.k8s.io``."""
+        """Name in errors: ``pods``, ``leases.coordination.k8s.io``."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property

@@ -1,4 +1,4 @@
-"""Tokens of service accounts, and the reviews with which a node asks who somebody is and what they may do.
+"""Tokens of service accounts, and the reviews of tokens and access that nodes request.
 
 Tokens are random and remembered; they have the three parts of a JWT, so that clients can read their expiry, and an
 invalid signature. Source: kubernetes, pkg/registry/core/serviceaccount/storage/token.go;
@@ -55,7 +55,7 @@ class Tokens:
         return token
 
     def find(self, token: str) -> Issued | None:
-        """Whose token it is; None for one that is unknown, has expired or whose object is gone."""
+        """Find the token's issue; None for an unknown or expired one, or if its object is gone."""
         issued = self._issued.get(token)
         if issued is None:
             return None
@@ -69,7 +69,7 @@ class Tokens:
         return issued
 
     def find_user(self, token: str) -> User | None:
-        """Who asks the API server itself with this token; None if it is not for that."""
+        """User of the token at the API server; None if its audience is another."""
         issued = self.find(token)
         return issued.user if issued is not None and AUDIENCE in issued.audiences else None
 

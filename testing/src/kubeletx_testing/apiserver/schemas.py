@@ -66,7 +66,7 @@ def defaulted(value: Any, schema: Json) -> Any:
 
 
 def wrong_values(value: Any, schema: Json, path: str = "") -> Iterator[Cause]:
-    """Why an API server refuses the value, as (field, reason, message)."""
+    """Yield the reasons to refuse the value, as (field, reason, message)."""
     if value is None and schema.get("nullable"):
         return
     if not _has_type(value, schema):

@@ -1,4 +1,4 @@
-"""Label and field selectors as they stand in queries.
+"""Label and field selectors in queries.
 
 Labels: ``a=b``, ``a==b``, ``a!=b``, ``a in (x,y)``, ``a notin (x)``, ``a``, ``!a``. Fields: ``=``, ``==``,
 ``!=`` on the fields that the resource indexes; any other field is refused with 400. Source: apimachinery,

@@ -1,4 +1,4 @@
-"""What a test chooses about the cluster that the double pretends to be."""
+"""Settings of the double's cluster, chosen by a test."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ class Settings(msgspec.Struct):
 
 
 def timestamp(moment: datetime) -> str:
-    """As metav1.Time is written: UTC, whole seconds."""
+    """Format like metav1.Time: UTC, whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""Which statuses of pods and nodes an API server refuses.
+"""Statuses of pods and nodes that an API server refuses.
 
 Above all: a container that has ended runs again only where its restart policy lets it. Source: kubernetes,
 pkg/apis/core/validation ValidatePodStatusUpdate, ValidateContainerStateTransition, ValidateNodeUpdate; words and order
@@ -36,7 +36,7 @@ _STATUSES: Final = (("containerStatuses", "containers"), ("initContainerStatuses
 
 
 def pod_status_causes(spec: Json, old: Json, new: Json) -> list[Cause]:
-    """Why the new status of a pod is refused; empty: it is taken. Raises StatusError 400 for what is no quantity."""
+    """Causes to refuse the new status of a pod; empty if it is accepted. Raises StatusError 400 for invalid quantities."""
     for field, _ in _STATUSES:
         for one in new.get(field) or ():
             _check_amounts(one.get("allocatedResources"))
@@ -46,7 +46,7 @@ def pod_status_causes(spec: Json, old: Json, new: Json) -> list[Cause]:
 
 
 def node_status_causes(status: Json) -> list[Cause]:
-    """Why the new status of a node is refused. Raises StatusError 400 for what is no quantity."""
+    """Causes to refuse the new status of a node. Raises StatusError 400 for invalid quantities."""
     causes: list[Cause] = []
     for field in ("capacity", "allocatable"):
         amounts = status.get(field) or {}

@@ -154,7 +154,7 @@ class Store:
         self._history.clear()
 
     def listen(self, listener: Callable[[Change], None]) -> Callable[[], None]:
-        """Hear of every change from now on, until the answered function is called."""
+        """Call the listener on every change, until the returned function is called."""
         self._listeners.add(listener)
         return lambda: self._listeners.discard(listener)
 

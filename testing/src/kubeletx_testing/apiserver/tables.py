@@ -20,7 +20,7 @@ _NAME: Final = {"name": "Name", "type": "string", "format": "name", "description
 
 
 def wants_table(accept: str) -> bool:
-    """Whether a client asks for a table."""
+    """Return True if a client asks for a table."""
     return "as=Table" in accept
 
 

@@ -1,4 +1,4 @@
-"""Who asks: client certificates and bearer tokens.
+"""Authentication by client certificates and bearer tokens.
 
 CN is the user, each O a group; a token is known by its text. Without credentials it is ``system:anonymous``; with
 wrong ones 401. An expired certificate is taken by TLS and refused with 401, as by a real server; one of

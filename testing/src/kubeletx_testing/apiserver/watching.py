@@ -45,7 +45,7 @@ Order = Change | Cut | End | Bookmark
 
 
 class Watch:
-    """What one watcher still has to hear. Made and used in the server's loop.
+    """Pending changes of one watcher. Created and used in the server's loop.
 
     Raises StatusError 400 for bad parameters.
     """
@@ -72,7 +72,7 @@ class Watch:
         return lines
 
     def close(self) -> None:
-        """Hear nothing any more."""
+        """End the watch."""
         if self._stop is not None:
             self._stop()
 
@@ -87,7 +87,7 @@ class Watch:
             return End() if time.monotonic() >= self._ends_at else Bookmark()
 
     def line(self, change: Change) -> bytes | None:
-        """The line for a change; None when this watcher does not hear of it."""
+        """Line for a change; None if this watcher does not select it."""
         self._position = max(self._position, change.revision)
         if change.table != self.asked.resource.full_name:
             return None

@@ -53,9 +53,9 @@ class PrivateAgent:
         self.manifest_dir = manifest_dir
         self.node_name = node_name
         self.endpoints = endpoints
-        """What `start` gives the agent; None: every containerd of the lab."""
+        """Endpoints `start` gives to the agent; None for every containerd of the lab."""
         self.flags = tuple(flags)
-        """What `start` gives the agent besides, last."""
+        """Further flags `start` gives to the agent, last."""
         self._env = dict(env or {})
         self._name = name
         self.daemon: Daemon | None = None

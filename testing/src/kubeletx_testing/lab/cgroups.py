@@ -1,7 +1,7 @@
 """Cgroups of containers and of agents, in every hierarchy (v1, hybrid and v2), and who is in them.
 
 A container's cgroup is known by its last path element: the id itself (cgroupfs) or ``PREFIX-ID.scope``
-(systemd). So its processes are found whoever their parent is by now.
+(systemd). So its processes are found regardless of their present parent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def remove_empty_default_cgroups() -> None:
     for path in (_CGROUPS / "k8s.io", *_CGROUPS.glob("*/k8s.io")):
         try:
             path.rmdir()
-        except OSError:  # not there, or somebody's containers are in it
+        except OSError:  # missing, or in use by containers
             pass
 
 
@@ -43,7 +43,7 @@ def list_container_cgroups(ids: set[str]) -> list[Path]:
 
 
 def list_container_processes(ids: set[str]) -> list[int]:
-    """Process ids that stand in a cgroup of one of these containers."""
+    """Process ids in a cgroup of one of these containers."""
     if not ids:
         return []
     return [pid for pid in list_pids() if any(one in ids for one in _cgroup_words(pid))]

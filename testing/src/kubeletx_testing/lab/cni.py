@@ -26,7 +26,7 @@ from .tools import find_tool, get_cni_bin_dir, get_tool, search_path
 
 BRIDGE_PREFIX = "kx"
 RESULT_CACHE = Path("/var/lib/cni/results")
-"""Where libcni keeps results; the path is compiled in."""
+"""Directory of libcni's results; the path is compiled in."""
 
 _POOL = ipaddress.IPv4Network("10.88.0.0/13")
 _PREFIX_LENGTH = 22
@@ -35,7 +35,7 @@ _PORTMAP_CHAINS = ("CNI-HOSTPORT-DNAT", "CNI-HOSTPORT-SETMARK", "CNI-HOSTPORT-MA
 
 
 def key_of(base_dir: Path) -> str:
-    """Eight hex digits that stand for a base directory in names that must be short."""
+    """Eight hex digits that represent a base directory in names that must be short."""
     return hashlib.sha256(str(base_dir.resolve()).encode()).hexdigest()[:8]
 
 
@@ -154,7 +154,7 @@ def remove_loopback_results(ids: Iterable[str]) -> None:
 
 
 def network_leftovers(base_dir: Path) -> list[str]:
-    """What is there of a base directory's network, one line each."""
+    """Remains of a base directory's network, one line each."""
     found = []
     if Path("/sys/class/net", bridge_name(base_dir)).exists():
         found.append(f"bridge {bridge_name(base_dir)}")
@@ -184,7 +184,7 @@ def _taken_networks() -> list[ipaddress.IPv4Network]:
 
 
 def _allow_forwarding(bridge: str, *, present: bool) -> None:
-    """Where the FORWARD policy is DROP (Docker sets it), let pods of this bridge reach each other."""
+    """Let pods of this bridge reach each other where the FORWARD policy is DROP (Docker sets it)."""
     if find_tool("iptables") is None:
         return
     rule = ["FORWARD", "-i", bridge, "-o", bridge, "-j", "ACCEPT"]
@@ -223,7 +223,7 @@ def _remove_chain(chain: str) -> None:
 
 
 def _remove_empty_portmap_chains() -> None:
-    """portmap never removes its three top chains. Do it when no pod of anybody uses host ports any more."""
+    """Remove portmap's three top chains, which it never does itself, once no pod uses host ports."""
     rules = _nat_rules()
     if f"-N {_PORTMAP_CHAINS[0]}" not in rules or any(
         rule.startswith(f"-A {_PORTMAP_CHAINS[0]} ") for rule in rules

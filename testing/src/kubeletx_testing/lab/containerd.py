@@ -78,7 +78,7 @@ _HANDLER = """\
 MAX_SOCKET_PATH = 100
 """Longest path that is used for a socket; the kernel takes 107."""
 SHORT_DIRECTORY = Path("/run/kubeletx-lab")
-"""For sockets of labs whose own directory has too long a path; `sweep.clean` removes them."""
+"""Directory for sockets of labs whose own path is too long; `sweep.clean` removes them."""
 _CRI_STATUS = "/runtime.v1.RuntimeService/Status"
 
 
@@ -217,7 +217,7 @@ class PrivateContainerd:
 
 
 def socket_path(directory: Path) -> Path:
-    """Where the socket goes: beside the other files, or below /run when that path is too long for one."""
+    """Path of the socket: in `directory`, or below /run if that path is too long for a socket."""
     wanted = directory / "containerd.sock"
     if len(str(wanted)) + len(".ttrpc") <= MAX_SOCKET_PATH:
         return wanted

@@ -58,7 +58,7 @@ _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def image_ref(name: str, tag: str = TAG) -> str:
-    """What a manifest writes to get one of the lab's images."""
+    """Reference of one of the lab's images, for manifests."""
     return f"{REGISTRY_NAME}/{name}:{tag}"
 
 

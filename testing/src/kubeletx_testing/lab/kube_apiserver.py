@@ -30,7 +30,7 @@ _STOP_SECONDS: Final = 30.0
 
 
 def missing_binaries() -> str:
-    """Why there is no real API server here; empty when there is one."""
+    """Reason a real API server is missing; empty if there is one."""
     directory = os.environ.get(ASSETS)
     if not directory:
         return f"{ASSETS} is not set: name a directory with kube-apiserver and etcd"

@@ -89,7 +89,7 @@ class Lab:
         self.is_ours = False
 
     def leftovers(self) -> list[str]:
-        """What is still there of this lab; empty after `stop`."""
+        """Remains of this lab; empty after `stop`."""
         return sweep.leftovers(self.base_dir, ids=self._ids)
 
     def logs(self, lines: int = 60) -> str:

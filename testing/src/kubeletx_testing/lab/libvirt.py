@@ -152,7 +152,7 @@ class PrivateLibvirtd:
             self.daemon.wait_until(self._answers, what="answer on its socket", timeout_seconds=60)
 
     def _answers(self) -> bool:
-        """It takes connections a moment before it answers on them."""
+        """Return True once it answers: it accepts connections slightly earlier."""
         if not self.socket_path.exists():
             return False
         import libvirt
@@ -164,7 +164,7 @@ class PrivateLibvirtd:
         return True
 
     def _start_virtlogd(self) -> str:
-        """For the shell: it goes on when libvirtd ends, until `end`."""
+        """Shell commands that start virtlogd, which runs until `end`, also without libvirtd."""
         if not self._virtlogd:
             return ""
         config = self.directory / "virtlogd.conf"
@@ -196,17 +196,17 @@ class PrivateLibvirtd:
             self.daemon.kill()
 
     def pause(self) -> None:
-        """It hangs: connections stay, nothing is answered."""
+        """Pause it: connections stay open without answers."""
         if self.daemon is not None:
             self.daemon.pause()
 
     def resume(self) -> None:
-        """It goes on."""
+        """Resume it."""
         if self.daemon is not None:
             self.daemon.resume()
 
     def count_connections(self) -> int:
-        """How many clients are connected now."""
+        """Number of connected clients."""
         return sum(
             path == str(self.socket_path) and state == _CONNECTED
             for *_, state, _inode, path in (line.split() for line in _UNIX_SOCKETS.read_text().splitlines())

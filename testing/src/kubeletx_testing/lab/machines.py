@@ -36,9 +36,9 @@ from .process import LabError
 from .tools import get_tool
 
 PASSWORD = "kubeletx"
-"""Of root, on the console."""
+"""Password of root on the console."""
 UP = "guest is up"
-"""What the guest prints on its serial console when everything in it was started."""
+"""Line the guest prints on its serial console once everything is started."""
 
 _RECIPE_VERSION = 1
 _DISK_BYTES = 64 << 20
@@ -46,7 +46,7 @@ _TIMEOUT_SECONDS = 300.0
 
 
 class Kernel(enum.Enum):
-    """Which of Debian's kernels the guest boots."""
+    """Debian kernel the guest boots."""
 
     CLOUD = "cloud"
     """Small; has neither 9p nor the i6300esb watchdog."""
@@ -347,7 +347,7 @@ def _initramfs(unpacked: Path, modules: Path, busybox: bytes) -> bytes:
 
 
 def _libraries(program: Path) -> list[Path]:
-    """What the dynamic linker of this machine finds for `program`; the emulator needs the same libraries."""
+    """Libraries this machine's dynamic linker finds for `program`; the guest needs the same ones."""
     listing = _run("ldd", str(program))
     if "not found" in listing:
         raise LabError(f"libraries of qemu-guest-agent are missing here:\n{listing}")
@@ -386,7 +386,7 @@ def _kernel_package(kernel: Kernel) -> str:
 
 
 def _refresh_package_lists() -> None:
-    """For a machine that has no package lists, or old ones."""
+    """Refresh missing or old package lists."""
     _run(get_tool("apt-get"), "-q", "update")
 
 

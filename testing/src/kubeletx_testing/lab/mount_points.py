@@ -1,7 +1,7 @@
-"""Directories of the system that a lab needs to mount its own on, in a mount namespace, and that are not there.
+"""Missing system directories that a lab needs as mount points in a mount namespace.
 
-They are made, written down, and removed when nobody uses them any more: `in_use` says so. Only what was written
-down is removed, and only while it is empty. Labs of several processes share them, one at a time changes them.
+They are created, recorded, and removed when `in_use` is false. Only recorded directories are
+removed, and only empty ones. Labs of several processes share them, one at a time changes them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .images import default_cache_dir
 
 @contextlib.contextmanager
 def making(directories: Iterable[str], *, records: Path | None = None) -> Iterator[None]:
-    """Make those that are missing; nobody removes them before the block ends."""
+    """Create the missing ones; none is removed before the block ends."""
     with _locked(records) as path:
         missing = [one for one in directories if not os.path.isdir(one)]
         if missing:
@@ -29,7 +29,7 @@ def making(directories: Iterable[str], *, records: Path | None = None) -> Iterat
 
 
 def remove_unused(in_use: Callable[[], bool], *, records: Path | None = None) -> None:
-    """Remove what was made, unless somebody uses it."""
+    """Remove the created directories unless they are in use."""
     with _locked(records) as path:
         if in_use():
             return

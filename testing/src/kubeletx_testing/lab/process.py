@@ -3,7 +3,7 @@
 Everything is synchronous: daemons are started and ended by fixtures and scripts, outside any event loop.
 A daemon runs in a session of its own, so that Ctrl-C in a terminal reaches only the program that owns it,
 which then stops its daemons in order. The pid file also holds the process's start time (field 22 of
-/proc/PID/stat), because a pid alone may have been given to somebody else meanwhile.
+/proc/PID/stat), because a pid may have been reused meanwhile.
 """
 
 from __future__ import annotations

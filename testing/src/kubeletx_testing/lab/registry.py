@@ -36,7 +36,7 @@ auth:
 
 USERNAME = "puller"
 PASSWORD = "only-for-tests"
-"""What a protected registry asks for; the line below holds the bcrypt hash of it."""
+"""Password of a protected registry; the line below has its bcrypt hash."""
 _HTPASSWD = "puller:$2b$04$gA/Knh61v1kXNRid1X0u..flDZuTi2GTUlZqL0NVzHGWLJAqDlwSK\n"
 
 
@@ -124,7 +124,7 @@ class PrivateRegistry:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port that nobody listens on at this moment."""
+    """Find a TCP port without a listener."""
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host, 0))

@@ -9,7 +9,7 @@ Everything that belongs to a lab can be found from its base directory alone:
 - emulators behind a libvirtd of a lab name libvirt's usual directories instead; their pid files lie below it,
 - bridge, CNI results and iptables chains carry names derived from it (`cni`).
 
-A base directory whose owner (file ``owner``: pid and start time) lives is never swept by somebody else.
+A base directory whose owner (file ``owner``: pid and start time) is alive is never swept by another process.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def list_emulators(libvirtd_dir: Path) -> list[int]:
 
 
 def is_any_libvirtd_alive() -> bool:
-    """Whether a libvirtd runs, of a lab or the system's."""
+    """Return True if a libvirtd runs, of a lab or the system's."""
     return any(os.path.basename(_command_line(pid).split(" ")[0]) == "libvirtd" for pid in list_pids())
 
 
@@ -167,7 +167,7 @@ def end_processes(pids: Iterable[int], *, signum: int = signal.SIGTERM, grace_se
 
 
 def remove_short_paths(base_dir: Path) -> None:
-    """Remove what stands below /run for sockets of this lab, whose own paths would be too long."""
+    """Remove this lab's socket directories below /run, used for paths that are too long."""
     from .containerd import SHORT_DIRECTORY, socket_path
 
     for link in SHORT_DIRECTORY.glob("*"):

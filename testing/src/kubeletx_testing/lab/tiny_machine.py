@@ -14,11 +14,11 @@ import enum
 from pathlib import Path
 
 UP = "tiny guest is up"
-"""What it prints, also after a reboot."""
+"""Line it prints at each boot."""
 
 
 class Does(enum.Enum):
-    """What it does when this letter is typed."""
+    """Action of the machine by typed letter."""
 
     POWER_OFF = "o"
     REBOOT = "r"

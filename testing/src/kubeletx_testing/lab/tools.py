@@ -1,4 +1,4 @@
-"""Where the programs are that the lab runs.
+"""Paths of the programs that the lab runs.
 
 script/setup installs them from Debian. Where installing would replace something (Docker's containerd, say)
 it unpacks them below a directory of their own instead and names it in KUBELETX_TOOLS; that one is searched

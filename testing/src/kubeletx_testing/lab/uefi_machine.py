@@ -11,7 +11,7 @@ import struct
 from pathlib import Path
 
 UP = "uefi guest is up"
-"""What it prints."""
+"""Line it prints."""
 
 _CODE = bytes.fromhex(
     # stack; SetWatchdogTimer(0, 0, 0, 0): the firmware would reset after five minutes

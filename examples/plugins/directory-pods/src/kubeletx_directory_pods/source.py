@@ -15,7 +15,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     path: str = ""
     """The directory; empty: there are no pods."""
     seconds: float = 5.0
-    """How often it is read."""
+    """Seconds between reads of the directory."""
 
 
 class DirectoryPods:

@@ -1,4 +1,4 @@
-"""What a pod may write as a machine's image, and where that is. Pure (DECISIONS 29).
+"""Image references of machines, and their sources. Pure (DECISIONS 29).
 
 | written | meaning |
 |---|---|
@@ -70,7 +70,7 @@ class HttpImage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> str:
-        """For messages: a query may hold a token, so it is left out."""
+        """Form for messages, without the query, which may hold a token."""
         base, mark, _ = self.url.partition("?")
         return f"{base}?..." if mark else base
 
@@ -93,7 +93,7 @@ class LocalImage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> str:
-        """For messages."""
+        """Form for messages."""
         return self.path
 
 
@@ -117,7 +117,7 @@ class OciImage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> str:
-        """For messages, in full."""
+        """Form for messages, unabridged."""
         text = f"{self.registry}/{self.repository}"
         return f"{text}@{self.digest}" if self.digest else f"{text}:{self.tag}"
 
@@ -131,7 +131,7 @@ def source_hash(source: ImageSource) -> str:
 
 
 def parse(image: str, aliases: Mapping[str, str]) -> ImageSource:
-    """Where the image is. Raises InvalidPod with reason InvalidImageName."""
+    """Parse an image reference. Raises InvalidPod with reason InvalidImageName."""
     written = aliases.get(image, image)
     if not written or any(c.isspace() or not c.isprintable() for c in written):
         raise _invalid(image, "is empty or holds spaces", "write a URL, a path or a registry reference")
