@@ -99,8 +99,8 @@ class RegisterPodSource(Protocol):
     def __call__(self, name: str, factory: PodSourceFactory, *, settings: type[Any] | None = None) -> None:
         """Declare a pod source.
 
-        `name`, `settings`: as for `RegisterHealthCheck`; not the name of a source that the agent itself has. The name
-        stands in annotation ``kubernetes.io/config.source`` of its pods.
+        `name`, `settings`: as for `RegisterHealthCheck`; not the name of a built-in source. The name
+        is the value of annotation ``kubernetes.io/config.source`` of its pods.
         """
         ...
 

@@ -90,8 +90,8 @@ class UnitStatus(Seen, frozen=True, kw_only=True):
 
     `since_ns`: when the present state began, if the runtime knows. `exit_code`, `reason` (Completed,
     Error, OOMKilled, ...) and `message` are meaningful once the unit exited; reason `names.START_CUT_OFF`
-    stands for a unit that never ran. Of a PAUSED machine `reason` is empty or Paused if a call paused it, else why it
-    holds itself, and `message` says what an operator has to do. `resources`: what was granted, by the names of `Resources`, or `vcpus` and `memory_bytes` of a
+    means that the unit never ran. Of a PAUSED machine `reason` is empty or Paused if a call paused it, else why it
+    paused itself, and `message` says what an operator has to do. `resources`: what was granted, by the names of `Resources`, or `vcpus` and `memory_bytes` of a
     machine. `restarts`: how often the
     guest restarted inside the same unit (a VM's reboots).
     """

@@ -2,7 +2,7 @@
 
 The host calls `PodSource.run` once, in a task of its own, and keeps it running: one that raises or returns is started
 again. The source hands over manifests as mappings; the host decodes them, sets defaults, validates them, and answers
-each with what becomes of the pod.
+each with the pod's state.
 
 A pod belongs to the source that set it, by namespace and name. Silence removes nothing: what a source has set runs on
 while the source is broken, and over restarts of the agent. Only `PodSourceSink.remove` ends a pod, and `synced`, which

@@ -1,7 +1,7 @@
-"""Hooks whose place is prepared: the agent knows them, and refuses in words what is registered today.
+"""Prepared hooks: the agent has their protocols, and refuses registrations with the reason.
 
 The protocols say what a plugin will have to offer. A plugin that registers one is *failed* with the reason, so that
-nobody believes it to be in effect.
+no operator believes it to be in effect.
 """
 
 from __future__ import annotations

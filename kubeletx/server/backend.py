@@ -51,7 +51,7 @@ class AboutVerbs(Protocol):
     """The agent itself."""
 
     async def version(self) -> VersionView:
-        """Who this agent is."""
+        """Version of this agent."""
         ...
 
     async def health(self) -> HealthView:
@@ -59,7 +59,7 @@ class AboutVerbs(Protocol):
         ...
 
     async def metrics(self) -> MetricsView:
-        """What was counted so far; quick, asks no runtime."""
+        """Counters of the agent; fast, without a call to a runtime."""
         ...
 
     async def plugins(self) -> Sequence[PluginView]:
@@ -205,7 +205,7 @@ class ImageVerbs(Protocol):
         ...
 
     async def prune_images(self, runtime: str | None, all_unused: bool) -> PruneResult:
-        """Remove what we pulled and nobody uses; `all_unused`: also what others pulled."""
+        """Remove unused images this agent pulled; `all_unused`: also those of other clients."""
         ...
 
 

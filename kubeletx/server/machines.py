@@ -15,7 +15,7 @@ class MachineVerbs(Protocol):
     """Verbs of virtual machines."""
 
     async def find_machine(self, target: PodTarget) -> MachineView:
-        """How it stands and what was asked of it."""
+        """State of the machine, and the requests for it."""
         ...
 
     async def machine_power(self, target: PodTarget, verb: str, timeout_seconds: float) -> MachineView:
@@ -68,5 +68,5 @@ class MachineVerbs(Protocol):
         ...
 
     async def machine_definition(self, target: PodTarget) -> str:
-        """How the backend itself describes the machine."""
+        """The backend's own definition of the machine."""
         ...

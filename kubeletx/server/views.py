@@ -501,8 +501,8 @@ class MachineOperation(View, frozen=True, kw_only=True):
 class MachineView(View, frozen=True, kw_only=True):
     """A machine as its verbs see it.
 
-    `power`: running, paused, suspended or off, as it is wanted; `overrides`: the powerSpec that a verb stands
-    above, empty if the spec itself wants it. `power_state`: as it is. `problem`: why it stands still although nobody paused it. `limits`: what is asked for.
+    `power`: running, paused, suspended or off, the wanted state; `overrides`: the powerSpec that a verb
+    overrides, empty if the spec wants it. `power_state`: the present state. `problem`: reason of a pause without a request. `limits`: the requested ones.
     `operations`: the last ones, oldest first.
     """
 

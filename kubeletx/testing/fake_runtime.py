@@ -170,7 +170,7 @@ class FakeRuntime(FakeMachineCalls):
         await self._call("remove_sandbox", sandbox_id, lambda: self.backend.drop_sandbox(sandbox_id))
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
-        """Those whose labels contain every pair of `match`."""
+        """List those whose labels contain every pair of `match`."""
         return await self._call(
             "list_sandboxes", "", lambda: self._shuffled(self.backend.find_sandboxes(match))
         )
@@ -230,7 +230,7 @@ class FakeRuntime(FakeMachineCalls):
         await self._call("remove_unit", unit_id, lambda: self.backend.drop_unit(unit_id))
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
-        """Those whose labels contain every pair of `match`."""
+        """List those whose labels contain every pair of `match`."""
         return await self._call("list_units", "", lambda: self._shuffled(self.backend.find_units(match)))
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:

@@ -38,35 +38,35 @@ def lines_of(lines: list[dict[str, object]]) -> list[object]:
 def test_an_answer_to_a_request_from_before_the_loss_does_not_end_it(reach: Reach) -> None:
     with capture_logs() as lines:
         early = time.perf_counter()
-        reach.heard("connection refused", "s")
-        reach.heard("", "s", began=early)
-        reach.heard("connection refused", "s")
+        reach.note_answer("connection refused", "s")
+        reach.note_answer("", "s", began=early)
+        reach.note_answer("connection refused", "s")
         assert reach.problem
-        reach.heard("", "s")
+        reach.note_answer("", "s")
     assert lines_of(lines) == [LOST, REACHED]
 
 
 def test_a_request_that_was_hung_up_in_the_outage_begins_no_other_one_when_it_ends(reach: Reach) -> None:
     with capture_logs() as lines:
         hung = time.perf_counter()
-        reach.heard("connection refused", "s")
-        reach.heard("", "s")
-        reach.heard("no answer in time", "s", began=hung)
+        reach.note_answer("connection refused", "s")
+        reach.note_answer("", "s")
+        reach.note_answer("no answer in time", "s", began=hung)
         assert not reach.problem
-        reach.heard("connection refused", "s")
+        reach.note_answer("connection refused", "s")
     assert lines_of(lines) == [LOST, REACHED, LOST]
 
 
 def test_a_server_that_hangs_up_is_lost_once_it_does_not_answer_the_next_request_either(reach: Reach) -> None:
     with capture_logs() as lines:
         early = time.perf_counter()
-        reach.heard("hung up", "s", is_hang_up=True)
-        reach.heard("hung up", "s", began=early, is_hang_up=True)
+        reach.note_answer("hung up", "s", is_hang_up=True)
+        reach.note_answer("hung up", "s", began=early, is_hang_up=True)
         assert lines_of(lines) == []
-        reach.heard("", "s")
-        reach.heard("hung up", "s", is_hang_up=True)
+        reach.note_answer("", "s")
+        reach.note_answer("hung up", "s", is_hang_up=True)
         assert lines_of(lines) == []
-        reach.heard("hung up", "s", is_hang_up=True)
+        reach.note_answer("hung up", "s", is_hang_up=True)
     assert lines_of(lines) == [LOST]
 
 

@@ -64,7 +64,7 @@ class AgentBackend:
         )
 
     async def version(self) -> VersionView:
-        """Who this agent is."""
+        """Version of this agent."""
         return self._version
 
     async def health(self) -> HealthView:
@@ -90,7 +90,7 @@ class AgentBackend:
         return effective_values(self._config)
 
     async def metrics(self) -> MetricsView:
-        """What was counted so far."""
+        """Counters of the agent."""
         from .metrics import (
             metrics_view,  # imported at the first scrape: an agent without scrapes stays smaller
         )

@@ -49,11 +49,11 @@ class MachineAccess:
         return regular_units(worker.desired.pod)[0].name
 
     def find_unit(self, worker: PodWorker) -> UnitSummary | None:
-        """Its newest unit; None before the first start."""
+        """Newest unit of the machine; None before the first start."""
         return newest(worker.facts, self.name(worker))
 
     def unit(self, worker: PodWorker) -> UnitSummary:
-        """Its newest unit. Raises Conflict if it was never started."""
+        """Newest unit of the machine. Raises Conflict if it was never started."""
         unit = self.find_unit(worker)
         if unit is None:
             require_seen(self.services, worker)
@@ -61,14 +61,14 @@ class MachineAccess:
         return unit
 
     def alive(self, worker: PodWorker) -> UnitSummary:
-        """Its unit, unless it is off."""
+        """Unit of the machine. Raises Conflict if it is off."""
         unit = self.unit(worker)
         if not unit.state.is_alive:
             raise Conflict(f"machine {worker.desired.ref} is off")
         return unit
 
     def running(self, worker: PodWorker, verb: str) -> UnitSummary:
-        """Its unit, if its processors run."""
+        """Unit of the machine. Raises Conflict unless its processors run."""
         unit = self.alive(worker)
         if unit.state is not UnitState.RUNNING:
             raise Conflict(

@@ -99,7 +99,7 @@ class MachineBackend:
         self._resizing: WeakValueDictionary[PodUid, asyncio.Lock] = WeakValueDictionary()
 
     async def find_machine(self, target: PodTarget) -> MachineView:
-        """How it stands and what was asked of it."""
+        """State of the machine, and the requests for it."""
         return self._view(await self._access.find(target))
 
     # --- orders -------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class MachineBackend:
             return await self._resize(worker, asked)
 
     async def list_nics(self, target: PodTarget) -> Sequence[NicView]:
-        """Those that are there, then those that are wanted and are not."""
+        """List the present interfaces, then the wanted ones that are missing."""
         return await self._nics.list(target)
 
     async def attach_nic(self, target: PodTarget, wanted: NicRequest) -> Sequence[NicView]:

@@ -1,8 +1,8 @@
 """`CertificateRotation`: requests, stores and renews one certificate of the node.
 
-    none, another subject, or after 70 to 90 % of its life ─► new key, request (`certificate_request`) ─► files
-                                                                   │ denied, nobody approves, no server
-                                                                   └──► again with back-off; the old one serves on
+    none, another subject, or after 70 to 90 % of its life ─► new key, request (`request`) ─► files
+                                                                   │ denied, not approved, no server
+                                                                   └──► again with back-off; the old one stays in use
 
 The renewal time is drawn once for each certificate. The wall clock is read every minute, since it may jump and the
 machine may sleep; files that another process wrote count too. Users of the files detect their change. With a clock that is

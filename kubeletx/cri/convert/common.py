@@ -78,7 +78,7 @@ def id_mappings_from_cri(mappings: Iterable[pb.IDMapping]) -> tuple[IdMapping, .
 
 
 def profile_to_cri(profile: SecurityProfile | None) -> pb.SecurityProfile | None:
-    """None stays unset."""
+    """Convert to CRI; None stays unset."""
     if profile is None:
         return None
     return pb.SecurityProfile(profile_type=_PROFILE_TO_CRI[profile.type], localhost_ref=profile.localhost_ref)
@@ -101,7 +101,7 @@ def legacy_profile_from_cri(text: str) -> SecurityProfile | None:
 
 
 def selinux_to_cri(options: SELinuxOptions | None) -> pb.SELinuxOption | None:
-    """None stays unset."""
+    """Convert to CRI; None stays unset."""
     if options is None:
         return None
     return pb.SELinuxOption(user=options.user, role=options.role, type=options.type, level=options.level)
@@ -113,7 +113,7 @@ def selinux_from_cri(options: pb.SELinuxOption) -> SELinuxOptions:
 
 
 def int64_to_cri(value: int | None) -> pb.Int64Value | None:
-    """None stays unset; 0 is root."""
+    """Convert to CRI; None stays unset, 0 is root."""
     return None if value is None else pb.Int64Value(value=value)
 
 

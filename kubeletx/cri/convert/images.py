@@ -45,7 +45,7 @@ def image_from_cri(image: pb.Image) -> ImageStatus:
 
 
 def auth_to_cri(auth: ImageAuth | None) -> pb.AuthConfig | None:
-    """None stays unset."""
+    """Convert to CRI; None stays unset."""
     if auth is None:
         return None
     return pb.AuthConfig(

@@ -33,13 +33,13 @@ class Reach:
         self.back = asyncio.Event()
         """Set once, when a server that was lost answers again; the next loss has another."""
         self.problem = ""
-        """Why the server does not answer; empty while it does."""
+        """Reason the server does not answer; empty while it does."""
         self._lost_at = float("-inf")
         self._hung_up_at: float | None = None
         self._answered = float("-inf")
         """Send time of the latest answered request."""
 
-    def heard(
+    def note_answer(
         self, problem: str, server: str, *, began: float | None = None, is_hang_up: bool = False
     ) -> None:
         """One line when the server is lost, one when it is there again.
@@ -109,7 +109,7 @@ class Connections:
 
     @property
     def problem(self) -> str:
-        """Why the server does not answer; empty while it does."""
+        """Reason the server does not answer; empty while it does."""
         return self.reach.problem
 
     @property
@@ -117,9 +117,9 @@ class Connections:
         """Set once, when a server that was lost answers again; the next loss has another."""
         return self.reach.back
 
-    def heard(self, problem: str, *, began: float | None = None, is_hang_up: bool = False) -> None:
-        """Note that a request was answered, or failed for this reason. `began`: see `Reach.heard`."""
-        self.reach.heard(problem, self.access.server, began=began, is_hang_up=is_hang_up)
+    def note_answer(self, problem: str, *, began: float | None = None, is_hang_up: bool = False) -> None:
+        """Note that a request was answered, or failed for this reason. `began`: see `Reach.note_answer`."""
+        self.reach.note_answer(problem, self.access.server, began=began, is_hang_up=is_hang_up)
 
     def session(self) -> aiohttp.ClientSession:
         """The pool; made when it is first needed."""

@@ -193,7 +193,7 @@ class KubeClient:
                     counts.response_sizes.add(len(answer), host, method)
                     return answer
         except TimeoutError as error:
-            self._connections.heard(f"no answer within {seconds:g} s", began=began)
+            self._connections.note_answer(f"no answer within {seconds:g} s", began=began)
             raise TimedOut(f"{method} {path}: no answer within {seconds:g} s") from error
 
     @asynccontextmanager
@@ -258,7 +258,7 @@ class KubeClient:
                 self._connections.counts.answered(self._connections.host, method, code, seconds)
             is_answered = True
             if response.status not in _NOBODY_BEHIND or not self._connections.problem:
-                self._connections.heard("", began=began)
+                self._connections.note_answer("", began=began)
             async with response:
                 if not 200 <= response.status < 300:
                     status = parse_status(await response.read())
@@ -274,7 +274,7 @@ class KubeClient:
         except (
             TimeoutError
         ) as error:  # of connecting, or of the first answer; the caller's comes as a cancellation
-            self._connections.heard("no answer in time", began=began)
+            self._connections.note_answer("no answer in time", began=began)
             raise TimedOut(f"{what}: no answer in time") from error
         except (aiohttp.ClientError, OSError) as error:
             words = words_of(error)
@@ -283,7 +283,7 @@ class KubeClient:
             ):  # one stream that ended, by a proxy say; whether the server is gone, the next request says
                 raise BrokenOff(f"{what}: {words}") from error
             is_hang_up = not isinstance(error, aiohttp.ClientConnectorError)
-            self._connections.heard(words, began=began, is_hang_up=is_hang_up)
+            self._connections.note_answer(words, began=began, is_hang_up=is_hang_up)
             raise Unavailable(f"{what}: {words}") from error
 
 

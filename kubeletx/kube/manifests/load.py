@@ -118,7 +118,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _checked(documents: list[Any], text: str) -> list[Any]:
-    """The documents of the text, which may hold half of a surrogate pair only if an escape for one stands in it."""
+    """Check the documents of a text: half of a surrogate pair is allowed only if the text has an escape for one."""
     if _HALF_PAIR.search(text) is not None:
         for document in documents:
             _refuse_half_pairs(document, "")

@@ -1,4 +1,4 @@
-"""What actions do to the facts: small pure functions (facts, now) → facts, built by the steps.
+"""Effects of actions on the facts: small pure functions (facts, now) → facts, built by the steps.
 
 A step returns one `Change`; the worker applies it when the action ends. Nothing here knows how an action was
 carried out.
@@ -217,7 +217,7 @@ def sandbox_made(facts: PodFacts, now: Now) -> PodFacts:
 
 
 def sandbox_failed(reason: str, message: str) -> Change:
-    """The sandbox could not be created, or it could and nobody could tell us: only a look knows."""
+    """Note a failed or unanswered create of the sandbox: a look shows whether it exists."""
 
     def apply(facts: PodFacts, now: Now) -> PodFacts:
         failure = _next(facts.sandbox_failure, SANDBOX, reason, message, now)
@@ -255,7 +255,7 @@ def unit_started(name: str, unit_id: UnitId, *, has_hook: bool) -> Change:
 
 
 def unit_failed(name: str, reason: str, message: str, *, created: bool) -> Change:
-    """The unit could not be created (`created` False) or started (True: it stands there, ended)."""
+    """Note a failed create (`created` False) or start (True: the unit exists, ended)."""
 
     def apply(facts: PodFacts, now: Now) -> PodFacts:
         failure = _next(facts.unit(name).failure, SYNC, reason, message, now)
@@ -284,7 +284,7 @@ def unit_exited(name: str, exited_at: float) -> Change:
 
 
 def hook_state(name: str, unit_id: UnitId, state: HookState, message: str = "") -> Change:
-    """Where the postStart hook stands."""
+    """Set the state of the postStart hook."""
 
     def apply(facts: PodFacts, now: Now) -> PodFacts:
         failure = None
@@ -296,7 +296,7 @@ def hook_state(name: str, unit_id: UnitId, state: HookState, message: str = "") 
 
 
 def message_read(name: str, unit_id: UnitId, message: str) -> Change:
-    """What the ended unit left; kept for it and the one before it."""
+    """Store the termination message of an ended unit, for it and the one before it."""
 
     def apply(facts: PodFacts, now: Now) -> PodFacts:
         known = list(facts.unit(name).termination_messages.items())[-1:]
@@ -333,7 +333,7 @@ def power_set(name: str) -> Change:
 
 
 def power_failed(name: str, reason: str, message: str) -> Change:
-    """It is not, or nobody knows."""
+    """Note a failed or unanswered power change."""
 
     def apply(facts: PodFacts, now: Now) -> PodFacts:
         failure = _next(facts.unit(name).power_failure, SYNC, reason, message, now)
@@ -366,7 +366,7 @@ def nics_changed(name: str, nic: str) -> Change:
 
 
 def nics_unlisted(name: str, reason: str, message: str) -> Change:
-    """They could not be listed; tried again with back-off."""
+    """Note a failed list of interfaces; retried with back-off."""
 
     def apply(facts: PodFacts, now: Now) -> PodFacts:
         failure = _next(facts.unit(name).nic_failure, SYNC, reason, message, now)
@@ -389,7 +389,7 @@ def nic_failed(name: str, nic: str, reason: str, message: str, *, may_heal: bool
 
 
 def nic_retried(name: str, nic: str) -> Change:
-    """What is wanted of one interface is tried at once."""
+    """Retry the wanted change of one interface immediately."""
 
     def apply(facts: PodFacts, now: Now) -> PodFacts:
         failures = facts.unit(name).nic_failures
@@ -409,7 +409,7 @@ def resized(name: str) -> Change:
 
 
 def resize_failed(name: str, reason: str, message: str, *, may_heal: bool = True) -> Change:
-    """It could not be asked for; tried again with back-off, or, unless it `may_heal`, when another is wanted."""
+    """Note a failed resize; retried with back-off, or, unless it `may_heal`, when another size is wanted."""
 
     def apply(facts: PodFacts, now: Now) -> PodFacts:
         failure = _next(facts.unit(name).resize_failure, SYNC, reason, message, now)
@@ -426,7 +426,7 @@ def pod_resized(facts: PodFacts, now: Now) -> PodFacts:
 
 
 def pod_resize_failed(reason: str, message: str) -> Change:
-    """It has not; tried again with back-off."""
+    """Note a failed resize of the pod; retried with back-off."""
 
     def apply(facts: PodFacts, now: Now) -> PodFacts:
         failure = _next(facts.resize_failure, SYNC, reason, message, now)

@@ -138,7 +138,7 @@ class ApiServerDouble:
         return self.authority.client(f"system:node:{name}", ["system:nodes"])
 
     def client(self, credentials: Pair | str | None) -> ApiClient:
-        """A client for whoever has these credentials."""
+        """Return a client with these credentials."""
         return ApiClient(self.url, self.ca_file, credentials)
 
     def node_client(self, name: str) -> ApiClient:
@@ -159,7 +159,7 @@ class ApiServerDouble:
         return self.kubeconfig("bootstrap", token)
 
     def kubeconfig(self, name: str, credentials: Pair | str, embed: bool = False) -> Path:
-        """A kubeconfig file called ``NAME.kubeconfig`` for whoever has these credentials."""
+        """A kubeconfig file called ``NAME.kubeconfig`` with these credentials."""
         path = self.directory / f"{name}.kubeconfig"
         return write_kubeconfig(path, self.url, self.ca_file, credentials, embed)
 

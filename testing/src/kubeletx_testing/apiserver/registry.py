@@ -53,7 +53,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> Key:
-        """Its key in the store."""
+        """Key of the target in the store."""
         return self.namespace, self.name
 
 

@@ -116,7 +116,7 @@ class PrivateContainerd:
 
     @property
     def log_path(self) -> Path:
-        """Its log file."""
+        """Log file of the daemon."""
         return self.daemon.log_path
 
     def start(self, *, timeout_seconds: float = 60) -> None:

@@ -67,7 +67,7 @@ class KubeApiServer:
         self.stop()
 
     def client(self, credentials: Pair | str | None) -> ApiClient:
-        """A client for whoever has these credentials."""
+        """Return a client with these credentials."""
         return ApiClient(self.url, self.ca_file, credentials)
 
     def node_pair(self, name: str) -> Pair:

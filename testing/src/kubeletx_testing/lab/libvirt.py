@@ -1,6 +1,6 @@
 """libvirt for tests and demo: the embedded driver, or a libvirtd of one's own.
 
-The embedded driver (`embedded_endpoint`) runs inside whoever opens it; a process can open only one root in its
+The embedded driver (`embedded_endpoint`) runs inside the process that opens it; a process can open only one root in its
 life. `PrivateLibvirtd` starts a libvirtd that believes to be the system's, in a mount namespace where
 libvirt's directories are private ones; it can be stopped, paused and killed while machines run. What is mounted after
 its start it sees only below a shared mount, as a node's root usually is (`mounts.make_shared`).
@@ -30,7 +30,7 @@ stdio_handler = "{handler}"
 security_driver = "none"
 namespaces = []
 """
-"""`user`: whom machines run as. `handler`: who writes consoles, `file` or `logd`."""
+"""`user`: the user of machines. `handler`: who writes consoles, `file` or `logd`."""
 _KVM = "/dev/kvm"
 _UNIX_SOCKETS = Path("/proc/net/unix")
 _CONNECTED = "03"
@@ -72,7 +72,7 @@ class PrivateLibvirtd:
         tcp_port: int = 0,
         patience_seconds: int = 30,
     ) -> None:
-        """`base_dir`: the lab's, so that a sweep finds what is left. `user`: whom machines run as.
+        """`base_dir`: the lab's, so that a sweep finds what is left. `user`: the user of machines.
 
         `virtlogd`: consoles are written by a virtlogd, as usual with a libvirtd of the system, which rotates their
         files at so many bytes; 0: by the emulators themselves. `tcp_port`: it listens there too, on 127.0.0.1, and
@@ -95,7 +95,7 @@ class PrivateLibvirtd:
 
     @property
     def socket_path(self) -> Path:
-        """Its socket."""
+        """Socket of the daemon."""
         return self.directory / "sock" / "libvirt-sock"
 
     @property

@@ -1,11 +1,11 @@
 """A logind on a private bus: `python -m kubeletx_testing.lab.logind_double DIRECTORY`, with DBUS_SYSTEM_BUS_ADDRESS set. Commands on standard input:
 
     begin, cancel    sends PrepareForShutdown
-    wait             answers "released" once nobody holds a lock
+    wait             answers "released" once no lock is held
 
 It answers "ready" at first, and "locked WHAT WHO MODE" when a lock is taken. As logind does, it gives out the
 writing end of a pipe and sees at the other end that it was closed. SIGHUP through KillUnit makes it read the
-drop-in files of DIRECTORY anew. Source: org.freedesktop.login1(5).
+drop-in files of DIRECTORY again. Source: org.freedesktop.login1(5).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PATH = "/org/freedesktop/login1"
 
 
 class Double:
-    """Its whole state."""
+    """State of the double."""
 
     def __init__(self, conf_dir: Path) -> None:
         self.conf_dir = conf_dir

@@ -4,7 +4,7 @@ Everything that belongs to a lab can be found from its base directory alone:
 
 - daemons and shims name a path below it on their command line,
 - containers are known by the ids that are directory names below the containerds' state and runc roots;
-  their processes have such an id in their cgroup path, whoever their parent is by now,
+  their processes have such an id in their cgroup path, regardless of their present parent,
 - mounts (root file systems, network namespaces, volumes) lie below it,
 - emulators behind a libvirtd of a lab name libvirt's usual directories instead; their pid files lie below it,
 - bridge, CNI results and iptables chains carry names derived from it (`cni`).

@@ -5,7 +5,7 @@ switches itself off at once, and a device that is to be unplugged it lets go. A 
 makes it do what a guest does by itself (`Does`). It has no operating system, no guest agent and no network. For
 tests of what happens around a guest; `machines` has one for what happens in it.
 
-Another one counts its starts on its disk, for tests of what becomes of disks.
+Another one counts its starts on its disk, for tests of disks over restarts.
 """
 
 from __future__ import annotations

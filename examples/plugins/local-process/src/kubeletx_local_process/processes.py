@@ -3,7 +3,7 @@
 The supervisor is a shell in a session of its own. It writes its process id and start time, starts the program
 as leader of another session, and writes the exit code when that ends. So the agent may come and go, stopping
 signals reach the program's whole process group but never the supervisor, and a process id that the kernel
-gave to somebody else meanwhile is told by its start time.
+reused meanwhile is detected by its start time.
 """
 
 import asyncio

@@ -60,7 +60,7 @@ class HttpImage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """What the store files it under."""
+        """Key of the source in the store."""
         return f"{self.url}#{self.pin}" if self.pin else self.url
 
     @property
@@ -83,7 +83,7 @@ class LocalImage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """What the store files it under."""
+        """Key of the source in the store."""
         return f"file://{self.path}#{self.pin}" if self.pin else f"file://{self.path}"
 
     @property
@@ -107,7 +107,7 @@ class OciImage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """What the store files it under."""
+        """Key of the source in the store."""
         return f"oci:{self.shown}"
 
     @property
