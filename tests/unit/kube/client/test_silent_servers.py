@@ -293,10 +293,10 @@ class Away(KubeClient):
     async def request(self, method: str, path: str, **more: Any) -> bytes:
         self._asked.append(self._now())
         if self._now() - self._lost_at < OUTAGE_SECONDS:
-            self._connections.heard("connection refused")
+            self._connections.note_answer("connection refused")
             raise Unavailable("connection refused")
         self.back_at = self.back_at or self._now()
-        self._connections.heard("")
+        self._connections.note_answer("")
         return b'{"metadata": {"resourceVersion": "1"}, "items": []}'
 
     @asynccontextmanager
