@@ -30,9 +30,9 @@ from kubeletx.runtimes.handles.snapshots import PodSnapshot
 from .active_pods import ActivePods
 from .dependencies import PodDependencies
 from .model.actions import Action
-from .model.changes import Change
 from .model.facts import DesiredPod, Now, Outage, PodFacts
 from .model.phase import FINAL
+from .model.results import Result
 from .model.roles import field_of
 from .overrides import OverrideFiles
 from .plan.draft import Goal, Notice, Plan
@@ -41,7 +41,7 @@ from .recovery import Found
 from .specs.labels import grace_seconds
 from .status.build import build_status, status_changes_at, stored_rejection
 from .status.crash_notices import begin_to_wait
-from .steps import carry_out
+from .steps import carry_out, failed
 from .steps.context import StepContext
 from .steps.resize import count_granted
 from .steps.spec_builder import SpecBuilder
@@ -112,7 +112,7 @@ class PodExecutor:
             snapshot=self._snapshot(handle, desired.uid) or facts.snapshot,
         )
 
-    async def act(self, action: Action, worker: PodWorker) -> Change:
+    async def act(self, action: Action, worker: PodWorker) -> Result:
         """Carry out one action."""
         step = StepContext(
             deps=self._deps,
@@ -123,6 +123,10 @@ class PodExecutor:
             now=self.now,
         )
         return await carry_out(step, action)
+
+    def failed(self, action: Action, reason: str, message: str) -> Result:
+        """The result of an action that ended by a bug."""
+        return failed(action, reason, message)
 
     def publish(self, desired: DesiredPod, facts: PodFacts, plan: Plan) -> PodStatus:
         """Build the status; tell the board and the records if it is news."""

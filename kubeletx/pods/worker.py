@@ -25,13 +25,13 @@ from kubeletx.api import Conflict, PodUid, RuntimeEvent, UnitState
 from kubeletx.api.names import Event
 from kubeletx.kube.types.core import Pod, PodStatus
 
-from .model import changes
+from .model import results
 from .model.actions import Action, Bind, SetPower, StopUnit
 from .model.boots import without_old_boots
-from .model.changes import Change
 from .model.facts import Deletion, DesiredPod, Now, PodFacts, ProbeFacts
 from .model.machine_requests import Orders
 from .model.pending_events import Debts
+from .model.results import Result
 from .plan.draft import Goal, Notice, Plan
 from .plan.pacing import NOTICED, count_done, doing
 from .plan.pod import deadline_end, plan_pod
@@ -62,8 +62,12 @@ class WorkerContext(Protocol):
         """Facts with the runtime's present state and snapshot filled in."""
         ...
 
-    async def act(self, action: Action, worker: PodWorker) -> Change:
+    async def act(self, action: Action, worker: PodWorker) -> Result:
         """Carry out one action. Raises only on bugs."""
+        ...
+
+    def failed(self, action: Action, reason: str, message: str) -> Result:
+        """The result of an action that ended by a bug."""
         ...
 
     def publish(self, desired: DesiredPod, facts: PodFacts, plan: Plan) -> PodStatus:
@@ -101,7 +105,7 @@ class PodWorker:
         self._woken = asyncio.Event()
         self._woken.set()
         self._debts = Debts()
-        self._tasks: dict[str, asyncio.Task[Change]] = {}
+        self._tasks: dict[str, asyncio.Task[Result]] = {}
         self._actions: dict[str, Action] = {}
         self._stop_ends_at: dict[str, float] = {}
         self._has_looked = False
@@ -133,8 +137,7 @@ class PodWorker:
             volumes = replace(self.facts.volumes, stale_at=now)
             self.facts = replace(self.facts, volumes=volumes)
         if _is_edited(self.desired.pod, desired.pod):
-            edited = changes.pod_edited(self.desired.pod, desired.pod)
-            self.facts = edited(self.facts, self._context.now())
+            self._apply(results.PodEdited(self.desired.pod, desired.pod))
         self.desired = replace(desired, deletion=after)
         self._woken.set()
 
@@ -159,18 +162,21 @@ class PodWorker:
 
     def objects_changed(self) -> None:
         """Something that the pod refers to changed in the cluster."""
-        self.facts = changes.objects_changed(self.facts, self._context.now())
+        self._apply(results.ObjectsChanged())
         self._woken.set()
 
     def probed(self, name: str, probes: ProbeFacts) -> None:
         """A probe's value changed."""
-        self.facts = changes.probed(name, probes)(self.facts, self._context.now())
+        self._apply(results.Probed(name, probes))
         self._woken.set()
 
-    def change(self, change: Change) -> None:
+    def apply(self, result: Result) -> None:
         """A command changed what is known of the pod."""
-        self.facts = change(self.facts, self._context.now())
+        self._apply(result)
         self._woken.set()
+
+    def _apply(self, result: Result) -> None:
+        self.facts = results.apply(self.facts, result, self._context.now())
 
     def set_orders(self, orders: Orders) -> None:
         """Set the operators' requests for the machine; they are stored already."""
@@ -279,23 +285,23 @@ class PodWorker:
         # Not in the task itself: one that is cancelled before its first step never runs any of its code.
         task.add_done_callback(lambda done: self._ended(action, done))
 
-    async def _carry_out(self, action: Action) -> Change:
+    async def _carry_out(self, action: Action) -> Result:
         try:
             return await self._context.act(action, self)
         except asyncio.CancelledError:
             raise
         except Exception as error:
             log.exception("Action failed with a bug", pod=self.desired.ref, action=action.key)
-            return changes.failed(action, "InternalError", f"{type(error).__name__}: {error}")
+            return self._context.failed(action, "InternalError", f"{type(error).__name__}: {error}")
 
-    def _ended(self, action: Action, task: asyncio.Task[Change]) -> None:
+    def _ended(self, action: Action, task: asyncio.Task[Result]) -> None:
         """The action is no longer in flight; its change, unless it was cancelled, is in the facts."""
         self._tasks.pop(action.key, None)
         self._actions.pop(action.key, None)
         self._stop_ends_at.pop(action.key, None)
         if not task.cancelled():
             now = self._context.now()
-            self.facts, done = count_done(task.result()(self.facts, now), action, now)
+            self.facts, done = count_done(results.apply(self.facts, task.result(), now), action, now)
             if done == NOTICED:
                 self._tell_no_effect(action)
         self._woken.set()
@@ -387,5 +393,5 @@ def _note_exits(facts: PodFacts, now: Now) -> PodFacts:
         finished_ns = status.finished_at_ns if status is not None else 0
         ago = now.wall.timestamp() - finished_ns / 1e9 if finished_ns else 0.0
         exited_at = now.mono - min(max(ago, 0.0), 3600.0)
-        facts = changes.unit_exited(name, exited_at)(facts, now)
+        facts = results.apply(facts, results.UnitExited(name, exited_at), now)
     return facts

@@ -10,7 +10,7 @@ from kubeletx.api import Conflict, InvalidConfig, NicStatus, SupportsNics, UnitS
 from kubeletx.kube.types.core import Nic
 from kubeletx.kube.validation import check_interfaces
 from kubeletx.pods import Failure, PodWorker
-from kubeletx.pods.model import changes
+from kubeletx.pods.model import results
 from kubeletx.pods.model.machine_requests import Orders
 from kubeletx.pods.plan.machine_hardware import FIRST_NIC, nics_key, wanted_nics
 from kubeletx.pods.plan.machine_power import MACHINE_WORDS
@@ -119,10 +119,10 @@ class MachineNics:
 
         name = self._access.name(worker)
         if added is not None:
-            worker.change(changes.nic_retried(name, added.name or ""))
+            worker.apply(results.NicRetried(name, added.name or ""))
         await self._services.overrides.amend(worker, change)
         if removed:  # not before: the plan would try the old order again
-            worker.change(changes.nic_retried(name, removed))
+            worker.apply(results.NicRetried(name, removed))
 
     async def _settle(
         self, worker: PodWorker, unit: UnitSummary, is_there: Callable[[set[str]], bool], name: str

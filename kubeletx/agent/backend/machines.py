@@ -37,7 +37,7 @@ from kubeletx.api.names import Event
 from kubeletx.kube.manifests.machine_form import machine_of, power_of
 from kubeletx.kube.text.quantity import to_bytes, to_millicores
 from kubeletx.pods import INFEASIBLE, Failure, PodExecutor, PodWorker, newest
-from kubeletx.pods.model import changes
+from kubeletx.pods.model import results
 from kubeletx.pods.model.machine_requests import Orders, Outcome, begun, ended, with_power
 from kubeletx.pods.plan.machine_hardware import asked_size, size_key, sizes_of, wanted_limits
 from kubeletx.pods.plan.machine_power import (
@@ -293,7 +293,7 @@ class MachineBackend:
             lambda orders: replace(orders, resources={**kept, **asked}, resources_spec=spec),
         )
         # Not before the order: the plan would try the old size, whose failure then holds up the new one.
-        worker.change(changes.resized(self._access.name(worker)))
+        worker.apply(results.Resized(self._access.name(worker)))
         failure = await self._settle_size(worker)
         if failure is None:
             return self._view(worker)
@@ -304,7 +304,7 @@ class MachineBackend:
             worker,
             lambda orders: replace(orders, resources=before.resources, resources_spec=before.resources_spec),
         )
-        worker.change(changes.resized(self._access.name(worker)))
+        worker.apply(results.Resized(self._access.name(worker)))
         raise Conflict(text, reason=failure.reason)
 
     async def _settle_size(self, worker: PodWorker) -> Failure | None:

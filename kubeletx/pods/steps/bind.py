@@ -12,9 +12,9 @@ from kubeletx.runtimes.binding.selection import Chosen, Rejected, Waits
 from ..admission.held_back import held_back
 from ..admission.placement import NODE_AFFINITY
 from ..admission.taints import TAINT_TOLERATION
-from ..model import changes
-from ..model.changes import Change
+from ..model import results
 from ..model.facts import Rejection, Waiting
+from ..model.results import Result
 from .context import StepContext
 from .reject import reject
 
@@ -24,7 +24,7 @@ _OF_THE_NODE = (NODE_AFFINITY, TAINT_TOLERATION)
 log = structlog.get_logger(__name__)
 
 
-async def bind(step: StepContext) -> Change:
+async def bind(step: StepContext) -> Result:
     """Choose late (DECISIONS 3-6), admit, and write the binding durably before anything else."""
     pod = step.pod
     if (held := held_back(pod)) is not None:
@@ -32,7 +32,7 @@ async def bind(step: StepContext) -> Change:
     if step.deps.review is not None:
         answer = await step.deps.review(pod)
         if step.desired.deletion is not None:
-            return changes.nothing
+            return results.Nothing()
         if isinstance(answer, Rejection):
             return reject(step, answer.reason, answer.message)
         if answer is not None:
@@ -52,8 +52,8 @@ async def bind(step: StepContext) -> Change:
         await admission.refresh()
         if (
             step.desired.deletion is not None
-        ):  # it ended meanwhile: resources counted now would never be released
-            return changes.nothing
+        ):  # ended meanwhile: resources counted now would never be released
+            return results.Nothing()
         rejection = admission.admit(step.desired, handle, handler)
     if rejection is not None and rejection.reason == NODE_AFFINITY:
         awaited = admission.runtime_awaited(pod)
@@ -86,33 +86,33 @@ async def bind(step: StepContext) -> Change:
         if waiting is None or waiting.reason != BINDING_NOT_WRITTEN:
             log.warning("Failed to write the binding", pod=step.desired.ref, runtime=name, err=str(error))
             step.warning(BINDING_NOT_WRITTEN, f"Cannot bind to runtime {name}: {error}")
-        return changes.bind_failed(BINDING_NOT_WRITTEN, str(error))
+        return results.BindFailed(BINDING_NOT_WRITTEN, str(error))
     step.normal(Event.RUNTIME_BOUND, f"Bound to runtime {name}: {choice.why}")
-    return changes.bound(name, now.wall)
+    return results.Bound(name, now.wall)
 
 
-def _wait(step: StepContext, reason: str, message: str) -> Change:
+def _wait(step: StepContext, reason: str, message: str) -> Result:
     """Wait for a runtime; an event says so once for each reason."""
     waiting = step.facts.waiting
     if waiting is None or waiting.reason != reason:
         step.warning(reason, message)
-    return changes.waits(reason, message)
+    return results.Waits(reason, message)
 
 
-def _review_again(step: StepContext, waits: Waiting) -> Change:
+def _review_again(step: StepContext, waits: Waiting) -> Result:
     """Ask the admission checks again later: they have not decided."""
     if step.facts.waiting is None or step.facts.waiting.message != waits.message:
         step.warning(waits.reason, waits.message)
-    return changes.bind_failed(waits.reason, waits.message)
+    return results.BindFailed(waits.reason, waits.message)
 
 
-def _wait_for_room(step: StepContext, waits: Waiting) -> Change:
+def _wait_for_room(step: StepContext, waits: Waiting) -> Result:
     if step.facts.waiting is None or step.facts.waiting.message != waits.message:
         log.info("Made room for a critical pod", pod=step.desired.ref, pod_uid=step.uid, err=waits.message)
-    return changes.waits(waits.reason, waits.message)
+    return results.Waits(waits.reason, waits.message)
 
 
-async def unbind(step: StepContext) -> Change:
+async def unbind(step: StepContext) -> Result:
     """Forget the pod. What cannot be written now is written later; the pod does not wait for it.
 
     A pod that ends by force while its runtime is away leaves a tombstone: what comes back is stopped first
@@ -123,9 +123,9 @@ async def unbind(step: StepContext) -> Change:
         try:
             await registry.bury(step.uid)
         except KubeletxError as error:
-            return changes.stop_failed("TombstoneNotWritten", str(error))
+            return results.StopFailed("TombstoneNotWritten", str(error))
         log.warning("Ended pod by force", pod=step.desired.ref, runtime=step.facts.runtime)
     else:
         await registry.unbind(step.uid)
     step.preemption.left(step.uid)
-    return changes.unbound
+    return results.Unbound()

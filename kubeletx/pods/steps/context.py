@@ -13,8 +13,8 @@ from kubeletx.runtimes.handles.handle import RuntimeHandle
 
 from ..dependencies import PodDependencies
 from ..model.actions import RunPostStart, StopUnit
-from ..model.changes import Change, together, unsettled
 from ..model.facts import DesiredPod, Now, PodFacts
+from ..model.results import Result, Together, Unsettled
 from ..overrides import OverrideFiles
 from ..pod_events import PodEvents
 from ..preemption import Preemption
@@ -95,11 +95,11 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def after_error(error: KubeletxError, now: Now, change: Change) -> Change:
-    """`change`, and after a time-out a look that begins once the call can no longer happen."""
+def after_error(error: KubeletxError, now: Now, result: Result) -> Result:
+    """`result`, and after a time-out a look that begins once the call can no longer happen."""
     if isinstance(error, TimedOut):
-        return together(change, unsettled(now.mono))
-    return change
+        return Together((result, Unsettled(now.mono)))
+    return result
 
 
 def is_silence(error: KubeletxError) -> bool:

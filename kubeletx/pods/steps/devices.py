@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from kubeletx.api import InvalidPod, KubeletxError, SupportsNics, SupportsResize, Unsupported
 from kubeletx.api.names import RUNTIME_UNSUPPORTED, Event
 
-from ..model import changes
+from ..model import results
 from ..model.actions import AttachNic, DetachNic, ListNics, ResizeUnit
-from ..model.changes import Change
+from ..model.results import Result
 from ..plan.machine_hardware import sized_pod
 from ..plan.resize_container import INFEASIBLE
 from ..specs.machine import build_nic
@@ -20,17 +20,17 @@ from .resize import count, failed
 log = structlog.get_logger(__name__)
 
 
-async def list_nics(step: StepContext, action: ListNics) -> Change:
+async def list_nics(step: StepContext, action: ListNics) -> Result:
     """Ask which there are."""
     try:
         found = await step.handle.ask("list_nics", lambda: _nics(step).list_nics(action.unit_id))
     except KubeletxError as error:
         level_of(error, log)("Failed to list interfaces", pod=step.desired.ref, err=str(error))
-        return changes.nics_unlisted(action.name, Event.FAILED_NIC, str(error))
-    return changes.nics_seen(action.name, action.unit_id, tuple(found))
+        return results.NicsUnlisted(action.name, Event.FAILED_NIC, str(error))
+    return results.NicsSeen(action.name, action.unit_id, tuple(found))
 
 
-async def attach_nic(step: StepContext, action: AttachNic) -> Change:
+async def attach_nic(step: StepContext, action: AttachNic) -> Result:
     """Plug one in; one whose port is not there yet is tried again."""
     nic = build_nic(action.nic)
     try:
@@ -38,10 +38,10 @@ async def attach_nic(step: StepContext, action: AttachNic) -> Change:
     except KubeletxError as error:
         return _nic_failed(step, action.name, nic.name, "attach", error)
     step.normal(Event.NIC_ATTACHED, f"Attached interface {nic.name} to {action.name}", container=action.name)
-    return changes.nics_changed(action.name, nic.name)
+    return results.NicsChanged(action.name, nic.name)
 
 
-async def detach_nic(step: StepContext, action: DetachNic) -> Change:
+async def detach_nic(step: StepContext, action: DetachNic) -> Result:
     """Ask the guest to let go of one."""
     try:
         await step.handle.change(
@@ -52,10 +52,10 @@ async def detach_nic(step: StepContext, action: DetachNic) -> Change:
     step.normal(
         Event.NIC_DETACHED, f"Detached interface {action.nic_name} from {action.name}", container=action.name
     )
-    return changes.nics_changed(action.name, action.nic_name)
+    return results.NicsChanged(action.name, action.nic_name)
 
 
-async def resize_unit(step: StepContext, action: ResizeUnit) -> Change:
+async def resize_unit(step: StepContext, action: ResizeUnit) -> Result:
     """Ask for the size, and write down that it was asked; what is granted shows later."""
     handle = step.handle
     try:
@@ -77,7 +77,7 @@ async def resize_unit(step: StepContext, action: ResizeUnit) -> Change:
     step.normal(
         Event.MACHINE_RESIZED, f"Asked machine {action.name} to become {action.size}", container=action.name
     )
-    return changes.resized(action.name)
+    return results.Resized(action.name)
 
 
 def _nics(step: StepContext) -> SupportsNics:
@@ -87,7 +87,7 @@ def _nics(step: StepContext) -> SupportsNics:
     return found
 
 
-def _nic_failed(step: StepContext, name: str, nic: str, verb: str, error: KubeletxError) -> Change:
+def _nic_failed(step: StepContext, name: str, nic: str, verb: str, error: KubeletxError) -> Result:
     is_refused = isinstance(error, InvalidPod) and error.reason == RUNTIME_UNSUPPORTED
     may_heal = not (is_refused or isinstance(error, Unsupported))
     again = "" if may_heal else "; it is not tried again before the pod or the order changes"
@@ -96,5 +96,5 @@ def _nic_failed(step: StepContext, name: str, nic: str, verb: str, error: Kubele
     level_of(error, log)(
         "Failed to change interfaces", pod=step.desired.ref, interface=nic, verb=verb, err=str(error)
     )
-    failed = changes.nic_failed(name, nic, Event.FAILED_NIC, str(error), may_heal=may_heal)
+    failed = results.NicFailed(name, nic, Event.FAILED_NIC, str(error), may_heal=may_heal)
     return after_error(error, step.now(), failed)

@@ -1,9 +1,17 @@
-"""From an action to the step that carries it out."""
+"""The table of actions: the step that carries each one out, and the result when the step has a bug."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
 from ..model import actions as act
-from ..model.changes import Change
+from ..model import results
+from ..model.actions import Action
+from ..model.facts import HookState
+from ..model.results import Result
 from .bind import bind, unbind
 from .context import StepContext
 from .devices import attach_nic, detach_nic, list_nics, resize_unit
@@ -21,55 +29,66 @@ from .stop_unit import remove_unit, stop_unit
 from .volumes import prepare_volumes, release_volumes
 
 
-async def carry_out(step: StepContext, action: act.Action) -> Change:
-    """Do it and say what it changed."""
-    match action:
-        case act.Bind():
-            return await bind(step)
-        case act.Look():
-            return await look(step)
-        case act.PrepareVolumes():
-            return await prepare_volumes(step)
-        case act.EnsureImage():
-            return await ensure_image(step, action)
-        case act.CreateSandbox(attempt=attempt):
-            return await create_sandbox(step, attempt)
-        case act.StartUnit():
-            return await start_unit(step, action)
-        case act.RunPostStart():
-            return await run_post_start(step, action)
-        case act.ReadMessage():
-            return await read_message(step, action)
-        case act.StopUnit():
-            return await stop_unit(step, action)
-        case act.ReadOrders():
-            return await read_orders(step)
-        case act.DropOverride():
-            return await drop_override(step)
-        case act.SetPower():
-            return await set_power(step, action)
-        case act.ListNics():
-            return await list_nics(step, action)
-        case act.AttachNic():
-            return await attach_nic(step, action)
-        case act.DetachNic():
-            return await detach_nic(step, action)
-        case act.ResizeUnit():
-            return await resize_unit(step, action)
-        case act.ResizeContainer():
-            return await resize_container(step, action)
-        case act.ResizePod():
-            return await resize_pod(step, action)
-        case act.RemoveUnit():
-            return await remove_unit(step, action)
-        case act.StopSandbox():
-            return await stop_sandbox(step, action)
-        case act.RemoveSandbox(sandbox_id=sandbox_id):
-            return await remove_sandbox(step, sandbox_id)
-        case act.ReleaseVolumes():
-            return await release_volumes(step)
-        case act.RemoveDirectories():
-            return await remove_directories(step)
-        case act.Unbind():
-            return await unbind(step)
-    raise TypeError(f"no step for {type(action).__name__}")
+class Row(msgspec.Struct, frozen=True):
+    """`step` gets the action; `failure` gets the action, a reason and a message, and says when it is tried again."""
+
+    step: Callable[[StepContext, Any], Awaitable[Result]]
+    failure: Callable[[Any, str, str], Result]
+
+
+def _stop(_: Action, reason: str, message: str) -> Result:
+    return results.StopFailed(reason, message)
+
+
+def _volumes(_: Action, reason: str, message: str) -> Result:
+    return results.VolumesFailed(reason, message)
+
+
+def _resize(action: act.ResizeUnit | act.ResizeContainer, reason: str, message: str) -> Result:
+    return results.ResizeFailed(action.name, reason, message)
+
+
+ROWS: Final[Mapping[type[Action], Row]] = {
+    act.Bind: Row(lambda step, _: bind(step), lambda _, *why: results.BindFailed(*why)),
+    act.Look: Row(lambda step, _: look(step), lambda *_: results.LookFailed()),
+    act.PrepareVolumes: Row(lambda step, _: prepare_volumes(step), _volumes),
+    act.EnsureImage: Row(ensure_image, lambda a, *why: results.ImageFailed(a.name, *why)),
+    act.CreateSandbox: Row(
+        lambda step, a: create_sandbox(step, a.attempt), lambda _, *why: results.SandboxFailed(*why)
+    ),
+    act.StartUnit: Row(
+        start_unit, lambda a, reason, text: results.UnitFailed(a.name, reason, text, created=False)
+    ),
+    act.RunPostStart: Row(
+        run_post_start,
+        lambda a, _, message: results.HookNoted(a.name, a.unit_id, HookState.FAILED, message),
+    ),
+    act.ReadMessage: Row(read_message, lambda a, *_: results.MessageRead(a.name, a.unit_id, "")),
+    act.StopUnit: Row(stop_unit, _stop),
+    act.ReadOrders: Row(lambda step, _: read_orders(step), _stop),
+    act.DropOverride: Row(lambda step, _: drop_override(step), _stop),
+    act.SetPower: Row(set_power, lambda a, *why: results.PowerFailed(a.name, *why)),
+    act.ListNics: Row(list_nics, lambda a, *why: results.NicsUnlisted(a.name, *why)),
+    act.AttachNic: Row(attach_nic, lambda a, *why: results.NicFailed(a.name, a.nic.name or "", *why)),
+    act.DetachNic: Row(detach_nic, lambda a, *why: results.NicFailed(a.name, a.nic_name, *why)),
+    act.ResizeUnit: Row(resize_unit, _resize),
+    act.ResizeContainer: Row(resize_container, _resize),
+    act.ResizePod: Row(resize_pod, lambda _, *why: results.PodResizeFailed(*why)),
+    act.RemoveUnit: Row(remove_unit, _stop),
+    act.StopSandbox: Row(stop_sandbox, _stop),
+    act.RemoveSandbox: Row(lambda step, a: remove_sandbox(step, a.sandbox_id), _stop),
+    act.ReleaseVolumes: Row(lambda step, _: release_volumes(step), _volumes),
+    act.RemoveDirectories: Row(lambda step, _: remove_directories(step), _stop),
+    act.Unbind: Row(lambda step, _: unbind(step), _stop),
+}
+"""Every action has a row; a test compares."""
+
+
+async def carry_out(step: StepContext, action: Action) -> Result:
+    """Carry out the action and return its result."""
+    return await ROWS[type(action)].step(step, action)
+
+
+def failed(action: Action, reason: str, message: str) -> Result:
+    """The result of an action that failed in a way that its step did not foresee: it is tried again later."""
+    return ROWS[type(action)].failure(action, reason, message)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from ..model import changes
+from ..model import results
 from ..model.actions import EnsureImage
-from ..model.changes import Change
+from ..model.results import Result
 from ..model.roles import spec_of
 from ..unit_images import ImageUser
 from .context import StepContext
 
 
-async def ensure_image(step: StepContext, action: EnsureImage) -> Change:
+async def ensure_image(step: StepContext, action: EnsureImage) -> Result:
     """Pull the image if its policy says so."""
     name, is_machine = action.name, step.facts.is_machine
     user = ImageUser(
@@ -23,5 +23,5 @@ async def ensure_image(step: StepContext, action: EnsureImage) -> Change:
     )
     found = await step.deps.images.ensure(user)
     if found.status is not None:
-        return changes.image_present(name, found.status)
-    return changes.image_failed(name, found.reason, found.message, found.retry_at)
+        return results.ImagePresent(name, found.status)
+    return results.ImageFailed(name, found.reason, found.message, found.retry_at)

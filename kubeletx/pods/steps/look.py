@@ -6,17 +6,17 @@ from msgspec.structs import replace
 
 from kubeletx.api import KubeletxError
 
-from ..model import changes
-from ..model.changes import Change
+from ..model import results
+from ..model.results import Result
 from ..plan.progress import is_blind
 from .context import StepContext
 
 
-async def look(step: StepContext) -> Change:
+async def look(step: StepContext) -> Result:
     """The snapshot is kept by the runtime's handle; without an answer the look is wanted again."""
     try:
         snapshot = await step.handle.look(step.uid)
     except KubeletxError:
-        return changes.look_failed
+        return results.LookFailed()
     # A runtime that lists a thing and tells nothing of it is asked again, but not at once.
-    return changes.look_failed if is_blind(replace(step.facts, snapshot=snapshot)) else changes.nothing
+    return results.LookFailed() if is_blind(replace(step.facts, snapshot=snapshot)) else results.Nothing()

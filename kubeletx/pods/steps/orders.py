@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ..model import changes
-from ..model.changes import Change
+from ..model import results
 from ..model.machine_requests import Orders
+from ..model.results import Result
 from .context import StepContext
 
 
-async def read_orders(step: StepContext) -> Change:
+async def read_orders(step: StepContext) -> Result:
     """Take up what an earlier process wrote down."""
     await step.overrides.ensure_read(step.worker)
-    return changes.nothing
+    return results.Nothing()
 
 
-async def drop_override(step: StepContext) -> Change:
+async def drop_override(step: StepContext) -> Result:
     """Forget the power that a command asked for: the spec's power changed since."""
     await step.overrides.amend(step.worker, _without_power)
-    return changes.nothing
+    return results.Nothing()
 
 
 def _without_power(orders: Orders) -> Orders:

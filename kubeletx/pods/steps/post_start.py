@@ -5,25 +5,25 @@ from __future__ import annotations
 from kubeletx.api.names import Event
 from kubeletx.kube.types.core import Container
 
-from ..model import changes
+from ..model import results
 from ..model.actions import RunPostStart
-from ..model.changes import Change
 from ..model.facts import HookState
+from ..model.results import Result
 from ..model.roles import find_unit
 from .context import StepContext
 
 
-async def run_post_start(step: StepContext, action: RunPostStart) -> Change:
+async def run_post_start(step: StepContext, action: RunPostStart) -> Result:
     """Has no deadline of its own, as with the kubelet; a failure has the container killed."""
     container = find_unit(step.pod, action.name)
     if not isinstance(container, Container) or container.lifecycle is None:
-        return changes.hook_state(action.name, action.unit_id, HookState.DONE)
+        return results.HookNoted(action.name, action.unit_id, HookState.DONE)
     handler = container.lifecycle.post_start
     if handler is None:
-        return changes.hook_state(action.name, action.unit_id, HookState.DONE)
+        return results.HookNoted(action.name, action.unit_id, HookState.DONE)
     error = await step.run_hook(handler, container, action, seconds=None)
     if error:
         # Not the error: the output of a hook may hold secrets, and more people read events than pods.
         step.warning(Event.FAILED_POST_START_HOOK, "PostStartHook failed", container=action.name)
-        return changes.hook_state(action.name, action.unit_id, HookState.FAILED, error)
-    return changes.hook_state(action.name, action.unit_id, HookState.DONE)
+        return results.HookNoted(action.name, action.unit_id, HookState.FAILED, error)
+    return results.HookNoted(action.name, action.unit_id, HookState.DONE)

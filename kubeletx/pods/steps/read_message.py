@@ -5,14 +5,14 @@ from __future__ import annotations
 from kubeletx.api import KubeletxError
 from kubeletx.kube.types.core import Container
 
-from ..model import changes
+from ..model import results
 from ..model.actions import ReadMessage
-from ..model.changes import Change
+from ..model.results import Result
 from ..model.roles import find_unit
 from .context import StepContext
 
 
-async def read_message(step: StepContext, action: ReadMessage) -> Change:
+async def read_message(step: StepContext, action: ReadMessage) -> Result:
     """An empty message is remembered too, so that it is read once."""
     message = ""
     container = find_unit(step.pod, action.name)
@@ -26,4 +26,4 @@ async def read_message(step: StepContext, action: ReadMessage) -> Change:
             )
         except KubeletxError as error:
             message = f"Error on reading termination message: {error}"
-    return changes.message_read(action.name, action.unit_id, message)
+    return results.MessageRead(action.name, action.unit_id, message)

@@ -8,25 +8,25 @@ from kubeletx.api import InvalidPod, KubeletxError
 from kubeletx.api.names import RUNTIME_UNSUPPORTED
 from kubeletx.node.events import shortened
 
-from ..model import changes
-from ..model.changes import Change
+from ..model import results
 from ..model.facts import PodFacts
 from ..model.phase import PENDING
+from ..model.results import Result
 from .context import StepContext
 
 log = structlog.get_logger(__name__)
 
 
-def reject(step: StepContext, reason: str, message: str) -> Change:
+def reject(step: StepContext, reason: str, message: str) -> Result:
     """The pod is Failed, and says why."""
     message = shortened(message)
     log.info("Rejected pod", pod=step.desired.ref, pod_uid=step.uid, reason=reason, err=message)
     step.warning(reason, message)
     step.deps.counters.admission_rejections[reason] += 1
-    return changes.rejected(reason, message)
+    return results.Rejected(reason, message)
 
 
-def refusal(step: StepContext, error: KubeletxError) -> Change | None:
+def refusal(step: StepContext, error: KubeletxError) -> Result | None:
     """Reject the pod if its runtime refused it permanently; None means retry.
 
     A pod that ran before keeps trying: its runtime had the missing feature once and may have it again (A6).

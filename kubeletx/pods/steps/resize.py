@@ -20,12 +20,12 @@ from kubeletx.kube.text.quantity import to_bytes
 from kubeletx.kube.types.core import Pod, ResourceRequirements
 
 from ..dependencies import PodDependencies
-from ..model import changes
+from ..model import results
 from ..model.actions import ResizeContainer, ResizePod
-from ..model.changes import Change
 from ..model.facts import DesiredPod, Failure, PodFacts
 from ..model.machine_requests import Granted, Orders
 from ..model.phase import FINAL
+from ..model.results import Result
 from ..model.sizes import lowers_memory
 from ..plan.progress import newest
 from ..plan.resize_container import DEFERRED, INFEASIBLE, granted, granted_pod, largest_pod
@@ -35,7 +35,7 @@ from .context import StepContext, after_error, is_silence, level_of
 log = structlog.get_logger(__name__)
 
 
-async def resize_container(step: StepContext, action: ResizeContainer) -> Change:
+async def resize_container(step: StepContext, action: ResizeContainer) -> Result:
     """Resize one container; a size that does not fit is retried later, a grant is stored after it took effect."""
     try:
         count(step, step.pod)
@@ -55,10 +55,10 @@ async def resize_container(step: StepContext, action: ResizeContainer) -> Change
     if not action.restart:
         text = f"Resized container {action.name} in place"
         step.normal(Event.RESIZE_COMPLETED, text, container=action.name)
-    return changes.resized(action.name)
+    return results.Resized(action.name)
 
 
-async def resize_pod(step: StepContext, action: ResizePod) -> Change:
+async def resize_pod(step: StepContext, action: ResizePod) -> Result:
     """The same for the pod, with the containers that live by its limits."""
     specs = step.specs
     try:
@@ -74,9 +74,9 @@ async def resize_pod(step: StepContext, action: ResizePod) -> Change:
     except KubeletxError as error:
         uncount(step, error)
         reason = _tell(step, "the pod", error, step.facts.resize_failure)
-        return after_error(error, step.now(), changes.pod_resize_failed(reason, str(error)))
+        return after_error(error, step.now(), results.PodResizeFailed(reason, str(error)))
     step.normal(Event.RESIZE_COMPLETED, "Resized the pod in place")
-    return changes.pod_resized
+    return results.PodResized()
 
 
 def count(step: StepContext, pod: Pod) -> None:
@@ -142,12 +142,12 @@ def _with(orders: Orders, action: ResizeContainer) -> Orders:
 
 def failed(
     step: StepContext, name: str, what: str, error: KubeletxError, otherwise: str, *, may_heal: bool = True
-) -> Change:
+) -> Result:
     """`what`: container or machine. `otherwise`: the reason, if the error has none of its own."""
     uncount(step, error)
     before = step.facts.unit(name).resize_failure
     reason = _tell(step, f"{what} {name}", error, before, container=name, otherwise=otherwise)
-    return after_error(error, step.now(), changes.resize_failed(name, reason, str(error), may_heal=may_heal))
+    return after_error(error, step.now(), results.ResizeFailed(name, reason, str(error), may_heal=may_heal))
 
 
 def _tell(

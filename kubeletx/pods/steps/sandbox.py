@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import structlog
-from msgspec.structs import replace
 
 from kubeletx.api import Internal, KubeletxError, NotFound, SandboxId, SandboxSpec
 from kubeletx.api.names import Event
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 
-from ..model import changes
+from ..model import results
 from ..model.actions import StopSandbox
-from ..model.changes import Change
-from ..model.facts import Now, PodFacts
+from ..model.results import Result
 from .context import StepContext, after_error, is_silence, level_of
 
 log = structlog.get_logger(__name__)
 
 
-async def create_sandbox(step: StepContext, attempt: int) -> Change:
+async def create_sandbox(step: StepContext, attempt: int) -> Result:
     """Create the sandbox and learn its address."""
     handle = step.handle
     began = step.now()
@@ -39,7 +37,7 @@ async def create_sandbox(step: StepContext, attempt: int) -> Change:
         level_of(error, log)(
             "Failed to create sandbox", pod=step.desired.ref, runtime=handle.name, err=str(error)
         )
-        failed = changes.sandbox_failed(error.reason or "CreatePodSandboxError", str(error))
+        failed = results.SandboxFailed(error.reason or "CreatePodSandboxError", str(error))
         return after_error(error, step.now(), failed)
     for warning in step.specs.warnings(step.pod):
         step.warning(warning.reason, warning.message)
@@ -53,7 +51,7 @@ async def create_sandbox(step: StepContext, attempt: int) -> Change:
         attempt=attempt,
         elapsed_seconds=round(step.now().mono - began.mono, 3),
     )
-    return changes.sandbox_made
+    return results.SandboxMade()
 
 
 async def _run_sandbox(step: StepContext, handle: RuntimeHandle, spec: SandboxSpec) -> SandboxId:
@@ -68,7 +66,7 @@ async def _run_sandbox(step: StepContext, handle: RuntimeHandle, spec: SandboxSp
         counters.run_podsandbox.add(step.now().mono - began, spec.handler)
 
 
-async def stop_sandbox(step: StepContext, action: StopSandbox) -> Change:
+async def stop_sandbox(step: StepContext, action: StopSandbox) -> Result:
     """Stop whatever lives in the sandbox and release its network."""
     handle, sandbox_id = step.handle, action.sandbox_id
     if action.message:
@@ -77,29 +75,24 @@ async def stop_sandbox(step: StepContext, action: StopSandbox) -> Change:
         await handle.stop_sandbox(sandbox_id)
         handle.note_sandbox(await handle.sandbox_status(sandbox_id))
     except NotFound:
-        return _look_wanted
+        return results.LookWanted()
     except KubeletxError as error:
         return _stop_failed(step, error, "KillPodSandboxError")
-    return changes.changed
+    return results.Changed()
 
 
-async def remove_sandbox(step: StepContext, sandbox_id: SandboxId) -> Change:
+async def remove_sandbox(step: StepContext, sandbox_id: SandboxId) -> Result:
     """Remove the sandbox with all its units."""
     handle = step.handle
     try:
         await handle.remove_sandbox(sandbox_id)
     except KubeletxError as error:
         return _stop_failed(step, error, "KillPodSandboxError")
-    return changes.changed
+    return results.Changed()
 
 
-def _stop_failed(step: StepContext, error: KubeletxError, reason: str) -> Change:
+def _stop_failed(step: StepContext, error: KubeletxError, reason: str) -> Result:
     if not is_silence(error):
         step.warning(Event.FAILED_KILL_POD, f"error killing pod: {error}")
     level_of(error, log)("Failed to stop sandbox", pod=step.desired.ref, err=str(error))
-    return changes.stop_failed(reason, str(error))
-
-
-def _look_wanted(facts: PodFacts, now: Now) -> PodFacts:
-    """The sandbox was gone already."""
-    return replace(facts, changed_at=now.mono, look_wanted_at=now.mono)
+    return results.StopFailed(reason, str(error))

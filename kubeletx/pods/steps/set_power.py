@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from kubeletx.api import KubeletxError, NotFound, SupportsMachine, Unsupported
 from kubeletx.api.names import Event
 
-from ..model import changes
+from ..model import results
 from ..model.actions import SetPower
-from ..model.changes import Change
+from ..model.results import Result
 from ..plan.machine_power import PowerStep
 from .context import StepContext, after_error, is_silence, level_of
 
@@ -25,7 +25,7 @@ _SAYS = {
 }
 
 
-async def set_power(step: StepContext, action: SetPower) -> Change:
+async def set_power(step: StepContext, action: SetPower) -> Result:
     """Make one power call; a requested switch-off is stored first."""
     wanted, handle, name = PowerStep(action.step), step.handle, action.name
     began = step.now().mono
@@ -37,14 +37,14 @@ async def set_power(step: StepContext, action: SetPower) -> Change:
         if wanted is PowerStep.START:
             await step.overrides.amend(step.worker, lambda orders: replace(orders, off_unit=""))
     except NotFound:
-        return changes.look_wanted
+        return results.LookWanted()
     except KubeletxError as error:
         if not is_silence(error):
             text = f"Failed to {wanted.value.replace('_', ' ')} {name}: {error}"
             step.warning(Event.FAILED_POWER, text, container=name)
         level_of(error, log)("Failed to change power", pod=step.desired.ref, container=name, err=str(error))
         reason = error.reason or Event.FAILED_POWER
-        return after_error(error, step.now(), changes.power_failed(name, reason, str(error)))
+        return after_error(error, step.now(), results.PowerFailed(name, reason, str(error)))
     reason, said = _SAYS[wanted]
     step.normal(reason, f"{said} machine {name}", container=name)
     log.info(
@@ -54,7 +54,7 @@ async def set_power(step: StepContext, action: SetPower) -> Change:
         step=wanted.value,
         elapsed_seconds=round(step.now().mono - began, 3),
     )
-    return changes.power_set(name)
+    return results.PowerSet(name)
 
 
 async def _call(step: StepContext, action: SetPower, wanted: PowerStep) -> None:

@@ -8,9 +8,9 @@ from kubeletx.api import InvalidPod, KubeletxError, UnitId
 from kubeletx.api.names import Event
 
 from ..counters import container_type
-from ..model import changes
+from ..model import results
 from ..model.actions import StartUnit
-from ..model.changes import Change
+from ..model.results import Result
 from ..model.roles import find_unit
 from .context import StepContext, after_error, is_silence, level_of
 from .reject import refusal
@@ -18,7 +18,7 @@ from .reject import refusal
 log = structlog.get_logger(__name__)
 
 
-async def start_unit(step: StepContext, action: StartUnit) -> Change:
+async def start_unit(step: StepContext, action: StartUnit) -> Result:
     """Create with the attempt as key (a repeated call finds the first result), start, and look at it."""
     handle, name = step.handle, action.name
     container = find_unit(step.pod, name)
@@ -39,7 +39,7 @@ async def start_unit(step: StepContext, action: StartUnit) -> Change:
     log.info("Started container", pod=step.desired.ref, container=name, runtime=handle.name)
     lifecycle = container.lifecycle if container is not None else None
     has_hook = lifecycle is not None and lifecycle.post_start is not None
-    return changes.unit_started(name, unit_id, has_hook=has_hook)
+    return results.UnitStarted(name, unit_id, has_hook=has_hook)
 
 
 def _sandbox_attempt(step: StepContext) -> int:
@@ -47,7 +47,7 @@ def _sandbox_attempt(step: StepContext) -> int:
     return snapshot.sandboxes[0].attempt if snapshot is not None and snapshot.sandboxes else 0
 
 
-async def _failed(step: StepContext, name: str, unit_id: UnitId | None, error: KubeletxError) -> Change:
+async def _failed(step: StepContext, name: str, unit_id: UnitId | None, error: KubeletxError) -> Result:
     if unit_id is None and (refused := refusal(step, error)) is not None:
         return refused
     created = unit_id is not None
@@ -67,7 +67,5 @@ async def _failed(step: StepContext, name: str, unit_id: UnitId | None, error: K
         try:
             step.handle.note_unit(await step.handle.unit_status(unit_id))
         except KubeletxError as second:
-            return after_error(
-                second, step.now(), changes.unit_failed(name, reason, str(error), created=True)
-            )
-    return after_error(error, step.now(), changes.unit_failed(name, reason, str(error), created=created))
+            return after_error(second, step.now(), results.UnitFailed(name, reason, str(error), created=True))
+    return after_error(error, step.now(), results.UnitFailed(name, reason, str(error), created=created))

@@ -8,9 +8,9 @@ from kubeletx.api import KubeletxError, NotFound
 from kubeletx.api.names import Event
 from kubeletx.kube.types.core import Container
 
-from ..model import changes
+from ..model import results
 from ..model.actions import RemoveUnit, StopUnit
-from ..model.changes import Change
+from ..model.results import Result
 from ..model.roles import find_unit
 from ..probes.lifecycle_hooks import stop_seconds
 from .context import StepContext, is_silence, level_of
@@ -18,7 +18,7 @@ from .context import StepContext, is_silence, level_of
 log = structlog.get_logger(__name__)
 
 
-async def stop_unit(step: StepContext, action: StopUnit) -> Change:
+async def stop_unit(step: StepContext, action: StopUnit) -> Result:
     """The preStop hook takes its time from the grace; a grace of 0 skips it."""
     handle, name = step.handle, action.name
     began = step.now().mono
@@ -30,12 +30,12 @@ async def stop_unit(step: StepContext, action: StopUnit) -> Change:
         await handle.stop_unit(action.unit_id, grace)
         handle.note_unit(await handle.unit_status(action.unit_id))
     except NotFound:
-        return changes.look_wanted
+        return results.LookWanted()
     except KubeletxError as error:
         if not is_silence(error):
             step.warning(Event.FAILED_KILL_POD, f"error killing container {name}: {error}")
         level_of(error, log)("Failed to stop container", pod=step.desired.ref, container=name, err=str(error))
-        return changes.stop_failed("KillContainerError", str(error))
+        return results.StopFailed("KillContainerError", str(error))
     log.info(
         "Stopped container",
         pod=step.desired.ref,
@@ -43,10 +43,10 @@ async def stop_unit(step: StepContext, action: StopUnit) -> Change:
         reason=action.reason,
         elapsed_seconds=round(step.now().mono - began, 3),
     )
-    return changes.killed(name, "" if action.reason == "Killing" else action.reason)
+    return results.Killed(name, "" if action.reason == "Killing" else action.reason)
 
 
-async def remove_unit(step: StepContext, action: RemoveUnit) -> Change:
+async def remove_unit(step: StepContext, action: RemoveUnit) -> Result:
     """Remove a dead unit, what it wrote, and its log."""
     try:
         await step.handle.remove_unit(action.unit_id)
@@ -58,8 +58,8 @@ async def remove_unit(step: StepContext, action: RemoveUnit) -> Change:
         level_of(error, log)(
             "Failed to remove container", pod=step.desired.ref, container=action.name, err=str(error)
         )
-        return changes.stop_failed("RemoveContainerError", str(error))
-    return changes.changed
+        return results.StopFailed("RemoveContainerError", str(error))
+    return results.Changed()
 
 
 async def _run_pre_stop(step: StepContext, action: StopUnit) -> None:

@@ -7,32 +7,32 @@ import structlog
 from kubeletx.api import KubeletxError
 from kubeletx.api.names import Event
 
-from ..model import changes
-from ..model.changes import Change
+from ..model import results
+from ..model.results import Result
 from .context import StepContext
 
 log = structlog.get_logger(__name__)
 
 
-async def prepare_volumes(step: StepContext) -> Change:
+async def prepare_volumes(step: StepContext) -> Result:
     """Directories, files and mounts on the node; what the runtime brings into its guest comes later."""
     pod, began = step.pod, step.now().mono
     try:
         before = await step.specs.prepare(step.desired)
     except KubeletxError as error:
         step.warning(Event.FAILED_MOUNT, str(error))
-        return changes.volumes_failed(error.reason or Event.FAILED_MOUNT, str(error))
+        return results.VolumesFailed(error.reason or Event.FAILED_MOUNT, str(error))
     # A spec that came meanwhile (a source claimed a pod that was found again) has volumes of its own.
     if step.pod is not pod:
-        return changes.nothing
-    return changes.together(changes.ran_before(before), changes.volumes_ready(began))
+        return results.Nothing()
+    return results.Together((results.RanBefore(before), results.VolumesReady(began)))
 
 
-async def release_volumes(step: StepContext) -> Change:
+async def release_volumes(step: StepContext) -> Result:
     """Release the pod's volumes; targets of hostPath are left unchanged."""
     try:
         await step.specs.release(step.desired)
     except KubeletxError as error:
         log.warning("Failed to release volumes", pod=step.desired.ref, err=str(error))
-        return changes.volumes_failed("FailedUnmount", str(error))
-    return changes.volumes_released
+        return results.VolumesFailed("FailedUnmount", str(error))
+    return results.VolumesReleased()

@@ -23,11 +23,12 @@ from kubeletx.api.names import CONTAINER_HASH, RESTART_GENERATION
 from kubeletx.kube.manifests.hashes import container_hash
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.pods.model import actions as act
-from kubeletx.pods.model import changes
+from kubeletx.pods.model import results
 from kubeletx.pods.model.facts import Deletion, DesiredPod, Now, PodFacts
 from kubeletx.pods.model.roles import find_unit
 from kubeletx.pods.plan.draft import Plan
 from kubeletx.pods.plan.pod import plan_pod
+from kubeletx.pods.steps.dispatch import failed
 from kubeletx.pods.worker import _note_exits
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
@@ -96,7 +97,7 @@ class PodModel:
         assert len(keys) == len(set(keys)), "one action a key"
         for action in plan.actions:
             self.journal.append(action)
-            self.facts = self._carry_out(action)(self.facts, self.now())
+            self.facts = results.apply(self.facts, self._carry_out(action), self.now())
         self.finished = plan.finished
         self.mono += 0.001
         return plan
@@ -134,49 +135,49 @@ class PodModel:
     def alive(self) -> list[str]:
         return [u.summary.name for u in self.units if u.summary.state.is_alive]
 
-    def _carry_out(self, action: act.Action) -> changes.Change:
+    def _carry_out(self, action: act.Action) -> results.Result:
         if isinstance(action, self.failing):
-            return changes.failed(action, "Error", "it failed")
+            return failed(action, "Error", "it failed")
         match action:
             case act.Bind():
-                return changes.bound(RuntimeName("fake"), START)
+                return results.Bound(RuntimeName("fake"), START)
             case act.ReadMessage(name=name, unit_id=unit_id):
-                return changes.message_read(name, unit_id, "")
+                return results.MessageRead(name, unit_id, "")
             case act.PrepareVolumes():
-                return changes.volumes_ready(self.mono)
+                return results.VolumesReady(self.mono)
             case act.EnsureImage(name=name):
-                return changes.image_present(name, ImageStatus(id="i", ref="i"))
+                return results.ImagePresent(name, ImageStatus(id="i", ref="i"))
             case act.CreateSandbox(attempt=attempt):
                 assert all(s.state is SandboxState.NOT_READY for s in self.sandboxes)
                 self.sandboxes.insert(0, self._sandbox(attempt))
-                return changes.sandbox_made
+                return results.SandboxMade()
             case act.StartUnit():
                 return self._start(action)
             case act.StopUnit(name=name, unit_id=unit_id, reason=reason):
                 self._replace(unit_id, UnitState.EXITED, 137)
-                return changes.killed(name, "" if reason == "Killing" else reason)
+                return results.Killed(name, "" if reason == "Killing" else reason)
             case act.RemoveUnit(unit_id=unit_id):
                 self.units = [u for u in self.units if u.summary.id != unit_id]
-                return changes.changed
+                return results.Changed()
             case act.StopSandbox(sandbox_id=sandbox_id):
                 self.sandboxes = [
                     replace(s, state=SandboxState.NOT_READY) if s.id == sandbox_id else s
                     for s in self.sandboxes
                 ]
-                return changes.changed
+                return results.Changed()
             case act.RemoveSandbox(sandbox_id=sandbox_id):
                 self.sandboxes = [s for s in self.sandboxes if s.id != sandbox_id]
                 self.units = [u for u in self.units if u.summary.sandbox_id != sandbox_id]
-                return changes.changed
+                return results.Changed()
             case act.ReleaseVolumes():
-                return changes.volumes_released
+                return results.VolumesReleased()
             case act.RemoveDirectories():
-                return changes.directories_gone
+                return results.DirectoriesGone()
             case act.Unbind():
                 assert not self.sandboxes
                 assert not self.units
-                return changes.unbound
-        return changes.nothing
+                return results.Unbound()
+        return results.Nothing()
 
     def _sandbox(self, attempt: int) -> SandboxSummary:
         self.counter += 1
@@ -190,7 +191,7 @@ class PodModel:
             created_at_ns=self.counter,
         )
 
-    def _start(self, action: act.StartUnit) -> changes.Change:
+    def _start(self, action: act.StartUnit) -> results.Result:
         assert self.desired.deletion is None, "a pod that is deleted never starts a unit"
         assert self.sandboxes
         assert self.sandboxes[0].id == action.sandbox_id
@@ -217,7 +218,7 @@ class PodModel:
         )
         self.units.insert(0, UnitStatus(summary=summary, started_at_ns=1))
         self.units.sort(key=lambda u: -u.summary.attempt)
-        return changes.unit_started(action.name, unit_id, has_hook=False)
+        return results.UnitStarted(action.name, unit_id, has_hook=False)
 
     def _replace(self, unit_id: UnitId, state: UnitState, code: int) -> None:
         self.units = [

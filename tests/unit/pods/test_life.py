@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from kubeletx.api import UnitId
 from kubeletx.kube.types.core import Container, ExecAction, PodStatus, Probe
 from kubeletx.pods.model import actions as act
-from kubeletx.pods.model import changes
+from kubeletx.pods.model import results
 from kubeletx.pods.model.facts import ProbeFacts
 from kubeletx.pods.status.build import NodeIdentity, build_status
 from tests.unit.pods.pod_model import PodModel, make_pod
@@ -60,7 +60,7 @@ def test_an_unhealthy_container_is_killed_and_started_anew_and_the_pod_goes_on()
     model.settle()
     first = model.units[0].summary.id
     failed = ProbeFacts(unit_id=UnitId(first), liveness=False)
-    model.facts = changes.probed("a", failed)(model.facts, model.now())
+    model.facts = results.apply(model.facts, results.Probed("a", failed), model.now())
     model.settle()
     stop = next(a for a in model.journal if isinstance(a, act.StopUnit))
     assert (stop.unit_id, stop.reason) == (first, "Unhealthy")

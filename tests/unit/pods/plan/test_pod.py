@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kubeletx.kube.types.core import Container
 from kubeletx.pods.model import actions as act
-from kubeletx.pods.model import changes
+from kubeletx.pods.model import results
 from kubeletx.pods.plan.draft import Goal
 from kubeletx.pods.plan.pod import deadline_end, plan_pod
 from kubeletx.pods.plan.progress import has_ended
@@ -133,7 +133,7 @@ def test_news_of_an_object_bring_its_files_and_units_go_on_meanwhile() -> None:
     model.settle()
     model.journal.clear()
     model.failing = (act.PrepareVolumes,)
-    model.facts = changes.objects_changed(model.facts, model.now())
+    model.facts = results.apply(model.facts, results.ObjectsChanged(), model.now())
     model.turn()
     assert [type(one) for one in model.journal] == [act.PrepareVolumes]
     model.exit("web", 1)
@@ -151,8 +151,8 @@ def test_news_that_come_while_files_are_written_are_not_lost() -> None:
     model.settle()
     began = model.mono
     model.mono += 1
-    model.facts = changes.objects_changed(model.facts, model.now())
-    model.facts = changes.volumes_ready(began)(model.facts, model.now())
+    model.facts = results.apply(model.facts, results.ObjectsChanged(), model.now())
+    model.facts = results.apply(model.facts, results.VolumesReady(began), model.now())
     assert model.facts.volumes.stale_at == model.mono
     assert act.PrepareVolumes() in plan_pod(model.desired, model.facts, model.now()).actions
 
@@ -161,14 +161,18 @@ def test_news_of_an_object_end_the_wait_of_a_container_that_lacked_it() -> None:
     model = PodModel(make_pod())
     model.settle()
     now = model.now()
-    model.facts = changes.unit_failed("web", "CreateContainerConfigError", "missing", created=False)(
-        model.facts, now
+    model.facts = results.apply(
+        model.facts, results.UnitFailed("web", "CreateContainerConfigError", "missing", created=False), now
     )
-    failure = changes.objects_changed(model.facts, now).unit("web").failure
+    failure = results.apply(model.facts, results.ObjectsChanged(), now).unit("web").failure
     assert failure is not None
     assert failure.retry_at == now.mono
-    other = changes.unit_failed("web", "RunContainerError", "no", created=False)(model.facts, now)
-    assert changes.objects_changed(other, now).unit("web").failure == other.unit("web").failure
+    other = results.apply(
+        model.facts, results.UnitFailed("web", "RunContainerError", "no", created=False), now
+    )
+    assert (
+        results.apply(other, results.ObjectsChanged(), now).unit("web").failure == other.unit("web").failure
+    )
 
 
 def test_an_edited_pod_is_tried_at_once_and_another_image_has_a_back_off_of_its_own() -> None:
@@ -176,17 +180,17 @@ def test_an_edited_pod_is_tried_at_once_and_another_image_has_a_back_off_of_its_
     model.settle()
     before = model.desired.pod
     now = model.now()
-    failed = changes.unit_failed("web", "CreateContainerConfigError", "missing", created=False)(
-        model.facts, now
+    failed = results.apply(
+        model.facts, results.UnitFailed("web", "CreateContainerConfigError", "missing", created=False), now
     )
-    failed = changes.image_failed("web", "ErrImagePull", "no such image")(failed, now)
-    same = changes.pod_edited(before, before)(failed, now).unit("web")
+    failed = results.apply(failed, results.ImageFailed("web", "ErrImagePull", "no such image"), now)
+    same = results.apply(failed, results.PodEdited(before, before), now).unit("web")
     assert same.failure is not None
     assert same.failure.retry_at == now.mono
     assert same.image_failure == failed.unit("web").image_failure
     (container,) = before.spec.containers
     after = replace(before, spec=replace(before.spec, containers=(replace(container, image="other"),)))
-    assert changes.pod_edited(before, after)(failed, now).unit("web").image_failure is None
+    assert results.apply(failed, results.PodEdited(before, after), now).unit("web").image_failure is None
 
 
 def test_no_next_attempt_before_a_look_begun_after_the_deadline() -> None:

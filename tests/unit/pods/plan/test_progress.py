@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kubeletx.kube.types.core import Container
-from kubeletx.pods.model import changes
+from kubeletx.pods.model import results
 from kubeletx.pods.model.exits import restarts_of
 from kubeletx.pods.model.facts import DesiredPod, PodFacts, UnitFacts
 from kubeletx.pods.plan.progress import due_units, has_ended, wants_any_unit
@@ -68,7 +68,9 @@ def test_a_start_that_failed_ends_what_its_predecessors_stop_had_promised() -> N
     desired = pod("a", policy="Never")
     known = facts(exited("a", 128), units={"a": UnitFacts(killed="SpecChanged")})
     assert not has_ended(desired, known)
-    refused = changes.unit_failed("a", "CreateContainerError", "no image", created=False)(known, at(100))
+    refused = results.apply(
+        known, results.UnitFailed("a", "CreateContainerError", "no image", created=False), at(100)
+    )
     assert not has_ended(desired, refused)
-    stands_there_ended = changes.unit_failed("a", "RunContainerError", "no such program", created=True)
-    assert has_ended(desired, stands_there_ended(known, at(100)))
+    stands_there_ended = results.UnitFailed("a", "RunContainerError", "no such program", created=True)
+    assert has_ended(desired, results.apply(known, stands_there_ended, at(100)))

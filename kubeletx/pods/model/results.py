@@ -1,0 +1,546 @@
+"""Results of actions and inputs of a pod: frozen values, and what each does to the facts.
+
+A step returns one `Result`; the worker applies it when the action ends: `apply(facts, result, now)`. Nothing here knows
+how an action was carried out. Results are data: they are shown, kept as history and replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from kubeletx.api import ImageStatus, NicStatus, RuntimeName, UnitId
+from kubeletx.kube.types.core import Pod
+
+from .backoff import IMAGE, NIC, SANDBOX, SYNC, VOLUME, RetryPolicy, next_backoff, next_failure
+from .facts import (
+    Failure,
+    HookState,
+    Now,
+    PodFacts,
+    ProbeFacts,
+    Rejection,
+    VolumeFacts,
+    Waiting,
+)
+from .roles import all_units
+from .spec_errors import CREATE_CONTAINER_CONFIG_ERROR
+
+LOOK_AGAIN_SECONDS = 1.0
+
+
+class Result(msgspec.Struct, frozen=True):
+    """Base of all results."""
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        """The facts after this result, which came at `now`."""
+        raise TypeError(f"{type(self).__name__} does not say what it does")
+
+
+def apply(facts: PodFacts, result: Result, now: Now) -> PodFacts:
+    """The facts after a result, which came at `now`."""
+    return result._apply(facts, now)
+
+
+class Together(Result, frozen=True):
+    """Several results, applied in their order."""
+
+    results: tuple[Result, ...]
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        for result in self.results:
+            facts = result._apply(facts, now)
+        return facts
+
+
+class Nothing(Result, frozen=True):
+    """No change beyond what the runtime's snapshot shows."""
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        return facts
+
+
+class Bound(Result, frozen=True):
+    """The binding is written."""
+
+    runtime: RuntimeName
+    started_at: datetime
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        return replace(
+            facts,
+            runtime=self.runtime,
+            started_at=facts.started_at or self.started_at,
+            admitted=True,
+            waiting=None,
+            bind_wanted=False,
+            stop_failure=None,
+        )
+
+
+class Waits(Result, frozen=True):
+    """No runtime for now; tried again when a runtime changes, also if it did while the choice was made."""
+
+    reason: str
+    message: str
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        return replace(facts, waiting=Waiting(reason=self.reason, message=self.message))
+
+
+class Rejected(Result, frozen=True):
+    """Refused for good."""
+
+    reason: str
+    message: str
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        return replace(
+            facts,
+            rejection=Rejection(reason=self.reason, message=self.message),
+            waiting=None,
+            bind_wanted=False,
+            started_at=facts.started_at or now.wall,
+        )
+
+
+class BindFailed(Result, frozen=True):
+    """The binding could not be written: wait and try again."""
+
+    reason: str
+    message: str
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        failure = _next(facts.stop_failure, SYNC, self.reason, self.message, now)
+        return replace(
+            facts,
+            stop_failure=failure,
+            waiting=Waiting(reason=self.reason, message=self.message),
+            bind_wanted=True,
+        )
+
+
+class Unbound(Result, frozen=True):
+    """The pod's last write is done."""
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        return replace(facts, unbound=True)
+
+
+class VolumesReady(Result, frozen=True):
+    """All volumes are prepared, with the content of the time when that began."""
+
+    began: float
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        stale_at = facts.volumes.stale_at
+        newer = stale_at if stale_at is not None and stale_at >= self.began else None
+        return replace(facts, volumes=VolumeFacts(ready=True, stale_at=newer))
+
+
+class ObjectsChanged(Result, frozen=True):
+    """Something that the pod refers to is new: its files are written anew, and what failed for want of it is tried."""
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        volumes = facts.volumes
+        if volumes.failure is not None and volumes.failure.retry_at is not None:
+            volumes = replace(volumes, failure=replace(volumes.failure, retry_at=now.mono))
+        facts = replace(facts, volumes=replace(volumes, stale_at=now.mono))
+        for name, unit in facts.units.items():
+            failure = unit.failure
+            if failure is not None and failure.reason == CREATE_CONTAINER_CONFIG_ERROR:
+                facts = _unit(facts, name, failure=replace(failure, retry_at=now.mono))
+        return facts
+
+
+class PodEdited(Result, frozen=True):
+    """A user changed the pod: what failed is tried at once, and the back-off of an image goes with that image (B3)."""
+
+    before: Pod
+    after: Pod
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        images = {one.name: one.image for one in all_units(self.before)}
+        for one in all_units(self.after):
+            known = facts.unit(one.name)
+            if known.image_failure is not None and images.get(one.name) != one.image:
+                facts = _unit(facts, one.name, image_failure=None)
+            if known.failure is not None:
+                facts = _unit(facts, one.name, failure=replace(known.failure, retry_at=now.mono))
+            if known.resize_failure is not None:
+                facts = _unit(
+                    facts, one.name, resize_failure=replace(known.resize_failure, retry_at=now.mono)
+                )
+            if known.nic_failures:
+                facts = _unit(facts, one.name, nic_failures={})
+        return facts
+
+
+class RanBefore(Result, frozen=True):
+    """Logs of earlier runs were found. `restarts`: container to the restart count of its next run."""
+
+    restarts: Mapping[str, int]
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        for name, count in self.restarts.items():
+            facts = _unit(facts, name, restarts_before=count)
+        return facts
+
+
+class VolumesFailed(Result, frozen=True):
+    """Volumes could not be prepared or released."""
+
+    reason: str
+    message: str
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        failure = _next(facts.volumes.failure, VOLUME, self.reason, self.message, now)
+        return replace(facts, volumes=replace(facts.volumes, failure=failure))
+
+
+class VolumesReleased(Result, frozen=True):
+    """Nothing of the pod's volumes is left on the node."""
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        return replace(facts, volumes=VolumeFacts(released=True))
+
+
+class DirectoriesGone(Result, frozen=True):
+    """Cgroup, log and data directories are removed."""
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        return replace(facts, directories_gone=True, stop_failure=None)
+
+
+class ImagePresent(Result, frozen=True):
+    """The container's image is in the bound store."""
+
+    name: str
+    status: ImageStatus
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        return _unit(facts, self.name, image=self.status, image_failure=None)
+
+
+class ImageFailed(Result, frozen=True):
+    """The image is not there. `retry_at`: the store's own back-off, if it keeps one."""
+
+    name: str
+    reason: str
+    message: str
+    retry_at: float | None = None
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        failure = _next(facts.unit(self.name).image_failure, IMAGE, self.reason, self.message, now)
+        if self.retry_at is not None:
+            failure = replace(failure, retry_at=self.retry_at)
+        return _unit(facts, self.name, image=None, image_failure=failure)
+
+
+class SandboxMade(Result, frozen=True):
+    """A new sandbox stands; units start afresh in it."""
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        return replace(facts, sandbox_failure=None, changed_at=now.mono)
+
+
+class SandboxFailed(Result, frozen=True):
+    """The sandbox could not be created, or it could and nobody could tell us: only a look knows."""
+
+    reason: str
+    message: str
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        failure = _next(facts.sandbox_failure, SANDBOX, self.reason, self.message, now)
+        return replace(facts, sandbox_failure=failure, changed_at=now.mono)
+
+
+class Unsettled(Result, frozen=True):
+    """A changing call timed out: it may still happen until then (rule 8)."""
+
+    until: float
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        return replace(facts, unsettled_until=max(self.until, facts.unsettled_until or 0.0))
+
+
+class UnitStarted(Result, frozen=True):
+    """The unit runs; its postStart hook, if any, is due."""
+
+    name: str
+    unit_id: UnitId
+    has_hook: bool
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        facts = _count_restart(facts, self.name, now)
+        return _unit(
+            replace(facts, changed_at=now.mono),
+            self.name,
+            failure=None,
+            image=None,
+            hook=HookState.PENDING if self.has_hook else HookState.NONE,
+            hook_unit=self.unit_id,
+            probes=None,
+            killed="",
+        )
+
+
+class UnitFailed(Result, frozen=True):
+    """The unit could not be created (`created` False) or started (True: it stands there, ended)."""
+
+    name: str
+    reason: str
+    message: str
+    created: bool
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        failure = _next(facts.unit(self.name).failure, SYNC, self.reason, self.message, now)
+        if self.created:
+            facts = _unit(_count_restart(facts, self.name, now), self.name, killed="")
+        return _unit(replace(facts, changed_at=now.mono), self.name, failure=failure, image=None)
+
+
+class UnitExited(Result, frozen=True):
+    """The newest unit was seen ended."""
+
+    name: str
+    exited_at: float
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        return _unit(facts, self.name, exited_at=self.exited_at)
+
+
+class HookNoted(Result, frozen=True):
+    """Where the postStart hook stands."""
+
+    name: str
+    unit_id: UnitId
+    state: HookState
+    message: str = ""
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        failure = None
+        if self.state is HookState.FAILED:
+            failure = Failure(reason="PostStartHookError", message=self.message, retry_at=now.mono)
+        return _unit(facts, self.name, hook=self.state, hook_unit=self.unit_id, failure=failure)
+
+
+class MessageRead(Result, frozen=True):
+    """What the ended unit left; kept for it and the one before it."""
+
+    name: str
+    unit_id: UnitId
+    message: str
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        known = list(facts.unit(self.name).termination_messages.items())[-1:]
+        return _unit(facts, self.name, termination_messages={**dict(known), self.unit_id: self.message})
+
+
+class Killed(Result, frozen=True):
+    """We stopped the unit, for this reason."""
+
+    name: str
+    reason: str
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        return _unit(replace(facts, changed_at=now.mono, stop_failure=None), self.name, killed=self.reason)
+
+
+class Probed(Result, frozen=True):
+    """New probe results."""
+
+    name: str
+    probes: ProbeFacts
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        return _unit(facts, self.name, probes=self.probes)
+
+
+class PowerSet(Result, frozen=True):
+    """The machine is where the call was to bring it."""
+
+    name: str
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        return _unit(replace(facts, changed_at=now.mono), self.name, power_failure=None)
+
+
+class PowerFailed(Result, frozen=True):
+    """It is not, or nobody knows."""
+
+    name: str
+    reason: str
+    message: str
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        failure = _next(facts.unit(self.name).power_failure, SYNC, self.reason, self.message, now)
+        return _unit(
+            replace(facts, changed_at=now.mono, look_wanted_at=now.mono), self.name, power_failure=failure
+        )
+
+
+class NicsSeen(Result, frozen=True):
+    """The machine's interfaces were listed."""
+
+    name: str
+    unit_id: UnitId
+    nics: tuple[NicStatus, ...]
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        return _unit(
+            facts,
+            self.name,
+            nics=self.nics,
+            nics_unit=self.unit_id,
+            nics_at=now.mono,
+            nics_stale=False,
+            nic_failure=None,
+        )
+
+
+class NicsChanged(Result, frozen=True):
+    """One came or went: list them again."""
+
+    name: str
+    nic: str
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        facts = replace(facts, changed_at=now.mono)
+        return _unit(
+            apply(facts, NicRetried(self.name, self.nic), now), self.name, nics_stale=True, nic_failure=None
+        )
+
+
+class NicsUnlisted(Result, frozen=True):
+    """They could not be listed; tried again with back-off."""
+
+    name: str
+    reason: str
+    message: str
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        failure = _next(facts.unit(self.name).nic_failure, SYNC, self.reason, self.message, now)
+        return _unit(facts, self.name, nics_stale=True, nic_failure=failure)
+
+
+class NicFailed(Result, frozen=True):
+    """One could not be plugged in or taken out; tried again with back-off if that `may_heal`. Others go on."""
+
+    name: str
+    nic: str
+    reason: str
+    message: str
+    may_heal: bool = True
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        failures = facts.unit(self.name).nic_failures
+        failure = _next(failures.get(self.nic), NIC, self.reason, self.message, now)
+        if not self.may_heal:
+            failure = replace(failure, retry_at=None)
+        return _unit(facts, self.name, nics_stale=True, nic_failures={**failures, self.nic: failure})
+
+
+class NicRetried(Result, frozen=True):
+    """What is wanted of one interface is tried at once."""
+
+    name: str
+    nic: str
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        failures = facts.unit(self.name).nic_failures
+        kept = {known: failure for known, failure in failures.items() if known != self.nic}
+        return _unit(facts, self.name, nic_failures=kept) if kept != failures else facts
+
+
+class Resized(Result, frozen=True):
+    """The size was asked for."""
+
+    name: str
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        return _unit(replace(facts, changed_at=now.mono), self.name, resize_failure=None)
+
+
+class ResizeFailed(Result, frozen=True):
+    """It could not be asked for; tried again with back-off, or, unless it `may_heal`, when another is wanted."""
+
+    name: str
+    reason: str
+    message: str
+    may_heal: bool = True
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        failure = _next(facts.unit(self.name).resize_failure, SYNC, self.reason, self.message, now)
+        if not self.may_heal:
+            failure = replace(failure, retry_at=None)
+        return _unit(replace(facts, changed_at=now.mono), self.name, resize_failure=failure)
+
+
+class PodResized(Result, frozen=True):
+    """The pod as a whole has what it wants."""
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        return replace(facts, changed_at=now.mono, resize_failure=None)
+
+
+class PodResizeFailed(Result, frozen=True):
+    """It has not; tried again with back-off."""
+
+    reason: str
+    message: str
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        failure = _next(facts.resize_failure, SYNC, self.reason, self.message, now)
+        return replace(facts, changed_at=now.mono, resize_failure=failure)
+
+
+class LookWanted(Result, frozen=True):
+    """A unit is gone altogether."""
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        return replace(facts, changed_at=now.mono, look_wanted_at=now.mono)
+
+
+class Changed(Result, frozen=True):
+    """A changing call succeeded."""
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        return replace(facts, changed_at=now.mono, stop_failure=None)
+
+
+class StopFailed(Result, frozen=True):
+    """A stop or removal did not succeed; tried again with back-off."""
+
+    reason: str
+    message: str
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        failure = _next(facts.stop_failure, SYNC, self.reason, self.message, now)
+        return replace(facts, stop_failure=failure, changed_at=now.mono)
+
+
+class LookFailed(Result, frozen=True):
+    """No answer: the look is wanted again in a while."""
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        return replace(facts, look_wanted_at=now.mono + LOOK_AGAIN_SECONDS)
+
+
+def _unit(facts: PodFacts, name: str, **fields: object) -> PodFacts:
+    return replace(facts, units={**facts.units, name: replace(facts.unit(name), **fields)})
+
+
+def _count_restart(facts: PodFacts, name: str, now: Now) -> PodFacts:
+    known = facts.unit(name)
+    if known.exited_at is None:
+        return facts
+    backoff = next_backoff(known.backoff, known.exited_at, now=now.mono, cap=facts.crash_cap_seconds)
+    return _unit(facts, name, backoff=backoff, exited_at=None)
+
+
+def _next(previous: Failure | None, policy: RetryPolicy, reason: str, message: str, now: Now) -> Failure:
+    return next_failure(previous, policy, reason=reason, message=message, now=now.mono, draw=now.draw)
