@@ -32,7 +32,7 @@ Times = Mapping[str, tuple[str, datetime]]
 
 
 class ConditionTimes:
-    """Written when they change."""
+    """Transition times of the node's conditions in the database, written when they change."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

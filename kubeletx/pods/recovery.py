@@ -127,7 +127,7 @@ def _created(desired: DesiredPod, binding: Binding) -> DesiredPod:
 
 
 def _after_shutdown(record: PodRecord, sources: SourceTable) -> PodStatus | None:
-    """The stored status. A pod of this node's own that a shutdown of the host ended is wanted again.
+    """Return the stored status; a node-local pod that a shutdown of the host ended is Pending again, so that it starts.
 
     A cluster's pod stays Failed: its controller has made another one.
     """

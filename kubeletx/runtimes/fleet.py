@@ -125,7 +125,7 @@ class Fleet:
             self._leaving.discard(handle.name)
 
     def add(self, endpoint: Endpoint) -> RuntimeHandle:
-        """Add a runtime, lasting. Raises InvalidConfig, and Unavailable when it cannot be made lasting."""
+        """Add a runtime and save it, so that it survives a restart. Raises InvalidConfig, and Unavailable if it cannot be saved."""
         name = endpoint.name
         check_name(name, "runtime name", taken=self._handles)
         handle = self._make(endpoint, cordoned=False)

@@ -58,7 +58,7 @@ class Looking:
         self._signatures: dict[str, Signature] = {}
 
     async def look(self, path: str, leaving: Container[str]) -> Outcome:
-        """Read the file if it changed. `leaving`: files that are gone but not yet let go."""
+        """Read the file if it changed. `leaving`: removed files whose pods are still kept for a grace time."""
         try:
             status = os.stat(path)
         except OSError as err:

@@ -37,7 +37,7 @@ class Removals:
         self._paths.pop(path, None)
 
     def clear(self) -> None:
-        """Believe none of them."""
+        """Drop all pending removals: the files are back."""
         self._paths.clear()
 
     def seconds_left(self) -> float | None:

@@ -54,7 +54,7 @@ def make_response(protocols: Sequence[str]) -> web.WebSocketResponse:
 
 @contextlib.asynccontextmanager
 async def kept_awake(ws: AnyWebSocket) -> AsyncIterator[None]:
-    """Pings now and then, for proxies that cut what is silent.
+    """Send pings so that idle proxies do not cut the connection.
 
     No answer is demanded: it can only be read after what came before it, and a command may take its time with that.
     """

@@ -66,7 +66,7 @@ class HeldDirectory:
         return self._names(lambda one: one.name.startswith(prefix) and not one.is_dir(follow_symlinks=False))
 
     def directories(self) -> list[str]:
-        """Names of directories, sorted; at most `MAX_NAMES`."""
+        """Names of the entries that are directories, sorted; at most `MAX_NAMES`."""
         return self._names(lambda one: one.is_dir(follow_symlinks=False))
 
     def read(self, name: str, limit: int) -> bytes:

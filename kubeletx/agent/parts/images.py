@@ -31,7 +31,7 @@ class ImagesRoom(msgspec.Struct, frozen=True, kw_only=True):
 def make_images(
     ctx: PartContext, runtimes: RuntimesRoom, objects: Mapping[str, ClusterObjects]
 ) -> ImagesRoom:
-    """Read the credential providers' configuration. `objects`: by the source of pods whose secrets hold credentials."""
+    """Build the part of images, with the configured credential providers. `objects`: cluster objects, for pull secrets, by pod source."""
     records = ImageRecords(ctx.store)
     providers = CredentialProviders(provider_plan(ctx.config), cluster=objects, clock=ctx.clock)
     node_credentials = NodeCredentials(default_paths(ctx.config.root_dir))

@@ -21,7 +21,7 @@ DATABASE = "kubeletx.db"
 
 
 class RootRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """`ctx`: its store is not open yet."""
+    """The part built first: identity and paths. `ctx`: the context of the other parts, whose store is not open yet."""
 
     part: Part
     ctx: PartContext

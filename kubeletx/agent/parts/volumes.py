@@ -16,7 +16,7 @@ VOLUME_THREADS = 16
 
 
 class VolumesRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """`files`: for work on local files. `measuring`: for calls that a dead file server may hold for long."""
+    """The part of volumes. `files`: threads for local file work. `measuring`: threads for calls that a dead file server may block."""
 
     part: Part
     files: FileThreads

@@ -20,7 +20,7 @@ from kubeletx.pods import RESTART_ALL, should_restart
 
 
 def allowed(pod: Pod, wanted: PodStatus) -> PodStatus:
-    """The status that is wanted, with the containers that may not leave their end as the API server has them."""
+    """Return the wanted status, with the API server's state of terminated containers that may not restart."""
     spec, current = pod.spec, pod.status
     every = (*spec.containers, *spec.init_containers)
     if any(rule.action == RESTART_ALL for one in every for rule in one.restart_policy_rules):

@@ -173,7 +173,7 @@ def _print_documents(answers: Sequence[_Answer]) -> None:
 
 
 def _not_found(query: Query, items: Sequence[Any], everything: Sequence[Any]) -> list[NotFound]:
-    """One error for each name that nothing has, with the nearest name that something has."""
+    """One error for each name without an object, with the most similar existing name."""
     kind = query.kind
     found = {kind.name(item) for item in items}
     there = [kind.name(item) for item in everything if query._replace(names=()).wants(item)]

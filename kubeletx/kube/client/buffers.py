@@ -23,7 +23,7 @@ def begin_small() -> None:
 
 
 def shrink(transport: asyncio.BaseTransport | None) -> bool:
-    """Give the connection a small buffer to read into; False: it has none of the known form and stays as it is.
+    """Shrink the connection's read buffer; False if the transport's buffer is of an unknown type and was left unchanged.
 
     Call it between reads: from a task, never from the transport's own callbacks.
     """

@@ -71,7 +71,7 @@ def spec_defaults(spec: PodSpec) -> PodSpec:
 
 
 def _pod_resources(spec: PodSpec) -> ResourceRequirements:
-    """A pod with limits as a whole requests what its containers request together, else what it is limited to."""
+    """Default requests of pod-level resources: the sum of the containers' requests, else the pod's limit."""
     if not spec.resources.limits:
         return spec.resources
     try:

@@ -28,7 +28,7 @@ class StatusDetails(ApiStruct, frozen=True, kw_only=True):
 
 
 class Status(ApiStruct, frozen=True, kw_only=True):
-    """`code`: of HTTP. Every field may be missing in a foreign answer."""
+    """meta/v1 Status. `code`: the HTTP status code. Any field may be missing in an answer of another server, such as a proxy."""
 
     kind: str = ""
     api_version: str = ""

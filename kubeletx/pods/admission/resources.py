@@ -57,7 +57,7 @@ def _is_extended(name: str) -> bool:
 
 
 def out_of(short: Shortage) -> Rejection:
-    """The kubelet's words for it."""
+    """Rejection for a resource the node lacks, with the kubelet's reason and message (OutOfcpu ...)."""
     return Rejection(
         reason=f"OutOf{short.name}",
         message=f"Node didn't have enough resource: {short.name}, requested: {short.requested}, "

@@ -158,7 +158,7 @@ class Evictor:
         return (await self._read())[1]
 
     async def _read(self) -> tuple[tuple[ImageDisk, ...], Sequence[Observation]]:
-        """The image file systems and the signals now. The mounts were found by the last look."""
+        """Read the image file systems and the eviction signals, using the mount table of the previous look."""
         return await self._blocking(
             partial(_read, self._node.root_dir, dict(self._mounts), self._clock.monotonic(), self._node.proc)
         )

@@ -66,7 +66,7 @@ class DesiredPod(Fact, frozen=True, kw_only=True):
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits of its source."""
+        """Traits of the pod's source: what distinguishes pods of the API server, of files, of other sources."""
         return self.source_traits or BUILT_IN.of(self.source)
 
     @property

@@ -64,7 +64,7 @@ class Nothing(Result, frozen=True):
 
 
 class Bound(Result, frozen=True):
-    """The binding is written."""
+    """The pod's binding to a runtime is stored."""
 
     runtime: RuntimeName
     started_at: datetime

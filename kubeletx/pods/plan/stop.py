@@ -48,7 +48,7 @@ def plan_stop_units(
 
 
 def plan_removal(facts: PodFacts, draft: Draft) -> bool:
-    """Plan removal of what is stopped; True once a look that began afterwards shows nothing."""
+    """Plan the removal of stopped units and sandboxes; True once a look begun after the removals finds none."""
     assert facts.snapshot is not None
     if draft.is_busy("sandbox"):
         return False

@@ -210,7 +210,7 @@ class _Trouble:
         return True
 
     def end(self) -> bool:
-        """Note a success; True if the trouble was logged."""
+        """Note a success after a failure; True if the failure was logged, so that the recovery should be too."""
         told, self._told, self._since = self._told, False, None
         return told
 

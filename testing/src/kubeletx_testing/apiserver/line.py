@@ -26,7 +26,7 @@ class _Connection:
         self.transports: list[asyncio.WriteTransport] = []
 
     def abort(self) -> None:
-        """End both sides without a farewell."""
+        """Reset the connections to client and server."""
         for one in self.transports:
             one.abort()
 

@@ -52,7 +52,7 @@ _FATAL_MESSAGES = {
 
 
 class End(NamedTuple):
-    """Exit of a machine."""
+    """Exit code, reason and message of an ended machine."""
 
     exit_code: int
     reason: str
