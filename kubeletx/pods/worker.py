@@ -29,6 +29,7 @@ from .model import results
 from .model.actions import Action, Bind, SetPower, StopUnit
 from .model.boots import without_old_boots
 from .model.facts import Deletion, DesiredPod, Now, PodFacts, ProbeFacts
+from .model.history import History
 from .model.machine_requests import Orders
 from .model.pending_events import Debts
 from .model.results import Result
@@ -108,6 +109,9 @@ class PodWorker:
         self._tasks: dict[str, asyncio.Task[Result]] = {}
         self._actions: dict[str, Action] = {}
         self._stop_ends_at: dict[str, float] = {}
+        self._began_at: dict[str, float] = {}
+        self.history = History()
+        """The last actions with their results."""
         self._has_looked = False
         self._held: dict[str, str] = {}
         self._refusals: tuple[Notice, ...] = ()
@@ -282,6 +286,7 @@ class PodWorker:
         task = asyncio.create_task(self._carry_out(action), name=f"{action.key} {self.desired.ref}")
         self._actions[action.key] = action
         self._tasks[action.key] = task
+        self._began_at[action.key] = now.mono
         # Not in the task itself: one that is cancelled before its first step never runs any of its code.
         task.add_done_callback(lambda done: self._ended(action, done))
 
@@ -291,7 +296,8 @@ class PodWorker:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            log.exception("Action failed with a bug", pod=self.desired.ref, action=action.key)
+            recent = self.history.last_lines()
+            log.exception("Action failed with a bug", pod=self.desired.ref, action=action.key, recent=recent)
             return self._context.failed(action, "InternalError", f"{type(error).__name__}: {error}")
 
     def _ended(self, action: Action, task: asyncio.Task[Result]) -> None:
@@ -299,9 +305,12 @@ class PodWorker:
         self._tasks.pop(action.key, None)
         self._actions.pop(action.key, None)
         self._stop_ends_at.pop(action.key, None)
-        if not task.cancelled():
-            now = self._context.now()
-            self.facts, done = count_done(results.apply(self.facts, task.result(), now), action, now)
+        now = self._context.now()
+        seconds = now.mono - self._began_at.pop(action.key, now.mono)
+        result = None if task.cancelled() else task.result()
+        self.history.add(action, result, at=now.wall, seconds=seconds)
+        if result is not None:
+            self.facts, done = count_done(results.apply(self.facts, result, now), action, now)
             if done == NOTICED:
                 self._tell_no_effect(action)
         self._woken.set()

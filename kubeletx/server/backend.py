@@ -24,6 +24,7 @@ from kubeletx.kube.types.node import Node
 
 from .machines import MachineVerbs
 from .views import (
+    ActionView,
     ApplyResult,
     ConfigValue,
     DeleteOptions,
@@ -88,6 +89,10 @@ class PodVerbs(Protocol):
 
     def watch_pods(self) -> AsyncIterator[PodChange]:
         """ADDED for every pod there is, then each change. Slow readers lose intermediate states only."""
+        ...
+
+    async def pod_history(self, target: PodTarget) -> Sequence[ActionView]:
+        """The last actions of the pod with their results, oldest first. Raises NotFound."""
         ...
 
     async def apply_pod(self, pod: Pod, *, dry_run: bool = False) -> ApplyResult:

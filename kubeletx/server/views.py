@@ -47,6 +47,22 @@ class PodChange(View, frozen=True, kw_only=True):
     object: Pod
 
 
+class ActionView(View, frozen=True, kw_only=True):
+    """One ended action of a pod. `at`: its last end; `seconds`: how long it took; `count`: equal ones in a row."""
+
+    at: datetime
+    action: str
+    result: str
+    seconds: float
+    count: int = 1
+
+
+class PodHistory(View, frozen=True, kw_only=True):
+    """The last actions of a pod, oldest first."""
+
+    items: tuple[ActionView, ...] = ()
+
+
 class ApplyResult(View, frozen=True, kw_only=True):
     """Result for one manifest. `action`: created, configured, unchanged or replaced.
 

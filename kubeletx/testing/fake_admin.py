@@ -19,6 +19,7 @@ from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import Node
 from kubeletx.server.backend import AdminBackend
 from kubeletx.server.views import (
+    ActionView,
     ApplyResult,
     ConfigValue,
     DeleteOptions,
@@ -72,6 +73,7 @@ class FakeAdminBackend:
         self.config_values: tuple[ConfigValue, ...] = ()
         self.calls: list[tuple[Any, ...]] = []
         self.delete_takes_effect = True
+        self.histories: dict[str, tuple[ActionView, ...]] = {}
         self.machines = FakeMachines(self.calls)
         self._watchers: set[asyncio.Queue[PodChange]] = set()
         self._event_watchers: set[asyncio.Queue[Event]] = set()
@@ -192,6 +194,10 @@ class FakeAdminBackend:
         if not dry_run:
             self.put(pod)
         return ApplyResult(action="replaced", pod=pod)
+
+    async def pod_history(self, target: PodTarget) -> Sequence[ActionView]:
+        """The actions in `histories`."""
+        return self.histories.get(self._find(target).ref, ())
 
     async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:
         """At once, unless `delete_takes_effect` is False: then only the deletion time is set."""

@@ -36,7 +36,7 @@ from kubeletx.pods import (
 )
 from kubeletx.pods.model.sources import APPLIED
 from kubeletx.runtimes.handles.handle import RuntimeHandle
-from kubeletx.server.views import ApplyResult, DeleteOptions, LogOptions, PodChange, PodTarget
+from kubeletx.server.views import ActionView, ApplyResult, DeleteOptions, LogOptions, PodChange, PodTarget
 from kubeletx.static.applied import AppliedSource
 
 from .logs import PodLogs
@@ -114,6 +114,14 @@ class PodBackend:
         if dry_run:
             return ApplyResult(action=action, pod=made)
         return ApplyResult(action=action, pod=self._found(made), warnings=self._applied.answers(made.ref))
+
+    async def pod_history(self, target: PodTarget) -> Sequence[ActionView]:
+        """The last actions of the pod's newest life."""
+        entries = self.find_worker(target).history.entries
+        return [
+            ActionView(at=e.at, action=e.action, result=e.result, seconds=e.seconds, count=e.count)
+            for e in entries
+        ]
 
     async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:
         """Begin the end of every life of the pod, or of the one with the target's UID."""

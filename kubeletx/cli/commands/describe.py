@@ -12,7 +12,7 @@ from kubeletx.api import NotFound
 from kubeletx.kube.types.core import Pod, PodList
 from kubeletx.kube.types.event import Event, EventList
 from kubeletx.kube.types.node import Node
-from kubeletx.server.views import RuntimeDetail, RuntimeView
+from kubeletx.server.views import PodHistory, RuntimeDetail, RuntimeView
 
 from ..connection.client import AgentClient, pod_path
 from ..options.common import DEFAULT_NAMESPACE, namespace_option, now, with_agent
@@ -34,6 +34,7 @@ class _Runtimes(msgspec.Struct, frozen=True):
 @click.option("-l", "--selector", default="", metavar="SELECTOR", help="Pods with these labels.")
 @namespace_option
 @boolean("-A", "--all-namespaces", help="All namespaces.")
+@boolean("--history", help="Show the last actions of the agent on each pod, with their results.")
 @with_agent
 def describe(
     agent: AgentClient,
@@ -42,6 +43,7 @@ def describe(
     selector: str,
     namespace: str,
     all_namespaces: bool,
+    history: bool,
 ) -> int:
     """Show everything about a pod, the node or a runtime. KIND is pod, node or runtime, or KIND/NAME."""
     is_first = True
@@ -52,7 +54,7 @@ def describe(
         if chosen.singular == "pod":
             if wanted and all_namespaces:
                 raise click.UsageError("give names or --all-namespaces, not both")
-            _pods(agent, wanted, selector, None if all_namespaces else namespace)
+            _pods(agent, wanted, selector, None if all_namespaces else namespace, history=history)
         elif chosen.singular == "node":
             _node(agent, wanted)
         elif chosen.singular == "runtime":
@@ -65,8 +67,10 @@ def describe(
     return ExitCode.OK
 
 
-def _pods(agent: AgentClient, names: tuple[str, ...], selector: str, namespace: str | None) -> None:
-    from ..describe.pod import describe_pod
+def _pods(
+    agent: AgentClient, names: tuple[str, ...], selector: str, namespace: str | None, *, history: bool
+) -> None:
+    from ..describe.pod import describe_history, describe_pod
 
     if names and namespace is not None:
         pods: Sequence[Pod] = [agent.get(pod_path(namespace, name), Pod) for name in names]
@@ -79,7 +83,14 @@ def _pods(agent: AgentClient, names: tuple[str, ...], selector: str, namespace: 
             if namespace in (None, pod.namespace) and select(wanted, pod.metadata.labels)
         ]
     events = agent.get("/v1/events", EventList).items
-    _print([describe_pod(pod, [e for e in events if _is_about_pod(e, pod)], now()) for pod in pods])
+    sheets = []
+    for pod in pods:
+        lines = describe_pod(pod, [e for e in events if _is_about_pod(e, pod)], now())
+        if history:
+            path = pod_path(pod.namespace, pod.name, "history")
+            lines += describe_history(agent.get(path, PodHistory).items, now())
+        sheets.append(lines)
+    _print(sheets)
 
 
 def _is_about_pod(event: Event, pod: Pod) -> bool:

@@ -18,10 +18,27 @@ from kubeletx.kube.types.core import (
     Volume,
 )
 from kubeletx.kube.types.event import Event
+from kubeletx.server.views import ActionView
 
+from ..output.ages import age
 from ..output.columns import event_row, runtime_of
 from ..output.pod_status import summarise
 from .sheet import Sheet
+
+
+def describe_history(items: Sequence[ActionView], now: datetime) -> list[str]:
+    """The lines of a pod's last actions, oldest first."""
+    rows = [
+        (
+            age(one.at, now),
+            f"x{one.count}" if one.count > 1 else "",
+            f"{one.seconds:.2f}s",
+            one.action,
+            one.result,
+        )
+        for one in items
+    ]
+    return Sheet().table("History", ("Age", "Count", "Took", "Action", "Result"), rows).lines()
 
 
 def describe_pod(pod: Pod, events: Sequence[Event], now: datetime) -> list[str]:

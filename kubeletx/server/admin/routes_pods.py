@@ -18,7 +18,7 @@ from kubeletx.kube.types.core import Pod, PodList
 from ..backend import PodVerbs
 from ..http import flag, json_response, read_json, stream_lines
 from ..status import to_status
-from ..views import ApplyReport, ApplyResult, DeleteOptions, LogOptions, PodTarget
+from ..views import ApplyReport, ApplyResult, DeleteOptions, LogOptions, PodHistory, PodTarget
 from .tasks import Tasks
 
 
@@ -32,6 +32,9 @@ def routes(backend: PodVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
 
     async def one(request: web.Request) -> web.StreamResponse:
         return json_response(find_pod(await backend.list_pods(), target_of(request)))
+
+    async def history(request: web.Request) -> web.StreamResponse:
+        return json_response(PodHistory(items=tuple(await backend.pod_history(target_of(request)))))
 
     async def put(request: web.Request) -> web.StreamResponse:
         body, origin = await request.read(), request.query.get("origin", "request")
@@ -73,6 +76,7 @@ def routes(backend: PodVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
         web.get("/v1/pods/{namespace}/{name}", one),
         web.delete("/v1/pods/{namespace}/{name}", delete),
         web.get("/v1/pods/{namespace}/{name}/log", logs),
+        web.get("/v1/pods/{namespace}/{name}/history", history),
     )
 
 

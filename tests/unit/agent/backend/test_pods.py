@@ -27,6 +27,16 @@ async def test_an_applied_pod_is_listed_with_its_runtime_and_status(agent: Agent
         assert {pod.status.phase for pod in pods} == {"Running"}
 
 
+async def test_the_history_of_a_pod_names_its_actions_in_order(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod())
+        entries = await backend.pods.pod_history(WEB)
+        actions = [entry.action for entry in entries]
+        assert actions[0] == "bind"
+        assert actions.index("create sandbox") < actions.index("start unit main")
+        assert all(entry.result and entry.seconds >= 0 for entry in entries)
+
+
 async def test_a_second_apply_changes_nothing_and_a_forbidden_change_is_refused(agent: AgentModel) -> None:
     async with agent.running() as backend:
         assert (await backend.pods.apply_pod(a_pod())).action == "created"

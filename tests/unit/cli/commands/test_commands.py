@@ -21,6 +21,7 @@ from kubeletx.cli.main import cli
 from kubeletx.kube.types.core import Container, ObjectMeta, ObjectReference, Pod, PodSpec, PodStatus
 from kubeletx.kube.types.event import Event
 from kubeletx.server.views import (
+    ActionView,
     ConfigValue,
     ImageServiceView,
     ImageView,
@@ -212,6 +213,22 @@ def test_a_pod_is_described_with_its_runtime_and_events(agent: Any, kubeletx: Ru
     assert re.search(r"^Runtime: +one$", text, re.MULTILINE)
     assert "Started container web" in text
     assert "Other" not in text
+
+
+def test_the_history_of_a_pod_is_shown_when_asked_for(agent: Any, kubeletx: Run) -> None:
+    agent.backend.put(pod())
+    agent.backend.histories["default/web"] = (
+        ActionView(
+            at=T0,
+            action="start unit web",
+            result="unit failed: StartError: no such file",
+            seconds=0.25,
+            count=3,
+        ),
+    )
+    text = kubeletx("describe", "pod", "web", "--history").stdout
+    assert re.search(r"x3 +0.25s +start unit web +unit failed: StartError: no such file", text)
+    assert "History" not in kubeletx("describe", "pod", "web").stdout
 
 
 def test_a_runtime_is_described_with_what_it_can_do(agent: Any, kubeletx: Run) -> None:

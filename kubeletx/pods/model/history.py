@@ -1,0 +1,79 @@
+"""History of a pod: its last actions and their results, for `describe --history` and for errors. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from .actions import Action
+from .results import Result, Together
+
+KEPT: Final = 50
+"""Entries kept for each pod; equal ones in a row share an entry."""
+TEXT_LENGTH: Final = 200
+_WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One ended action. `at`: its last end, UTC; `seconds`: how long that run took; `count`: equal runs in a row."""
+
+    at: datetime
+    action: str
+    result: str
+    seconds: float
+    count: int = 1
+
+    def line(self) -> str:
+        """The entry in one line of a log."""
+        times = f" ({self.count} times)" if self.count > 1 else ""
+        return f"{self.action}: {self.result}{times}"
+
+
+class History:
+    """The last actions of one pod, oldest first."""
+
+    def __init__(self) -> None:
+        self._entries: deque[HistoryEntry] = deque(maxlen=KEPT)
+
+    @property
+    def entries(self) -> Sequence[HistoryEntry]:
+        """The entries, oldest first."""
+        return tuple(self._entries)
+
+    def add(self, action: Action, result: Result | None, *, at: datetime, seconds: float) -> None:
+        """Note the end of an action; `result` None: it was cancelled."""
+        words = "cancelled" if result is None else describe_result(result)
+        entry = HistoryEntry(at=at, action=describe_action(action), result=words, seconds=seconds)
+        last = self._entries[-1] if self._entries else None
+        if last is not None and (last.action, last.result) == (entry.action, entry.result):
+            self._entries[-1] = msgspec.structs.replace(entry, count=last.count + 1)
+        else:
+            self._entries.append(entry)
+
+    def last_lines(self, count: int = 5) -> list[str]:
+        """The newest entries as lines, oldest first."""
+        return [entry.line() for entry in list(self._entries)[-count:]]
+
+
+def describe_action(action: Action) -> str:
+    """The action in words: ``start unit web``."""
+    return f"{_words(type(action).__name__)} {getattr(action, 'name', '')}".rstrip()
+
+
+def describe_result(result: Result) -> str:
+    """The result in words, with its reason and message; at most `TEXT_LENGTH` characters."""
+    if isinstance(result, Together):
+        text = ", ".join(describe_result(one) for one in result.results)
+    else:
+        details = [str(getattr(result, field, "") or "") for field in ("reason", "message")]
+        text = ": ".join([_words(type(result).__name__), *filter(None, details)])
+    return text if len(text) <= TEXT_LENGTH else text[: TEXT_LENGTH - 3] + "..."
+
+
+def _words(name: str) -> str:
+    return _WORD.sub(" ", name).lower()

@@ -1,0 +1,42 @@
+"""The history of a pod is bounded, and equal actions in a row share an entry."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubeletx.api import SandboxId
+from kubeletx.pods.model import results
+from kubeletx.pods.model.actions import Look, StartUnit
+from kubeletx.pods.model.history import KEPT, TEXT_LENGTH, History, describe_result
+
+T0 = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@given(st.lists(st.sampled_from(["a", "b", None]), max_size=200))
+def test_counts_add_up_until_entries_fall_out(names: list[str | None]) -> None:
+    history = History()
+    for name in names:
+        action = Look() if name is None else StartUnit(name=name, attempt=0, sandbox_id=SandboxId("s"))
+        history.add(action, results.Nothing(), at=T0, seconds=0.1)
+    entries = history.entries
+    assert len(entries) <= KEPT
+    assert all(one.action != other.action for one, other in pairwise(entries))
+    if len(entries) < KEPT:
+        assert sum(entry.count for entry in entries) == len(names)
+
+
+def test_a_result_is_shown_with_its_reason_and_cut() -> None:
+    assert describe_result(results.SandboxFailed("Busy", "no room")) == "sandbox failed: Busy: no room"
+    long = describe_result(results.SandboxFailed("Busy", "x" * 1000))
+    assert len(long) == TEXT_LENGTH
+    assert long.endswith("...")
+
+
+def test_a_cancelled_action_is_in_the_history() -> None:
+    history = History()
+    history.add(StartUnit(name="web", attempt=0, sandbox_id=SandboxId("s")), None, at=T0, seconds=1.0)
+    assert history.last_lines() == ["start unit web: cancelled"]
