@@ -142,7 +142,7 @@ class VolumesReady(Result, frozen=True):
 
 
 class ObjectsChanged(Result, frozen=True):
-    """Something that the pod refers to is new: its files are written anew, and what failed for want of it is tried."""
+    """Note a changed object of the pod: its files are written again, and actions that failed without it are retried."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         volumes = facts.volumes
@@ -202,7 +202,7 @@ class VolumesFailed(Result, frozen=True):
 
 
 class VolumesReleased(Result, frozen=True):
-    """Nothing of the pod's volumes is left on the node."""
+    """Note that nothing of the pod's volumes is left on the node."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         return replace(facts, volumes=VolumeFacts(released=True))
@@ -248,7 +248,7 @@ class SandboxMade(Result, frozen=True):
 
 
 class SandboxFailed(Result, frozen=True):
-    """The sandbox could not be created, or it could and nobody could tell us: only a look knows."""
+    """Note a failed or unanswered create of the sandbox: a look shows whether it exists."""
 
     reason: str
     message: str
@@ -289,7 +289,7 @@ class UnitStarted(Result, frozen=True):
 
 
 class UnitFailed(Result, frozen=True):
-    """The unit could not be created (`created` False) or started (True: it stands there, ended)."""
+    """Note a failed create (`created` False) or start (True: the unit exists, ended)."""
 
     name: str
     reason: str
@@ -314,7 +314,7 @@ class UnitExited(Result, frozen=True):
 
 
 class HookNoted(Result, frozen=True):
-    """Where the postStart hook stands."""
+    """Set the state of the postStart hook."""
 
     name: str
     unit_id: UnitId
@@ -329,7 +329,7 @@ class HookNoted(Result, frozen=True):
 
 
 class MessageRead(Result, frozen=True):
-    """What the ended unit left; kept for it and the one before it."""
+    """Store the termination message of an ended unit, for it and the one before it."""
 
     name: str
     unit_id: UnitId
@@ -370,7 +370,7 @@ class PowerSet(Result, frozen=True):
 
 
 class PowerFailed(Result, frozen=True):
-    """It is not, or nobody knows."""
+    """Note a failed or unanswered power change."""
 
     name: str
     reason: str
@@ -416,7 +416,7 @@ class NicsChanged(Result, frozen=True):
 
 
 class NicsUnlisted(Result, frozen=True):
-    """They could not be listed; tried again with back-off."""
+    """Note a failed list of interfaces; retried with back-off."""
 
     name: str
     reason: str
@@ -445,7 +445,7 @@ class NicFailed(Result, frozen=True):
 
 
 class NicRetried(Result, frozen=True):
-    """What is wanted of one interface is tried at once."""
+    """Retry the wanted change of one interface immediately."""
 
     name: str
     nic: str
@@ -466,7 +466,7 @@ class Resized(Result, frozen=True):
 
 
 class ResizeFailed(Result, frozen=True):
-    """It could not be asked for; tried again with back-off, or, unless it `may_heal`, when another is wanted."""
+    """Note a failed resize; retried with back-off, or, unless it `may_heal`, when another size is wanted."""
 
     name: str
     reason: str
@@ -488,7 +488,7 @@ class PodResized(Result, frozen=True):
 
 
 class PodResizeFailed(Result, frozen=True):
-    """It has not; tried again with back-off."""
+    """Note a failed resize of the pod; retried with back-off."""
 
     reason: str
     message: str

@@ -29,7 +29,17 @@ def test_every_command_of_the_guide_exists() -> None:
 
 
 def test_every_flag_of_the_guide_exists() -> None:
-    commands = {"drain", "force", "runtime", "follow", "output-watch-events", "raw", "dry-run", "validate"}
+    commands = {
+        "drain",
+        "force",
+        "runtime",
+        "follow",
+        "output-watch-events",
+        "raw",
+        "dry-run",
+        "validate",
+        "history",
+    }
     known = {"root-dir", "config", "config-dir", "unix-socket"} | commands | set(BY_FLAG)
     ours = re.sub(r"`(?:kubectl|py-spy) [^`]*`", "", GUIDE)
     assert set(re.findall(r"(?<![\w-])--([a-z][a-z-]*)", ours)) <= known
