@@ -60,6 +60,7 @@ async def assemble(
             images=images,
             objects=made.objects,
             review=plugin_rooms.review,
+            more_sources=plugin_rooms.sources,
         )
         pods = made.add(make_pods(ctx, below))
         sources = made.add(make_sources(ctx, node, pods))

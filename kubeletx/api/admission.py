@@ -1,4 +1,4 @@
-"""Admission checks: a plugin decides whether a pod may run on this node, beside the rules that every node has.
+"""Admission checks: a plugin decides whether a pod may run on this node, in addition to the node's own rules.
 
 The host calls `AdmissionCheck.review` once for each new pod, before the pod is bound to a runtime and before anything
 of it is made, in a task of its own and under the deadline ``kubeletx.pluginAdmissionCheckTimeout``. The first refusal

@@ -80,7 +80,7 @@ class EventReporter:
         self._sent: OrderedDict[str, str] = OrderedDict()
         self._backoff = server_backoff(first=1.0, cap=10.0)
         self._current: Event | None = None
-        """The one that is being sent: it may not have arrived."""
+        """The event in flight, which the API server may not have received."""
         self.dropped = 0
 
     @property

@@ -167,8 +167,10 @@ class CriCheckpoint:
 
 
 async def knows_checkpoints(client: CriClient) -> bool:
-    """Return True if the server has CheckpointContainer: asked for a container that does not exist, one that has
-    it says so, one that has not refuses the call."""
+    """Return True if the server has CheckpointContainer.
+
+    The probe names a container that does not exist: a server with the method answers NotFound, others Unimplemented.
+    """
     request = pb.CheckpointContainerRequest(container_id=NO_SUCH_ID)
     try:
         await client.call(methods.CHECKPOINT_CONTAINER, request, timeout_seconds=DEADLINE_SECONDS)

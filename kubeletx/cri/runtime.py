@@ -175,7 +175,7 @@ class CriRuntime:
         self.known.remove_sandbox(sandbox_id)
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
-        """List the sandboxes, only those of the endpoint's handler if it has one."""
+        """List the sandboxes; with a handler in the endpoint, only those of the handler."""
         answer = await self._call(
             methods.LIST_POD_SANDBOX,
             pb.ListPodSandboxRequest(filter=pb.PodSandboxFilter(label_selector=match)),
@@ -242,7 +242,7 @@ class CriRuntime:
         self.known.remove_unit(unit_id)
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
-        """List the units, only those in sandboxes of the endpoint's handler if it has one."""
+        """List the units; with a handler in the endpoint, only those in sandboxes of the handler."""
         answer = await self._call(
             methods.LIST_CONTAINERS,
             pb.ListContainersRequest(filter=pb.ContainerFilter(label_selector=match)),

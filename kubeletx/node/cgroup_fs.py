@@ -209,9 +209,8 @@ def _enable_controllers(directory: Path) -> None:
     on = (directory / "cgroup.subtree_control").read_text().split()
     for controller in V2_CONTROLLERS:
         if controller in have and controller not in on:
-            with contextlib.suppress(
-                OSError
-            ):  # busy: the cgroup has processes of its own, so the controller stays off
+            # Busy: the cgroup has processes of its own, so the controller stays off.
+            with contextlib.suppress(OSError):
                 (directory / "cgroup.subtree_control").write_text(f"+{controller}")
 
 

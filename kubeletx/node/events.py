@@ -137,7 +137,7 @@ class EventRecorder:
             watcher.put(row)
 
     def list_events(self, ref: ObjectRef | None = None) -> list[Event]:
-        """List the stored events, oldest first; those of one object if `ref` is given (its `field` is ignored)."""
+        """List the stored events, oldest first. `ref`: only the events of this object; its `field` is ignored."""
         wanted = None if ref is None else _identity(ref)[:3]
         rows = [row for row in self._rows.values() if wanted in (None, _identity(row.ref)[:3])]
         return [self.to_event(row) for row in sorted(rows, key=lambda row: row.last_at)]

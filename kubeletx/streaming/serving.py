@@ -1,12 +1,12 @@
-"""The server's side of exec and attach for the kubelet's API and whatever else serves streams of a runtime.
+"""The server's side of exec and attach for the kubelet's API and the admin socket.
 
     runtime gives a URL      bytes go through to it as they are, whatever the client speaks (DECISIONS 17)
     it gives a session       this is the server: SPDY/3.1, or WebSocket
     client offers only v5    this is the server too, since runtimes do not speak it
 
 `offer_of` checks the client's protocols first, so that a request that cannot be served runs no command. An error of
-`open_` is raised before the upgrade and becomes the answer to it: API servers pass its text on. Needs aiohttp. Source:
-kubelet.md section 20.
+`open_` is raised before the upgrade and becomes the answer to it: API servers pass its text on. Needs aiohttp.
+Source: kubelet, pkg/kubelet/server/server.go.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
                 group.create_task(supervise(task, run, self.clock, on_failure), name=task)
 
     def _tasks(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """Each runs in a task of its own; one that fails with a bug starts again."""
+        """Background tasks of the membership, by name; a task that fails with a bug is restarted."""
         perhaps = {
             "client-certificate": self.link.client_rotation,
             "server-certificate": self.server_rotation,
@@ -237,7 +237,7 @@ def registration_taints(config: AgentConfig) -> tuple[Taint, ...]:
 
 
 def static_pods(manager: PodManager) -> tuple[dict[Key, DesiredPod], set[Key]]:
-    """Static pods to mirror, by name, and the names of those that no source has claimed since the start."""
+    """Return the static pods to mirror, and the names of pods not claimed by a source since the start."""
     here = {
         (one.pod.namespace, one.pod.name): one
         for one in (worker.desired for worker in manager.workers.values())

@@ -63,7 +63,7 @@ class RuntimeSettings(Section, frozen=True, kw_only=True):
 
 
 class PluginSettings(Section, frozen=True, kw_only=True):
-    """Deadlines of calls that the host makes to plugins; those of runtimes are in `RuntimeSettings`."""
+    """Deadlines of calls to plugins; `RuntimeSettings` has those of runtimes."""
 
     health_check_seconds: float = 10.0
     admission_check_seconds: float = 5.0

@@ -21,7 +21,7 @@ class LinkRoom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_link_room(ctx: PartContext, node: NodeRoom) -> LinkRoom:
-    """Read the kubeconfig, if there is one. Raises InvalidConfig for one that cannot be used."""
+    """Read the kubeconfig, if configured. Raises InvalidConfig if it is unusable."""
     classes = RuntimeClasses(ctx.config.runtimes.classes)
     link = make_link(ctx.config, node.reporter.name, classes, ctx.clock)
     part = Part(name="link")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from kubeletx.api import ClusterObjects
-from kubeletx.pods import PodManager, Review
-from kubeletx.pods.model.sources import API
+from kubeletx.pods import Review
+from kubeletx.pods.model.sources import API, SourceTraits
 from kubeletx.runtimes.endpoints.kinds import WorkloadTypes
 from kubeletx.static.manifest import ManifestReader
 
@@ -35,6 +34,12 @@ class PluginsRoom(msgspec.Struct, frozen=True, kw_only=True):
     def review(self) -> Review | None:
         """Reviews new pods; None when no plugin does."""
         return self.rooms.review if self.rooms is not None else None
+
+    @property
+    def sources(self) -> tuple[SourceTraits, ...]:
+        """Traits of the pod sources of plugins."""
+        names = self.rooms.sources.names if self.rooms is not None else ()
+        return tuple(SourceTraits(name=name, remedy=f"remove it from pod source {name}") for name in names)
 
 
 class PluginFeeds(msgspec.Struct, frozen=True):
@@ -83,7 +88,6 @@ def make_plugin_feeds(
 
     parts = SourceParts(
         pods=pods.manager,
-        owner=partial(_owner, pods.manager),
         reader=ManifestReader(node_name=node.reporter.name, workload_types=WorkloadTypes(ctx.plugins.kinds)),
         clock=ctx.clock,
         on_failure=sources.health.failed,
@@ -97,8 +101,3 @@ def make_plugin_feeds(
         sources=plugins.rooms.sources.names,
     )
     return PluginFeeds(part)
-
-
-def _owner(manager: PodManager, namespace: str, name: str) -> str | None:
-    worker = manager.find(namespace, name)
-    return worker.desired.source if worker is not None else None

@@ -30,6 +30,7 @@ from kubeletx.pods import (
     UserNamespaces,
 )
 from kubeletx.pods.admission import Door, NodeAdmission
+from kubeletx.pods.model.sources import BUILT_IN, SourceTraits
 
 from ..backend.node import runtime_reports
 from ..host.pod_cgroups import make_pod_cgroups
@@ -67,6 +68,8 @@ class PodNeeds(msgspec.Struct, frozen=True, kw_only=True):
     objects: Mapping[str, ClusterObjects]
     review: Review | None = None
     """Reviews new pods before they are bound; None: admission alone decides."""
+    more_sources: tuple[SourceTraits, ...] = ()
+    """Traits of sources that are not built in."""
 
 
 def make_pods(ctx: PartContext, needs: PodNeeds) -> PodsRoom:
@@ -112,6 +115,7 @@ def make_pods(ctx: PartContext, needs: PodNeeds) -> PodsRoom:
             events=node.events,
             clock=clock,
             review=needs.review,
+            sources=BUILT_IN.with_more(needs.more_sources),
             classes=needs.link.classes,
             cluster=needs.objects,
             crash_cap_seconds=config.pods.max_restart_period_seconds,

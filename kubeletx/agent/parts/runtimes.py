@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 class RuntimesRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The registry, whose `run` the agent owns. `plugins`: also those that a reload found."""
+    """The part of runtimes. `registry`: the agent runs it as a task. `plugins`: includes plugins found by a reload."""
 
     part: Part
     registry: RuntimeRegistry

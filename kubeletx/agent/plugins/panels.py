@@ -20,7 +20,7 @@ PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 
 
 class Panels:
-    """All panels by name. `panels`: None for one that could not be made."""
+    """Panels by name. `panels`: None in place of a panel whose factory failed."""
 
     def __init__(
         self, panels: Mapping[str, tuple[Callbacks, Panel | None]], *, timeout_seconds: float
@@ -44,7 +44,7 @@ class Panels:
         )
 
     async def show(self, name: str) -> PanelContent:
-        """The panel's content. Raises NotFound, Unavailable for one that could not be made, or the plugin's error."""
+        """Return the panel's content. Raises NotFound, Unavailable if its factory failed, or the plugin's error."""
         if name not in self._panels:
             known = ", ".join(sorted(self._panels)) or "none"
             raise NotFound(f"no plugin registers panel {name!r}; known: {known}")

@@ -28,7 +28,7 @@ from kubeletx.api import (
     TimedOut,
 )
 from kubeletx.kube.types.core import Pod
-from kubeletx.pods.model.sources import PodSink
+from kubeletx.pods.model.sources import PodSink, Refused, WaitsFor
 from kubeletx.static.manifest import ManifestReader
 
 from .callbacks import Callbacks
@@ -38,22 +38,18 @@ log = structlog.get_logger(__name__)
 RESTART_SECONDS: Final = 10.0
 """From the end of a source's run to the next one."""
 
-Owner = Callable[[str, str], str | None]
-"""Namespace and name → the source of the living pod; None: the name is free."""
-
 
 class SourceParts(msgspec.Struct, frozen=True, kw_only=True):
     """Parts all sources share. `on_failure` gets the name of a source and the error that ended its run."""
 
     pods: PodSink
-    owner: Owner
     reader: ManifestReader
     clock: Clock
     on_failure: Callable[[str, Exception], None]
 
 
 class PodSources:
-    """All pod sources. None: one that could not be made; its pods run on."""
+    """The pod sources of all plugins; None in place of a source whose factory failed: its pods keep running."""
 
     def __init__(self, sources: Sequence[tuple[Callbacks, PodSource | None]], *, sync_seconds: float) -> None:
         """`sync_seconds`: a source that has not reported `synced` by then is degraded until it does."""
@@ -130,15 +126,21 @@ class Sink:
             return PodOutcome(answer=PodAnswer.REFUSED, field=error.field, message=str(error))
         self._forgive(key)
         before = self._pods.get(key)
-        owner = self._parts.owner(made.namespace, made.name)
         if before is not None and before.uid != made.uid:
             self._parts.pods.remove(self._source, before.uid)
-        if before is None or before.uid != made.uid:
-            self._pods[key] = made
-            self._parts.pods.update(self._source, made)
-        if owner is not None and owner != self._source:
-            message = f"pod {made.ref} of source {owner} has this namespace and name; it begins when that one is gone"
-            return PodOutcome(answer=PodAnswer.WAITS, uid=str(made.uid), waits_for=owner, message=message)
+        if before is not None and before.uid == made.uid:
+            made = before  # it keeps the time at which it was first seen
+        match self._parts.pods.update(self._source, made):
+            case Refused(message=message):
+                self._pods.pop(key, None)
+                return PodOutcome(answer=PodAnswer.REFUSED, message=message)
+            case WaitsFor(source=source) as waits if source != self._source:
+                self._pods[key] = made
+                message = f"pod {made.ref} {waits.message}"
+                return PodOutcome(
+                    answer=PodAnswer.WAITS, uid=str(made.uid), waits_for=source, message=message
+                )
+        self._pods[key] = made
         return PodOutcome(answer=PodAnswer.ACCEPTED, uid=str(made.uid))
 
     def remove(self, namespace: str, name: str, *, grace_seconds: int | None = None) -> bool:

@@ -14,10 +14,9 @@ from typing import Any, Final
 import msgspec
 
 from kubeletx.api import AlreadyExists, InvalidConfig, PluginHost, Unsupported
-from kubeletx.pods.model.sources import API, APPLIED, FILE, URL
+from kubeletx.pods.model.sources import BUILT_IN
 from kubeletx.runtimes.endpoints.kinds import KindTable
 
-BUILT_IN_SOURCES: Final = frozenset({FILE, URL, APPLIED, API})
 NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -74,7 +73,7 @@ class Registrations:
         return {item.name: item.settings for item in self}
 
     def add(self, item: Registration) -> None:
-        """Take over one registration. Raises InvalidConfig for a bad name, AlreadyExists for one that is taken."""
+        """Add one registration. Raises InvalidConfig for a bad name, AlreadyExists for a taken one."""
         if not NAME.fullmatch(item.name):
             raise InvalidConfig(
                 obj=f"plugin {item.plugin}",
@@ -131,7 +130,7 @@ def registrars(into: Registrations, plugin: str) -> Mapping[str, Callable[..., N
         )
 
     def pod_source(name: str, factory: Any, *, settings: type[Any] | None = None) -> None:
-        if name in BUILT_IN_SOURCES:
+        if name in BUILT_IN:
             raise AlreadyExists(
                 f"plugin {plugin}: the agent itself has a pod source {name!r}; choose another name"
             )

@@ -75,7 +75,7 @@ class RunningPlugins:
         return tuple(sorted(self._loaded.values(), key=lambda one: one.name))
 
     def close(self) -> None:
-        """End idle threads; one that hangs in a plugin does not delay the exit."""
+        """End idle threads. A thread that hangs in a plugin does not delay the exit."""
         self._threads.close()
 
     async def reload(self) -> Reloaded:
@@ -107,9 +107,8 @@ class RunningPlugins:
 
     def _take_over(self, candidate: Candidate) -> LoadedPlugin:
         try:
-            settings = KindTable(candidate.kinds).decode_settings(
-                {}
-            )  # a section would have been refused at start
+            # Defaults only: a section of an unknown plugin would have been refused at start.
+            settings = KindTable(candidate.kinds).decode_settings({})
         except KubeletxError as error:
             return msgspec.structs.replace(candidate.about, state=FAILED, reason=str(error), kinds=())
         late = ", ".join(one.label for one in candidate.registrations)

@@ -49,9 +49,8 @@ async def _written(client: KubeClient, manifest: Mapping[str, Any]) -> CustomRes
             return await client.create(CUSTOM_RESOURCE_DEFINITIONS.path(), manifest, CustomResourceDefinition)
         except AlreadyExists:
             pass
-        with contextlib.suppress(
-            NotFound, Conflict
-        ):  # another client deletes or installs it at the same time
+        # Another client may delete or install it at the same time.
+        with contextlib.suppress(NotFound, Conflict):
             found = await client.get(path, CustomResourceDefinition)
             if _contains(found.spec, manifest["spec"]):
                 return found

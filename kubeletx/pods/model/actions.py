@@ -2,7 +2,7 @@
 
 Actions that change the same sandbox or unit share a key, so that there is at most one changing call for
 each. `cancellable` actions are waits, pulls, probes and hooks: a deletion cancels them. Create, start, stop
-and remove run to their deadline and are then looked at (ARCHITECTURE section 6).
+and remove run to their deadline; then a look shows their effect (docs/architecture.md, "Rules that hold everywhere", 8).
 """
 
 from __future__ import annotations

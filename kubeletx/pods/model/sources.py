@@ -56,6 +56,9 @@ class SourceTable:
         """The traits of the source."""
         return self._traits.get(name) or SourceTraits(name=name)
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._traits
+
     def with_more(self, more: Iterable[SourceTraits]) -> SourceTable:
         """A table that has also these sources."""
         return SourceTable((*self._traits.values(), *more))

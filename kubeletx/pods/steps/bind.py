@@ -50,9 +50,7 @@ async def bind(step: StepContext) -> Result:
     rejection = admission.admit(step.desired, handle, handler)
     if rejection is not None and rejection.reason in _OF_THE_NODE and step.desired.traits.is_scheduled:
         await admission.refresh()
-        if (
-            step.desired.deletion is not None
-        ):  # ended meanwhile: resources counted now would never be released
+        if step.desired.deletion is not None:  # resources counted after its end are never released
             return results.Nothing()
         rejection = admission.admit(step.desired, handle, handler)
     if rejection is not None and rejection.reason == NODE_AFFINITY:

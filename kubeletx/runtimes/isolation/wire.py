@@ -214,4 +214,5 @@ def _plain(value: Any) -> Any:
         return dict(value)
     if isinstance(value, Path):
         return str(value)
-    raise NotImplementedError(f"{type(value).__name__} is no contract value")
+    # msgspec asks its hooks to refuse a type with this error.
+    raise NotImplementedError(f"{type(value).__name__} is not a contract value")

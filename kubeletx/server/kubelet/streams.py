@@ -1,7 +1,7 @@
 """``/exec``, ``/attach``, ``/portForward`` and ``/run`` of the kubelet's API.
 
 `kubeletx.streaming.serving` serves exec and attach. Forwarded ports always end here, in SPDY/3.1, plain or inside a
-WebSocket, or in the older WebSocket form. Source: kubelet.md section 20.
+WebSocket, or in the older WebSocket form. Source: kubelet, pkg/kubelet/server/server.go.
 """
 
 from __future__ import annotations
