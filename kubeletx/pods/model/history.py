@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from .actions import Action
-from .results import Result, Together
+from .results import Nothing, Result, Together
 
 KEPT: Final = 50
 """Entries kept for each pod; equal ones in a row share an entry."""
@@ -67,6 +67,8 @@ def describe_action(action: Action) -> str:
 
 def describe_result(result: Result) -> str:
     """The result in words, with its reason and message; at most `TEXT_LENGTH` characters."""
+    if isinstance(result, Nothing):
+        return "done"
     if isinstance(result, Together):
         text = ", ".join(describe_result(one) for one in result.results)
     else:

@@ -30,6 +30,7 @@ def test_counts_add_up_until_entries_fall_out(names: list[str | None]) -> None:
 
 
 def test_a_result_is_shown_with_its_reason_and_cut() -> None:
+    assert describe_result(results.Nothing()) == "done"
     assert describe_result(results.SandboxFailed("Busy", "no room")) == "sandbox failed: Busy: no room"
     long = describe_result(results.SandboxFailed("Busy", "x" * 1000))
     assert len(long) == TEXT_LENGTH
