@@ -1,4 +1,4 @@
-"""Static pods in a cluster: each is shown by a mirror pod, which never rules it (S7, ST11, N7).
+"""Static pods in a cluster: each is shown by a mirror pod, which never rules it (S7, ST11).
 
 Each test runs against the double and, where its binaries are, against a real kube-apiserver.
 """

@@ -1,4 +1,4 @@
-"""The kubelet's API of an agent with real containers (section 15 and 20 of the parity table).
+"""The kubelet's API of an agent with real containers (section 15 of the parity table).
 
 Streams of containerd are handed through; the same requests also come from the Python client of Kubernetes, whose
 WebSocket ends at containerd (v4) or at the agent (v5).

@@ -1,4 +1,4 @@
-"""Health, metrics and the node as the agent shows them (W4, N4 to N6, section 15)."""
+"""Health, metrics and the node as the agent shows them (W4, N4 to N6, and section 15 of the parity table)."""
 
 from __future__ import annotations
 
