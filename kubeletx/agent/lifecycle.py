@@ -23,7 +23,7 @@ from .host.service_manager import ServiceManager
 from .host.supervise import supervise
 from .parts.admin import AdminRoom
 from .parts.node import NodeRoom
-from .parts.part import Part, Server, Task
+from .parts.part import ListeningServer, Part, Task
 from .parts.pods import PodsRoom
 from .parts.runtimes import RuntimesRoom
 from .parts.servers import ServersRoom
@@ -78,7 +78,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
             await self._serve(group, found, began)
 
     async def _serve(self, group: asyncio.TaskGroup, found: int, began: float) -> None:
-        service, listening = ServiceManager(), list[Server]()
+        service, listening = ServiceManager(), list[ListeningServer]()
         try:
             for server in (server for part in self.parts for server in part.servers):
                 await server.start()

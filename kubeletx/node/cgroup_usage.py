@@ -21,7 +21,7 @@ from .psi import Pressures, read_pressures
 BLOCK_DEVICES = Path("/sys/dev/block")
 
 
-class DiskUsage(msgspec.Struct, frozen=True, kw_only=True):
+class BlockDeviceUsage(msgspec.Struct, frozen=True, kw_only=True):
     """Traffic with one block device since the cgroup was made. `device`: ``8:0``."""
 
     device: str
@@ -73,7 +73,7 @@ class CgroupUsage(msgspec.Struct, frozen=True, kw_only=True):
     own_major_faults: int | None = None
     own_faults: int | None = None
     oom_kills: int | None = None
-    disks: tuple[DiskUsage, ...] = ()
+    disks: tuple[BlockDeviceUsage, ...] = ()
     spec: CgroupSpec = CgroupSpec()
     pressures: Pressures = Pressures()
 
@@ -274,7 +274,7 @@ def _spec_v1(cpu: Path | None, memory: Path | None) -> CgroupSpec:
     )
 
 
-def parse_io_stat(text: str) -> tuple[DiskUsage, ...]:
+def parse_io_stat(text: str) -> tuple[BlockDeviceUsage, ...]:
     """The lines of v2's ``io.stat``."""
     found = []
     for line in filter(None, text.split("\n")):
@@ -285,7 +285,7 @@ def parse_io_stat(text: str) -> tuple[DiskUsage, ...]:
         }  # not: depth=max, cost.vrate=99.80
         if values:
             found.append(
-                DiskUsage(
+                BlockDeviceUsage(
                     device=device,
                     read_bytes=values.get("rbytes", 0),
                     write_bytes=values.get("wbytes", 0),
@@ -296,11 +296,11 @@ def parse_io_stat(text: str) -> tuple[DiskUsage, ...]:
     return tuple(found)
 
 
-def _disks_v1(directory: Path) -> tuple[DiskUsage, ...]:
+def _disks_v1(directory: Path) -> tuple[BlockDeviceUsage, ...]:
     moved = _operations(text_of(directory / "blkio.throttle.io_service_bytes_recursive"))
     asked = _operations(text_of(directory / "blkio.throttle.io_serviced_recursive"))
     return tuple(
-        DiskUsage(
+        BlockDeviceUsage(
             device=device,
             read_bytes=values.get("Read", 0),
             write_bytes=values.get("Write", 0),

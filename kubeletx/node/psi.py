@@ -24,7 +24,7 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
     total_us: int = 0
 
 
-class Pressure(msgspec.Struct, frozen=True, kw_only=True):
+class PressureStall(msgspec.Struct, frozen=True, kw_only=True):
     """`some`: at least one task waited; `full`: none could go on."""
 
     some: Stall = Stall()
@@ -34,9 +34,9 @@ class Pressure(msgspec.Struct, frozen=True, kw_only=True):
 class Pressures(msgspec.Struct, frozen=True, kw_only=True):
     """Pressure of CPU, memory and I/O; None if the kernel has no figure."""
 
-    cpu: Pressure | None = None
-    memory: Pressure | None = None
-    io: Pressure | None = None
+    cpu: PressureStall | None = None
+    memory: PressureStall | None = None
+    io: PressureStall | None = None
 
 
 def read_pressures(directory: Path, suffix: str = "") -> Pressures:
@@ -45,7 +45,7 @@ def read_pressures(directory: Path, suffix: str = "") -> Pressures:
     return Pressures(**found)
 
 
-def parse_pressure(text: str) -> Pressure | None:
+def parse_pressure(text: str) -> PressureStall | None:
     """The lines of one file."""
     lines = {}
     for line in text.split("\n"):
@@ -58,4 +58,4 @@ def parse_pressure(text: str) -> Pressure | None:
                 avg300=float(values["avg300"]),
                 total_us=int(values["total"]),
             )
-    return Pressure(**lines) if lines else None
+    return PressureStall(**lines) if lines else None

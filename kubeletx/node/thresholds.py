@@ -61,7 +61,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     at: float = 0.0
 
 
-class Key(msgspec.Struct, frozen=True, order=True):
+class ThresholdKey(msgspec.Struct, frozen=True, order=True):
     """One threshold in one place."""
 
     signal: str
@@ -76,40 +76,40 @@ class Met(msgspec.Struct, frozen=True, kw_only=True):
     observation: Observation
 
     @property
-    def key(self) -> Key:
+    def key(self) -> ThresholdKey:
         """The threshold and its place."""
-        return Key(self.threshold.signal, self.threshold.is_hard, self.observation.place)
+        return ThresholdKey(self.threshold.signal, self.threshold.is_hard, self.observation.place)
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
+class ThresholdState(msgspec.Struct, frozen=True, kw_only=True):
     """State kept between two observations. Times are monotonic.
 
     `acting`: met for their grace period at the last look. `since`: when each was first met. `pressed_at`: when each
     signal's pressure was last seen. `seen_at`: when each signal was last observed, by signal and place.
     """
 
-    acting: frozenset[Key] = frozenset()
-    since: dict[Key, float] = {}
+    acting: frozenset[ThresholdKey] = frozenset()
+    since: dict[ThresholdKey, float] = {}
     pressed_at: dict[str, float] = {}
     seen_at: dict[tuple[str, str], float] = {}
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class ThresholdReading(msgspec.Struct, frozen=True, kw_only=True):
     """`acting`: what is to be relieved, the first one first."""
 
-    state: State
+    state: ThresholdState
     pressure: Pressure
     acting: tuple[Met, ...] = ()
 
 
 def step(
-    state: State,
+    state: ThresholdState,
     thresholds: Iterable[Threshold],
     observations: Iterable[Observation],
     *,
     mono: float,
     hold_seconds: float = TRANSITION_SECONDS,
-) -> Look:
+) -> ThresholdReading:
     """Evaluate one round of observations."""
     observed = tuple(observations)
     met = tuple(_met(thresholds, observed, state.acting))
@@ -117,8 +117,8 @@ def step(
     ripe = tuple(one for one in met if mono - since[one.key] >= one.threshold.grace_seconds)
     pressed_at = {**state.pressed_at, **{one.threshold.signal: mono for one in met}}
     new = tuple(one for one in ripe if _is_news(state, one.observation))
-    return Look(
-        state=State(
+    return ThresholdReading(
+        state=ThresholdState(
             acting=frozenset(one.key for one in ripe),
             since=since,
             pressed_at=pressed_at,
@@ -205,7 +205,7 @@ def _check(field: str, amounts: Mapping[str, str]) -> None:
 
 
 def _met(
-    thresholds: Iterable[Threshold], observed: Iterable[Observation], acting: frozenset[Key]
+    thresholds: Iterable[Threshold], observed: Iterable[Observation], acting: frozenset[ThresholdKey]
 ) -> Iterator[Met]:
     by_signal: dict[str, list[Observation]] = {}
     for observation in observed:
@@ -220,7 +220,7 @@ def _met(
                 yield one
 
 
-def _is_news(state: State, observation: Observation) -> bool:
+def _is_news(state: ThresholdState, observation: Observation) -> bool:
     before = state.seen_at.get((observation.signal, observation.place))
     return before is None or observation.at > before
 

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from .logs.directories import PodDirectories
     from .logs.file_watch import FileWatcher
     from .logs.keeper import LogKeeper
-    from .logs.output import LogOptions
+    from .logs.output import LogSelection
     from .logs.paths import log_path
     from .logs.pod_files import PodFiles
     from .logs.reader import LogReader
     from .logs.rotation import RotationLimits
     from .manager import PodManager
-    from .model.facts import DesiredPod, Failure, Now, PodFacts, Rejection, Waiting
+    from .model.facts import ActionFailure, DesiredPod, Now, PodFacts, Rejection, Waiting
     from .model.frame import CONTAINER_CREATING, POD_INITIALIZING
     from .model.node_context import NodeContext
     from .model.phase import FINAL
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .model.roles import all_units, ephemeral_units, init_units, regular_units
     from .plan.progress import has_ended, newest
     from .plan.resize_container import INFEASIBLE
-    from .probes import Result
+    from .probes import ProbeOutcome
     from .probes.all_probes import UnitProbes
     from .probes.hook_runner import UnitHooks
     from .records import POD_TABLES, PodRecords
@@ -55,19 +55,19 @@ __all__ = [
     "POD_TABLES",
     "RESTART_ALL",
     "UNKNOWN_SOURCE",
+    "ActionFailure",
     "Counters",
     "DesiredPod",
     "DiskBoard",
     "EvictedNode",
     "EvictionPolicy",
     "Evictor",
-    "Failure",
     "FileWatcher",
     "HostFacts",
     "HostShutdown",
     "LogKeeper",
-    "LogOptions",
     "LogReader",
+    "LogSelection",
     "NodeContext",
     "NodeIdentity",
     "Now",
@@ -79,8 +79,8 @@ __all__ = [
     "PodManager",
     "PodRecords",
     "PodWorker",
+    "ProbeOutcome",
     "Rejection",
-    "Result",
     "Review",
     "RotationLimits",
     "StatusBoard",
@@ -113,13 +113,13 @@ _HOMES = {
     "EvictionPolicy": "eviction.evictor",
     "Evictor": "eviction.evictor",
     "FINAL": "model.phase",
-    "Failure": "model.facts",
+    "ActionFailure": "model.facts",
     "FileWatcher": "logs.file_watch",
     "HostFacts": "specs.host_facts",
     "HostShutdown": "eviction.host_shutdown",
     "INFEASIBLE": "plan.resize_container",
     "LogKeeper": "logs.keeper",
-    "LogOptions": "logs.output",
+    "LogSelection": "logs.output",
     "LogReader": "logs.reader",
     "NodeContext": "model.node_context",
     "NodeIdentity": "status.build",
@@ -137,7 +137,7 @@ _HOMES = {
     "PodWorker": "worker",
     "RESTART_ALL": "model.restart_policy",
     "Rejection": "model.facts",
-    "Result": "probes",
+    "ProbeOutcome": "probes",
     "Review": "dependencies",
     "RotationLimits": "logs.rotation",
     "StatusBoard": "status.board",

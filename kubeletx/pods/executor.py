@@ -37,7 +37,7 @@ from .model.roles import field_of
 from .overrides import OverrideFiles
 from .plan.draft import Goal, Notice, Plan
 from .preemption import Preemption
-from .recovery import Found
+from .recovery import RecoveredPod
 from .specs.labels import grace_seconds
 from .status.build import build_status, status_changes_at, stored_rejection
 from .status.crash_notices import begin_to_wait
@@ -163,7 +163,7 @@ class PodExecutor:
             grace_seconds=grace_seconds(desired.pod), crash_cap_seconds=self._deps.crash_cap_seconds
         )
 
-    def recovered_facts(self, found: Found) -> PodFacts:
+    def recovered_facts(self, found: RecoveredPod) -> PodFacts:
         """Facts of a pod that an earlier process bound."""
         started = found.status.start_time if found.status is not None else None
         if started is None and found.binding is not None:

@@ -23,7 +23,7 @@ from kubeletx.api.names import CHOOSING, RUNTIME_MISMATCH, Event
 from kubeletx.kube.manifests.hashes import pod_hash
 from kubeletx.kube.types.core import Pod
 from kubeletx.runtimes.binding.bindings import Binding
-from kubeletx.runtimes.binding.selection import Chosen, Waits
+from kubeletx.runtimes.binding.selection import Chosen, WaitForRuntime
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
@@ -34,7 +34,7 @@ from .model.roles import all_units
 from .model.sources import Accepted, Outcome, Refused, WaitsFor
 from .plan.draft import Notice
 from .plan.progress import has_ended
-from .recovery import FOUND_WITHOUT_HISTORY, Found, find_again, orphan_pod
+from .recovery import FOUND_WITHOUT_HISTORY, RecoveredPod, find_again, orphan_pod
 from .specs.labels import grace_seconds as own_grace_seconds
 from .worker import PodWorker
 
@@ -121,7 +121,7 @@ class PodManager:
 
     def _expected_runtime(self, pod: Pod) -> RuntimeName | None:
         choice = self._services.registry.choose(pod)
-        name = choice.runtime if isinstance(choice, Chosen | Waits) else None
+        name = choice.runtime if isinstance(choice, Chosen | WaitForRuntime) else None
         return name if name is not None and self._services.registry.find(name) is not None else None
 
     def is_orphan(self, uid: PodUid) -> bool:
@@ -375,9 +375,9 @@ class PodManager:
         self._services.registry.restore(binding)
         log.warning("Found a pod without a binding", pod=desired.ref, pod_uid=uid, runtime=handle.name)
         self._services.counters.orphaned_runtime_pods += 1
-        self._resume(Found(desired=desired, runtime=handle.name, binding=binding))
+        self._resume(RecoveredPod(desired=desired, runtime=handle.name, binding=binding))
 
-    def _resume(self, found: Found) -> None:
+    def _resume(self, found: RecoveredPod) -> None:
         held_until = self._services.clock.monotonic() + SOURCE_SECONDS
         traits = self._services.sources.of(found.desired.source)
         desired = replace(found.desired, held_until=held_until, source_traits=traits)

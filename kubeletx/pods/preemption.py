@@ -20,7 +20,7 @@ from kubeletx.runtimes.handles.handle import RuntimeHandle
 
 from .active_pods import ActivePods
 from .admission import NodeAdmission
-from .admission.counter import Room
+from .admission.counter import FreedRoom
 from .admission.preemption import MESSAGE
 from .counters import Counters
 from .model.facts import DesiredPod, Rejection, Waiting
@@ -56,7 +56,7 @@ class Preemption:
         room = self._admission.make_room(
             desired, handle, handler, leaves=self._pods.is_ending, may_leave=self._pods.can_end
         )
-        if not isinstance(room, Room):
+        if not isinstance(room, FreedRoom):
             return room or refusal
         self._waiting[desired.uid] = on_room
         self._end_victims(room)
@@ -73,7 +73,7 @@ class Preemption:
         for on_room in waiting.values():  # later, so that the result of the pod's own step is applied first
             asyncio.get_running_loop().call_soon(on_room)
 
-    def _end_victims(self, room: Room) -> None:
+    def _end_victims(self, room: FreedRoom) -> None:
         for uid in room.victims:
             pod = self._pods.pod_of(uid)
             if pod is None or not self._pods.end(

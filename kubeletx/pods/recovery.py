@@ -41,7 +41,7 @@ FOUND_WITHOUT_HISTORY = "found again on its runtime after the database was lost"
 """`Binding.why` of a pod that stays as an orphan, over restarts too, until a source claims it (DECISIONS 8)."""
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class RecoveredPod(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that was here before. `status`: the last one that was stored."""
 
     desired: DesiredPod
@@ -58,7 +58,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_again(
     registry: RuntimeRegistry, records: Mapping[PodUid, PodRecord], sources: SourceTable = BUILT_IN
-) -> list[Found]:
+) -> list[RecoveredPod]:
     """Every bound pod of ours, in the order of its binding."""
     found = []
     for binding in registry.bindings().values():
@@ -77,7 +77,7 @@ def find_again(
             snapshot = handle.snapshot(binding.uid) if handle is not None else None
             desired = _created(orphan_pod(binding.uid, snapshot) or _from_binding(binding), binding)
         found.append(
-            Found(
+            RecoveredPod(
                 desired=desired,
                 runtime=binding.runtime,
                 binding=binding,

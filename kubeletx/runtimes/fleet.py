@@ -21,7 +21,7 @@ from kubeletx.api.backoff import Backoff
 from .cgroup_driver import NodeCgroupDriver
 from .endpoints.drop_ins import DropIns
 from .endpoints.grammar import check_name
-from .endpoints.kinds import Kind, KindTable
+from .endpoints.kinds import KindTable, RuntimeKind
 from .handles.handle import RuntimeHandle, RuntimeListener
 from .handles.limits import Limits
 from .host.host import HostParts, RuntimeHost
@@ -32,7 +32,7 @@ _STEADY_SECONDS = 300.0
 """A runtime's task that ran this long was well; its next failure is a first one again."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class FleetConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Configuration of the runtimes. `settings`: by kind, decoded. `class_map`: runtime class to NAME or NAME--HANDLER."""
 
     endpoints: tuple[Endpoint, ...] = ()
@@ -50,7 +50,7 @@ class Fleet:
         self,
         *,
         kinds: KindTable,
-        plan: Plan,
+        plan: FleetConfig,
         parts: HostParts,
         listener: RuntimeListener,
         is_used: Callable[[RuntimeName], bool],
@@ -281,7 +281,7 @@ class Fleet:
         return endpoint.origin.startswith(f"{self._dropins.runtimes}/")
 
 
-def _make_runtime(kind: Kind, endpoint: Endpoint, settings: Any, host: RuntimeHost) -> Runtime:
+def _make_runtime(kind: RuntimeKind, endpoint: Endpoint, settings: Any, host: RuntimeHost) -> Runtime:
     if endpoint.isolation == "none":
         return kind.factory(endpoint, settings, host)
     from .isolation import IsolatedRuntime

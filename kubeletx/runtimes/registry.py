@@ -44,16 +44,16 @@ from .binding.selection import (
     Chosen,
     Lacking,
     Requested,
-    RuntimeView,
-    Waits,
+    RuntimeCandidate,
+    WaitForRuntime,
     choose_for,
     requested_runtime,
 )
 from .binding.tombstones import Tombstone, Tombstones
-from .endpoints.grammar import Item, make_endpoint
+from .endpoints.grammar import EndpointItem, make_endpoint
 from .endpoints.kinds import KindTable
 from .endpoints.urls import normal
-from .fleet import Fleet, Plan
+from .fleet import Fleet, FleetConfig
 from .handles.handle import RuntimeHandle, RuntimeListener
 from .handles.snapshots import PodSnapshot
 from .host.host import HostParts
@@ -68,7 +68,7 @@ class RuntimeRegistry:
         self,
         *,
         kinds: KindTable,
-        plan: Plan,
+        plan: FleetConfig,
         parts: HostParts,
         bindings: Bindings,
         tombstones: Tombstones,
@@ -143,10 +143,10 @@ class RuntimeRegistry:
                 return handle
         return None
 
-    def view(self) -> tuple[RuntimeView, ...]:
+    def view(self) -> tuple[RuntimeCandidate, ...]:
         """All runtimes as `choose` sees them."""
         return tuple(
-            RuntimeView(
+            RuntimeCandidate(
                 name=handle.name,
                 workload_type=handle.workload_type,
                 ready=handle.state.ready,
@@ -173,7 +173,7 @@ class RuntimeRegistry:
                 return Chosen(runtime=handle.name, why="it runs there already")
         choice = choose_for(request, self.view(), lacking)
         if isinstance(choice, Chosen) and (uid, choice.runtime) in self._tombstones.all:
-            return Waits(
+            return WaitForRuntime(
                 reason=names.RUNTIME_NOT_READY,
                 message=f"runtime {choice.runtime!r} still holds an earlier life of this pod, which is stopped first",
                 runtime=choice.runtime,
@@ -292,7 +292,7 @@ class RuntimeRegistry:
         self, *, name: str, workload_type: str, url: str, image_url: str | None = None
     ) -> RuntimeHandle:
         """Add a runtime, lasting. Raises InvalidConfig for what the flag would refuse too."""
-        endpoint = make_endpoint(Item("runtime url", workload_type, name, url), self._kinds, "added")
+        endpoint = make_endpoint(EndpointItem("runtime url", workload_type, name, url), self._kinds, "added")
         if image_url is not None:
             endpoint = msgspec.structs.replace(endpoint, image_url=normal(image_url, "image url"))
         return await self.add_endpoint(endpoint)

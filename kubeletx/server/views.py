@@ -250,7 +250,7 @@ class PruneResult(View, frozen=True, kw_only=True):
 # --- usage ---
 
 
-class Usage(View, frozen=True, kw_only=True):
+class MeasuredUsage(View, frozen=True, kw_only=True):
     """Measured usage; None if not measured, never 0 for that. `memory_bytes` is the working set."""
 
     cpu_millicores: int | None = None
@@ -262,7 +262,7 @@ class ContainerUsage(View, frozen=True, kw_only=True):
     """Usage of one container (or machine) of a pod."""
 
     name: str
-    usage: Usage
+    usage: MeasuredUsage
 
 
 class PodUsage(View, frozen=True, kw_only=True):
@@ -271,28 +271,28 @@ class PodUsage(View, frozen=True, kw_only=True):
     namespace: str
     name: str
     runtime: str
-    usage: Usage
+    usage: MeasuredUsage
     labels: dict[str, str] = {}
     containers: tuple[ContainerUsage, ...] = ()
 
 
-class RuntimeUsage(View, frozen=True, kw_only=True):
+class RuntimeUsageView(View, frozen=True, kw_only=True):
     """Usage of all our pods on one runtime."""
 
     name: str
     workload_type: str
     pods: int
-    usage: Usage
+    usage: MeasuredUsage
 
 
 class UsageView(View, frozen=True, kw_only=True):
     """Usage of the node, of each runtime and of each pod. `missing`: runtimes that did not answer."""
 
     node_name: str
-    node: Usage
+    node: MeasuredUsage
     node_cpu_capacity_millicores: int | None = None
     node_memory_capacity_bytes: int | None = None
-    runtimes: tuple[RuntimeUsage, ...] = ()
+    runtimes: tuple[RuntimeUsageView, ...] = ()
     pods: tuple[PodUsage, ...] = ()
     missing: tuple[str, ...] = ()
 

@@ -45,7 +45,7 @@ _OURS: Final = frozenset(
 """Annotations that the agent writes; from a manifest they are copies of an older pod's."""
 
 
-class Action(enum.Enum):
+class ApplyOutcome(enum.Enum):
     """Result of applying a pod."""
 
     CREATED = "created"
@@ -109,7 +109,9 @@ class AppliedSource:
         """The applied pod of this name, with its defaults."""
         return self._pods.get(f"{namespace}/{name}")
 
-    async def apply(self, pod: Pod, origin: str = "apply", *, dry_run: bool = False) -> tuple[Action, Pod]:
+    async def apply(
+        self, pod: Pod, origin: str = "apply", *, dry_run: bool = False
+    ) -> tuple[ApplyOutcome, Pod]:
         """Want this pod, as a manifest has it: create it or change what may be changed.
 
         Returns the pod with its defaults, after it is safely written; goes on when the caller is
@@ -120,7 +122,7 @@ class AppliedSource:
 
     async def replace(
         self, pod: Pod, *, force: bool = False, origin: str = "replace", dry_run: bool = False
-    ) -> tuple[Action, Pod]:
+    ) -> tuple[ApplyOutcome, Pod]:
         """Like `apply` for a pod that exists (else NotFound). `force`: end it and start another one."""
         return await self._whole(self._replace(_named(pod), force, origin, dry_run))
 
@@ -159,12 +161,12 @@ class AppliedSource:
         task.add_done_callback(self._verbs.discard)
         return await asyncio.shield(task)
 
-    async def _apply(self, pod: Pod, origin: str, dry_run: bool) -> tuple[Action, Pod]:
+    async def _apply(self, pod: Pod, origin: str, dry_run: bool) -> tuple[ApplyOutcome, Pod]:
         current = self._pods.get(pod.ref)
         written, completed = self._prepare(pod, origin, current)
         if current is not None:
             if pod_hash(completed) == pod_hash(current):
-                return Action.UNCHANGED, current
+                return ApplyOutcome.UNCHANGED, current
             changed = forbidden_changes(current, completed)
             if self._is_bound(current.uid):
                 changed += changed_runtime(current, completed)
@@ -173,20 +175,20 @@ class AppliedSource:
         if not dry_run:
             await self._save(written)
             self._deliver(completed)
-        return Action.CREATED if current is None else Action.CONFIGURED, completed
+        return ApplyOutcome.CREATED if current is None else ApplyOutcome.CONFIGURED, completed
 
-    async def _replace(self, pod: Pod, force: bool, origin: str, dry_run: bool) -> tuple[Action, Pod]:
+    async def _replace(self, pod: Pod, force: bool, origin: str, dry_run: bool) -> tuple[ApplyOutcome, Pod]:
         current = self._existing(pod.ref)
         if not force:
             action, made = await self._apply(pod, origin, dry_run)
-            return (Action.REPLACED if action is Action.CONFIGURED else action), made
+            return (ApplyOutcome.REPLACED if action is ApplyOutcome.CONFIGURED else action), made
         written, completed = self._prepare(pod, origin, None)
         if dry_run:
-            return Action.REPLACED, completed
+            return ApplyOutcome.REPLACED, completed
         await self._save(written)
         self._sink.remove(APPLIED, current.uid)
         self._deliver(completed)
-        return Action.REPLACED, completed
+        return ApplyOutcome.REPLACED, completed
 
     async def _delete(self, namespace: str, name: str, grace_seconds: int | None, force: bool) -> Pod:
         pod = self._existing(f"{namespace}/{name}")

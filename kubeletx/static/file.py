@@ -26,7 +26,7 @@ from kubeletx.pods.model.sources import FILE, PodSink
 from .alarm import Alarm
 from .files import is_complete_at_once, is_gone, list_names
 from .last_good import LastGoodManifests
-from .looking import Looking, Outcome
+from .looking import Looking, LookOutcome
 from .manifest import ManifestReader, OnUnknown, ignore_unknown
 from .manifest_ownership import ManifestOwnership
 from .removals import Removals
@@ -198,8 +198,8 @@ class FileSource:
     async def _look_at(self, paths: list[str]) -> None:
         for path in paths:
             match await self._looking.look(path, self._removals):
-                case Outcome.GONE:
+                case LookOutcome.GONE:
                     self._on_gone(path)
-                case Outcome.POSTPONED:
+                case LookOutcome.POSTPONED:
                     self._postponed.add(path)
             await asyncio.sleep(0)  # the first pods start while the other files are read

@@ -11,7 +11,7 @@ from kubeletx.api import InvalidPod
 from kubeletx.kube.manifests.load import MAX_BYTES, too_large
 
 
-class Signature(NamedTuple):
+class FileSignature(NamedTuple):
     """Signature of a file that changes with its content."""
 
     inode: int
@@ -24,7 +24,7 @@ class Content(NamedTuple):
     """Content read from a file, and the file's signature at that time."""
 
     data: bytes
-    signature: Signature
+    signature: FileSignature
 
 
 def list_names(directory: str) -> list[str]:
@@ -57,9 +57,9 @@ def is_gone(path: str) -> bool:
     return False
 
 
-def signature_of(status: os.stat_result) -> Signature:
+def signature_of(status: os.stat_result) -> FileSignature:
     """The signature of a file with this status."""
-    return Signature(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return FileSignature(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def read_manifest(path: str) -> Content:

@@ -15,7 +15,7 @@ from kubeletx.api import Clock, InvalidPod
 from kubeletx.api.text import is_printable
 from kubeletx.pods.model.sources import FILE
 
-from .files import Signature, is_gone, read_manifest, signature_of
+from .files import FileSignature, is_gone, read_manifest, signature_of
 from .last_good import LastGoodManifests
 from .manifest import Manifest, ManifestReader, OnUnknown
 from .manifest_ownership import ManifestOwnership
@@ -26,7 +26,7 @@ _LARGE_BYTES: Final = 256 * 1024
 """Manifests from this size on are parsed beside the event loop."""
 
 
-class Outcome(enum.Enum):
+class LookOutcome(enum.Enum):
     """Result of a look at a file."""
 
     SETTLED = "settled"
@@ -55,19 +55,19 @@ class Looking:
         self._reader = reader
         self._clock = clock
         self._remembered = remembered
-        self._signatures: dict[str, Signature] = {}
+        self._signatures: dict[str, FileSignature] = {}
 
-    async def look(self, path: str, leaving: Container[str]) -> Outcome:
+    async def look(self, path: str, leaving: Container[str]) -> LookOutcome:
         """Read the file if it changed. `leaving`: removed files whose pods are still kept for a grace time."""
         try:
             status = os.stat(path)
         except OSError as err:
             return await self._unreadable(path, err)
         if stat.S_ISDIR(status.st_mode):
-            return Outcome.GONE
+            return LookOutcome.GONE
         signature = signature_of(status)
         if self._signatures.get(path) == signature:
-            return Outcome.SETTLED
+            return LookOutcome.SETTLED
         try:
             if not is_printable(path):
                 raise InvalidPod(obj=path, field="", problem="the name is not UTF-8", fix="rename the file")
@@ -77,7 +77,7 @@ class Looking:
         except InvalidPod as err:
             self._signatures[path] = signature
             await self._refuse(path, err)
-            return Outcome.SETTLED
+            return LookOutcome.SETTLED
         except OSError as err:
             return await self._unreadable(path, err)
         except Exception as err:  # a bug in reading one file must not stop the others
@@ -85,16 +85,16 @@ class Looking:
             log.exception("Failed to read a manifest with a bug", manifest=path)
             problem = f"cannot be read because of a bug: {type(err).__name__}: {err}"
             await self._refuse(path, InvalidPod(obj=path, field="", problem=problem, fix="report the bug"))
-            return Outcome.SETTLED
+            return LookOutcome.SETTLED
         if any(self._claims.owner(pod.ref) in leaving for pod in pods):
-            return Outcome.POSTPONED
+            return LookOutcome.POSTPONED
         self._signatures[path] = signature
         self._claims.set_pods(path, pods)
         for pod, fields in unknown:
             self._on_unknown(pod, fields)
         if self._remembered is not None:
             self._remembered.save(path, content.data, signature.mtime_ns)
-        return Outcome.SETTLED
+        return LookOutcome.SETTLED
 
     def drop(self, path: str) -> None:
         """The file is gone for good."""
@@ -121,12 +121,12 @@ class Looking:
         if self._remembered is not None:
             self._remembered.close()
 
-    async def _unreadable(self, path: str, err: OSError) -> Outcome:
+    async def _unreadable(self, path: str, err: OSError) -> LookOutcome:
         if is_gone(path):
-            return Outcome.GONE
+            return LookOutcome.GONE
         self._signatures.pop(path, None)
         await self._refuse(path, _unusable(path, err.strerror or str(err)))
-        return Outcome.SETTLED
+        return LookOutcome.SETTLED
 
     async def _refuse(self, path: str, error: InvalidPod) -> None:
         """Show the error; a file that was good before the agent started keeps its pods too."""

@@ -19,7 +19,7 @@ Work = Callable[[Connection], Any]
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class QueuedWork:
     """A write or read with a waiting caller."""
 
     work: Work
@@ -34,7 +34,7 @@ class Job:
 class Batch:
     """Next work of the thread."""
 
-    jobs: list[Job]
+    jobs: list[QueuedWork]
     later: list[Work]
     closing: bool = False
 
@@ -44,7 +44,7 @@ class WorkQueue:
 
     def __init__(self, *, later_seconds: float, later_limit: int, batch_limit: int = 500) -> None:
         self._ready = Condition()
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[QueuedWork] = deque()
         self._later: deque[Work] = deque()
         self._later_seconds = later_seconds
         self._later_limit = later_limit
@@ -53,7 +53,7 @@ class WorkQueue:
         self._closing = False
         self.dropped = 0
 
-    def put(self, job: Job) -> bool:
+    def put(self, job: QueuedWork) -> bool:
         """Queue a job; False once the queue is closing."""
         with self._ready:
             if self._closing:

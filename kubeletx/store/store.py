@@ -28,7 +28,7 @@ from kubeletx.api import KubeletxError, Unavailable
 
 from .engine import NotSound, connect, set_aside, synchronise
 from .errors import is_of_the_file, translate
-from .queue import Batch, Job, Work, WorkQueue
+from .queue import Batch, QueuedWork, Work, WorkQueue
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -130,7 +130,7 @@ class Store:
     async def _submit(self, work: Callable[[Connection], T], *, is_read: bool) -> T:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        if not self._queue.put(Job(work, future, loop, is_read)):
+        if not self._queue.put(QueuedWork(work, future, loop, is_read)):
             raise Unavailable(f"state database {self.path} is closed")
         return await future
 
@@ -183,7 +183,7 @@ class Store:
             log.warning("Lost the state database", path=str(self.path), err="the file is missing")
         self._expected = False
 
-    def _commit(self, connection: Connection, writes: list[Job], later: list[Work]) -> None:
+    def _commit(self, connection: Connection, writes: list[QueuedWork], later: list[Work]) -> None:
         if self._durable != bool(writes):
             self._durable = bool(writes)
             synchronise(connection, self._durable)
@@ -198,7 +198,7 @@ class Store:
             self._problem = None
             log.info("Wrote to the state database again", path=str(self.path), dropped=self.dropped)
 
-    def _read(self, job: Job) -> None:
+    def _read(self, job: QueuedWork) -> None:
         try:
             connection = self._connected()
             with connection.begin():
@@ -206,7 +206,7 @@ class Store:
         except Exception as error:  # noqa: BLE001 - handed to the caller
             job.error = self._translated(error)
 
-    def _fail(self, error: Exception, writes: list[Job], batch: Batch) -> None:
+    def _fail(self, error: Exception, writes: list[QueuedWork], batch: Batch) -> None:
         ours = self._translated(error)
         if self._problem is None:
             log.warning("Failed to write to the state database", path=str(self.path), err=str(ours))
@@ -237,8 +237,8 @@ def _run_one(connection: Connection, work: Work) -> tuple[Any, Exception | None]
     return result, None
 
 
-def _deliver(jobs: list[Job]) -> None:
-    by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+def _deliver(jobs: list[QueuedWork]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[QueuedWork]] = {}
     for job in jobs:
         by_loop.setdefault(job.loop, []).append(job)
     for loop, mine in by_loop.items():
@@ -246,7 +246,7 @@ def _deliver(jobs: list[Job]) -> None:
             loop.call_soon_threadsafe(_set_results, mine)
 
 
-def _set_results(jobs: list[Job]) -> None:
+def _set_results(jobs: list[QueuedWork]) -> None:
     for job in jobs:
         if job.future.done():
             continue

@@ -5,7 +5,7 @@
 
 from .clock import FakeClock
 from .fake_backend import Behaviour, FakeBackend
-from .fake_calls import Call
+from .fake_calls import RecordedCall
 from .fake_records import FakeRecords
 from .fake_runtime import FakeRuntime
 from .faults import Script
@@ -16,7 +16,6 @@ from .specs import sandbox_spec, unit_spec
 
 __all__ = [
     "Behaviour",
-    "Call",
     "FakeBackend",
     "FakeClock",
     "FakeEventSink",
@@ -27,6 +26,7 @@ __all__ = [
     "FakeRuntime",
     "FakeSession",
     "Recorded",
+    "RecordedCall",
     "Script",
     "endpoint",
     "sandbox_spec",

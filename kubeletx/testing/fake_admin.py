@@ -27,6 +27,7 @@ from kubeletx.server.views import (
     ImageListing,
     ImageView,
     LogOptions,
+    MeasuredUsage,
     MetricsView,
     PanelContent,
     PanelView,
@@ -40,7 +41,6 @@ from kubeletx.server.views import (
     PullUpdate,
     RuntimeDetail,
     RuntimeView,
-    Usage,
     UsageView,
     VersionView,
 )
@@ -64,7 +64,7 @@ class FakeAdminBackend:
         self.node = Node()
         self.logs: dict[str, list[bytes]] = {}
         self.sessions: list[Session | StreamUrl] = []
-        self.usage_view = UsageView(node_name="node-1", node=Usage())
+        self.usage_view = UsageView(node_name="node-1", node=MeasuredUsage())
         self.health_view = HealthView(parts=(PartHealth(name="syncloop", ok=True),))
         self.metrics_view = MetricsView(node_name="node-1")
         self.plugin_views: tuple[PluginView, ...] = ()

@@ -16,7 +16,7 @@ T = TypeVar("T")
 JOURNAL_LIMIT = 100_000
 
 
-class Call(NamedTuple):
+class RecordedCall(NamedTuple):
     """One call that came: which, about what, and when on the monotonic clock."""
 
     method: str
@@ -37,7 +37,7 @@ class FakeCalls:
         self.latency = dict(latency or {})
         self.scripts = Scripts(clock)
         self.counts: Counter[str] = Counter()
-        self.journal: deque[Call] = deque(maxlen=JOURNAL_LIMIT)
+        self.journal: deque[RecordedCall] = deque(maxlen=JOURNAL_LIMIT)
 
     def script(
         self,
@@ -63,7 +63,7 @@ class FakeCalls:
             )
         )
 
-    def calls(self, method: str) -> list[Call]:
+    def calls(self, method: str) -> list[RecordedCall]:
         """The journal of one method, oldest first."""
         return [call for call in self.journal if call.method == method]
 
@@ -86,7 +86,7 @@ class FakeCalls:
 
     async def _enter(self, method: str, key: str) -> Script | None:
         self.counts[method] += 1
-        self.journal.append(Call(method, key, self.clock.monotonic()))
+        self.journal.append(RecordedCall(method, key, self.clock.monotonic()))
         script = self.scripts.pick(method, key)
         if (seconds := self.latency.get(method)) is not None:
             await self.clock.sleep(seconds)

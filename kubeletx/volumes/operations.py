@@ -41,7 +41,7 @@ _BEHIND_CLAIMS = {
 }
 
 
-class Operation(msgspec.Struct, frozen=True):
+class VolumeOperation(msgspec.Struct, frozen=True):
     """One finished volume operation."""
 
     plugin: str
@@ -50,7 +50,7 @@ class Operation(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class Operations(list[Operation]):
+class Operations(list[VolumeOperation]):
     """Volume operations of one call, in order."""
 
     @contextmanager
@@ -61,7 +61,7 @@ class Operations(list[Operation]):
             yield
             outcome = SUCCESS
         finally:
-            self.append(Operation(plugin, operation, outcome, time.perf_counter() - began))
+            self.append(VolumeOperation(plugin, operation, outcome, time.perf_counter() - began))
 
 
 class OperationCounts:

@@ -28,7 +28,7 @@ from kubeletx.api.names import RUNTIME_SERVICE_NAME
 from kubeletx.cli.output.pod_status import summarise
 from kubeletx.kube.manifests.load import load_pods
 from kubeletx.kube.types.core import Pod
-from kubeletx.server.views import Usage
+from kubeletx.server.views import MeasuredUsage
 from kubeletx_testing.lab import Lab, LabError, PrivateAgent, bound_runtime, is_ready
 from kubeletx_testing.lab.machines import PASSWORD
 
@@ -347,7 +347,7 @@ def make_table(title: str, *headings: str) -> Table:
     return table
 
 
-def _figures(usage: Usage | None) -> tuple[str, str]:
+def _figures(usage: MeasuredUsage | None) -> tuple[str, str]:
     if usage is None:
         return "-", "-"
     cpu = "-" if usage.cpu_millicores is None else f"{usage.cpu_millicores}m"

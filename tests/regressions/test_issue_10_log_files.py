@@ -18,7 +18,7 @@ from kubeletx.kube.types.core import Pod
 from kubeletx.pods.logs.directories import PodDirectories
 from kubeletx.pods.logs.file_watch import FileWatcher
 from kubeletx.pods.logs.format import format_record
-from kubeletx.pods.logs.output import LogOptions
+from kubeletx.pods.logs.output import LogSelection
 from kubeletx.pods.logs.paths import raw_path
 from kubeletx.pods.logs.raw_files import RawLogFollower
 from kubeletx.pods.logs.reader import LogReader, read_all
@@ -113,7 +113,7 @@ async def test_a_log_that_is_no_regular_file_is_not_rotated_and_reading_it_fails
     reader = LogReader(blocking=inline)
     for follow in (False, True):
         with pytest.raises(Unavailable, match="not a regular file"):
-            await read_all(reader, log, LogOptions(follow=follow))
+            await read_all(reader, log, LogSelection(follow=follow))
 
 
 def make_instead(path: Path, outside: Path, kind: str) -> None:
@@ -131,7 +131,7 @@ async def test_a_link_in_place_of_the_container_directory_is_not_followed(log, t
     log.parent.symlink_to(elsewhere)
     assert await rotate(log) == 0
     with pytest.raises(Unavailable):
-        await read_all(LogReader(blocking=inline), log, LogOptions())
+        await read_all(LogReader(blocking=inline), log, LogSelection())
     assert sorted(one.name for one in elsewhere.iterdir()) == ["0.log"]
 
 
@@ -206,15 +206,15 @@ async def test_a_line_without_end_is_read_in_parts_and_nothing_of_it_is_lost(log
     log.write_bytes(
         format_record(1, b"stdout", text, partial=False) + format_record(2, b"stdout", b"next", partial=False)
     )
-    found = await read_all(LogReader(blocking=inline), log, LogOptions())
+    found = await read_all(LogReader(blocking=inline), log, LogSelection())
     assert found == text + b"\nnext\n"
-    assert await read_all(LogReader(blocking=inline), log, LogOptions(tail_lines=2)) == found
-    assert await read_all(LogReader(blocking=inline), log, LogOptions(tail_lines=1)) == b"next\n"
+    assert await read_all(LogReader(blocking=inline), log, LogSelection(tail_lines=2)) == found
+    assert await read_all(LogReader(blocking=inline), log, LogSelection(tail_lines=1)) == b"next\n"
 
 
 async def test_a_file_without_any_line_costs_little_memory(log):
     os.truncate(log, 64 * 1024 * 1024)
-    for options in (LogOptions(), LogOptions(tail_lines=10)):
+    for options in (LogSelection(), LogSelection(tail_lines=10)):
         with little_memory(8 * 1024 * 1024):
             assert await read_all(LogReader(blocking=inline), log, options) == b""
 

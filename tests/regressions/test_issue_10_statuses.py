@@ -19,14 +19,14 @@ from kubeletx.kube.types.core import (
     PodCondition,
     PodStatus,
 )
-from kubeletx.pods.model.facts import Deletion, Failure, UnitFacts
+from kubeletx.pods.model.facts import ActionFailure, Deletion, UnitFacts
 from kubeletx.pods.status.build import NodeIdentity, build_status
 from tests.unit.pods import status_model as sm
 from tests.unit.pods.manager_model import Node, a_pod
 from tests.unit.pods.pod_model import PodModel, make_pod
 from tests.unit.volumes.volume_doubles import FakeCluster
 
-PULL = Failure(reason="ErrImagePull", message="not found", retry_at=110.0, delay_seconds=10.0)
+PULL = ActionFailure(reason="ErrImagePull", message="not found", retry_at=110.0, delay_seconds=10.0)
 
 
 @pytest.fixture

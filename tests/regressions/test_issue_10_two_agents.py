@@ -16,8 +16,8 @@ from kubeletx.agent.backend.about import node_name_health
 from kubeletx.api.names import AGENT_IDENTITY
 from kubeletx.apiserver.node.claim import (
     Identity,
+    LeaseVerdict,
     Reporting,
-    Verdict,
     first_verdict,
     identity_in,
     must_stop,
@@ -52,21 +52,21 @@ def lease_of(identity: Identity | None, age_seconds: float = 5.0) -> Lease:
 @pytest.mark.parametrize(
     ("lease", "node_boot", "is_process", "verdict"),
     [
-        (lease_of(OLD), "", True, Verdict.DOUBT),
-        (lease_of(OLD, age_seconds=41), "", True, Verdict.OURS),
-        (lease_of(NEW), "", True, Verdict.OURS),
-        (lease_of(replace(NEW, boot="before the reboot")), "", True, Verdict.OURS),
-        (lease_of(replace(NEW, boot="other", machine="a clone's")), "", True, Verdict.DOUBT),
-        (lease_of(replace(NEW, agent="the agent before, on this machine")), "", False, Verdict.OURS),
-        (lease_of(replace(NEW, agent="an agent beside, on this machine")), "", True, Verdict.DOUBT),
-        (lease_of(None), "", True, Verdict.OURS),
-        (lease_of(None), "boot-b", True, Verdict.OURS),
-        (lease_of(None), "boot of a kubelet elsewhere", True, Verdict.DOUBT),
-        (Lease(), "", True, Verdict.OURS),
+        (lease_of(OLD), "", True, LeaseVerdict.DOUBT),
+        (lease_of(OLD, age_seconds=41), "", True, LeaseVerdict.OURS),
+        (lease_of(NEW), "", True, LeaseVerdict.OURS),
+        (lease_of(replace(NEW, boot="before the reboot")), "", True, LeaseVerdict.OURS),
+        (lease_of(replace(NEW, boot="other", machine="a clone's")), "", True, LeaseVerdict.DOUBT),
+        (lease_of(replace(NEW, agent="the agent before, on this machine")), "", False, LeaseVerdict.OURS),
+        (lease_of(replace(NEW, agent="an agent beside, on this machine")), "", True, LeaseVerdict.DOUBT),
+        (lease_of(None), "", True, LeaseVerdict.OURS),
+        (lease_of(None), "boot-b", True, LeaseVerdict.OURS),
+        (lease_of(None), "boot of a kubelet elsewhere", True, LeaseVerdict.DOUBT),
+        (Lease(), "", True, LeaseVerdict.OURS),
     ],
 )
 def test_a_lease_that_is_found_at_the_start_is_ours_or_in_doubt(
-    lease: Lease, node_boot: str, is_process: bool, verdict: Verdict
+    lease: Lease, node_boot: str, is_process: bool, verdict: LeaseVerdict
 ) -> None:
     found = first_verdict(NEW, lease, node_boot=node_boot, now=NOW, is_process=lambda _: is_process)
     assert found is verdict

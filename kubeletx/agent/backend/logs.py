@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 
 from kubeletx.api import NotFound, UnitSummary
-from kubeletx.pods import LogOptions as ReaderOptions
 from kubeletx.pods import LogReader, NodeContext, PodExecutor, PodWorker, log_path, newest
+from kubeletx.pods import LogSelection as ReaderOptions
 from kubeletx.server.views import LogOptions
 
 from .seen import require_seen

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from kubeletx.api import Conflict, InvalidConfig, NicStatus, SupportsNics, UnitState, UnitSummary
 from kubeletx.kube.types.core import Nic
 from kubeletx.kube.validation import check_interfaces
-from kubeletx.pods import Failure, PodWorker
+from kubeletx.pods import ActionFailure, PodWorker
 from kubeletx.pods.model import results
 from kubeletx.pods.model.machine_requests import Orders
 from kubeletx.pods.plan.machine_hardware import FIRST_NIC, nics_key, wanted_nics
@@ -138,7 +138,7 @@ class MachineNics:
 
         await self._access.wait(worker, is_settled, SETTLE_SECONDS)
 
-    def _failure(self, worker: PodWorker, unit: UnitSummary, name: str) -> Failure | None:
+    def _failure(self, worker: PodWorker, unit: UnitSummary, name: str) -> ActionFailure | None:
         return worker.facts.unit(unit.name).nic_failures.get(name)
 
 
@@ -154,7 +154,7 @@ def _view(one: NicStatus) -> NicView:
     )
 
 
-def _wanted_view(name: str, nic: Nic, failure: Failure | None) -> NicView:
+def _wanted_view(name: str, nic: Nic, failure: ActionFailure | None) -> NicView:
     return NicView(
         name=name,
         state="wanted",

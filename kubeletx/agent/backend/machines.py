@@ -36,7 +36,7 @@ from kubeletx.api import (
 from kubeletx.api.names import Event
 from kubeletx.kube.manifests.machine_form import machine_of, power_of
 from kubeletx.kube.text.quantity import to_bytes, to_millicores
-from kubeletx.pods import INFEASIBLE, Failure, PodExecutor, PodWorker, newest
+from kubeletx.pods import INFEASIBLE, ActionFailure, PodExecutor, PodWorker, newest
 from kubeletx.pods.model import results
 from kubeletx.pods.model.machine_requests import Orders, Outcome, begun, ended, with_power
 from kubeletx.pods.plan.machine_hardware import asked_size, size_key, sizes_of, wanted_limits
@@ -307,12 +307,12 @@ class MachineBackend:
         worker.apply(results.Resized(self._access.name(worker)))
         raise Conflict(text, reason=failure.reason)
 
-    async def _settle_size(self, worker: PodWorker) -> Failure | None:
+    async def _settle_size(self, worker: PodWorker) -> ActionFailure | None:
         """Failure of the wanted size; None if it was requested, or will be later."""
         name = self._access.name(worker)
         before = worker.facts.unit(name).resize_failure
 
-        def failure() -> Failure | None:
+        def failure() -> ActionFailure | None:
             found = worker.facts.unit(name).resize_failure
             return found if found != before else None
 

@@ -9,7 +9,7 @@ from kubeletx import __version__
 from kubeletx.api import SandboxState
 from kubeletx.api.counting import LabelledDurations
 from kubeletx.kube.client.counts import RequestCounts
-from kubeletx.pods import PodManager, Result, UnitProbes, VolumeBoard, static_label
+from kubeletx.pods import PodManager, ProbeOutcome, UnitProbes, VolumeBoard, static_label
 from kubeletx.runtimes.handles.calls import BUCKETS, CallCount
 from kubeletx.server.views import (
     ClaimView,
@@ -43,7 +43,11 @@ COUNTERS = (
     "started_pods_errors",
     "orphaned_runtime_pods",
 )
-RESULTS = {Result.SUCCESS: "successful", Result.WARNING: "successful", Result.FAILURE: "failed"}
+RESULTS = {
+    ProbeOutcome.SUCCESS: "successful",
+    ProbeOutcome.WARNING: "successful",
+    ProbeOutcome.FAILURE: "failed",
+}
 """The kubelet's words; everything else is unknown."""
 DURATIONS = ("pod_start", "pod_worker_start", "image_pull")
 

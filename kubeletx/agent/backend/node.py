@@ -166,7 +166,7 @@ class NodeBackend:
             node_cpu_capacity_millicores=capacity.cpu_millicores,
             node_memory_capacity_bytes=capacity.memory_bytes,
             runtimes=tuple(
-                views.RuntimeUsage(
+                views.RuntimeUsageView(
                     name=runtime.name,
                     workload_type=runtime.workload_type,
                     pods=len(self._registry.bound_uids(runtime.name)),
@@ -195,7 +195,7 @@ def runtime_reports(registry: RuntimeRegistry) -> list[RuntimeReport]:
     ]
 
 
-def _view(usage: Usage) -> views.Usage:
-    return views.Usage(
+def _view(usage: Usage) -> views.MeasuredUsage:
+    return views.MeasuredUsage(
         cpu_millicores=usage.cpu_millicores, memory_bytes=usage.memory_bytes, fs_bytes=usage.fs_bytes
     )

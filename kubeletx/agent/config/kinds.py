@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # the help text must not wait for them
     from kubeletx.node.shutdown import ShutdownGroup
 
 
-class Kind(Protocol):
+class SettingKind(Protocol):
     """One kind of value. `word` names it in messages and help."""
 
     @property
@@ -38,7 +38,7 @@ class Kind(Protocol):
         ...
 
 
-class Text(msgspec.Struct, frozen=True):
+class String(msgspec.Struct, frozen=True):
     """A string; `optional`: empty means None."""
 
     optional: bool = False
@@ -296,7 +296,7 @@ class Pairs(msgspec.Struct, frozen=True):
         return dict(value)
 
 
-class Headers(msgspec.Struct, frozen=True):
+class HeaderMap(msgspec.Struct, frozen=True):
     """HTTP headers: a map of lists in the file, ``Name:value,...`` on the command line (repeatable)."""
 
     word: str = "NAME:VALUE"

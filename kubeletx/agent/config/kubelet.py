@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from .kinds import Kind
+from .kinds import SettingKind
 
 
 class KubeletOption(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class KubeletOption(msgspec.Struct, frozen=True, kw_only=True):
 
     field: str = ""
     flag: str = ""
-    kind: Kind
+    kind: SettingKind
     silent: tuple[object, ...] = ()
     words: str
     """The consequence; of a refused option what to do instead."""

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from .kinds import Boolean, Integer, Items, Kind, Text
+from .kinds import Boolean, Integer, Items, SettingKind, String
 from .kinds_kubelet import Opaque
 from .kubelet import KubeletOption
 
-_TEXT: Final = Text()
+_TEXT: Final = String()
 _BOOL: Final = Boolean()
 _ANY_INT: Final = Integer(low=-(2**31))
 
@@ -26,11 +26,11 @@ _LOG: Final = "the agent logs to standard error, where the service manager colle
 _NO_CLOUD: Final = "clouds have their own controllers; write --cloud-provider=external and leave it out"
 
 
-def _legacy(flag: str, kind: Kind, words: str, *silent: object) -> KubeletOption:
+def _legacy(flag: str, kind: SettingKind, words: str, *silent: object) -> KubeletOption:
     return KubeletOption(flag=flag, kind=kind, words=words, silent=silent)
 
 
-def _refused(flag: str, kind: Kind, words: str, *silent: object) -> KubeletOption:
+def _refused(flag: str, kind: SettingKind, words: str, *silent: object) -> KubeletOption:
     return KubeletOption(flag=flag, kind=kind, words=words, silent=silent, refused=True)
 
 

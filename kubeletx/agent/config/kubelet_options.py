@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from .kinds import Boolean, Integer, Kind, Pairs, Text
+from .kinds import Boolean, Integer, Pairs, SettingKind, String
 from .kinds_kubelet import Opaque, Switches
 from .kubelet import KubeletOption
 from .kubelet_legacy import LEGACY_OPTIONS
 
-_TEXT: Final = Text()
+_TEXT: Final = String()
 _BOOL: Final = Boolean()
 _ANY_INT: Final = Integer(low=-(2**31))
 _TIME: Final = Opaque()
@@ -26,12 +26,12 @@ _USAGE: Final = (
 
 
 def _option(
-    field: str, flag: str, kind: Kind, words: str, *silent: object, refused: bool = False
+    field: str, flag: str, kind: SettingKind, words: str, *silent: object, refused: bool = False
 ) -> KubeletOption:
     return KubeletOption(field=field, flag=flag, kind=kind, silent=silent, words=words, refused=refused)
 
 
-def _refused(field: str, flag: str, kind: Kind, words: str, *silent: object) -> KubeletOption:
+def _refused(field: str, flag: str, kind: SettingKind, words: str, *silent: object) -> KubeletOption:
     return _option(field, flag, kind, words, *silent, refused=True)
 
 

@@ -22,7 +22,7 @@ from kubeletx.kube.text.yaml import YamlError, parse_documents
 from kubeletx.runtimes.endpoints.problems import raise_all
 
 from .check import check, unenforced
-from .kinds import Duration, Kind
+from .kinds import Duration, SettingKind
 from .kubelet import KubeletOption
 from .kubelet_options import OPTION_BY_FIELD, OPTION_BY_FLAG
 from .kubelet_words import KUBELET_ROOT
@@ -266,7 +266,7 @@ def _read_flags(flags: Mapping[str, Sequence[str]], values: _Values) -> None:
             values.put(setting, read, origin)
 
 
-def _read_texts(name: str, kind: Kind, texts: Sequence[str], values: _Values) -> Any:
+def _read_texts(name: str, kind: SettingKind, texts: Sequence[str], values: _Values) -> Any:
     """The value of a flag that may be repeated; `_UNREADABLE`, and remembered mistakes, when no text can be read."""
     merged: Any = _UNREADABLE
     for text in texts:

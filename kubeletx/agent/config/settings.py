@@ -17,17 +17,17 @@ from .kinds import (
     Boolean,
     Choice,
     Duration,
-    Headers,
+    HeaderMap,
     Integer,
     Items,
-    Kind,
     Pairs,
     PathKind,
     PriorityGraces,
+    SettingKind,
     Size,
+    String,
     Tables,
     Taints,
-    Text,
 )
 from .kubelet_words import EXTERNAL
 
@@ -41,7 +41,7 @@ class Setting(msgspec.Struct, frozen=True):
     path: str
     key: str
     flag: str
-    kind: Kind
+    kind: SettingKind
     help: str
     short: str = ""
     """One-letter flag."""
@@ -84,9 +84,9 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     # sources
     Setting("sources.pod_manifest_path", "staticPodPath", "pod-manifest-path", PathKind(),
             "Directory of static pod manifests, or one file."),
-    Setting("sources.manifest_url", "staticPodURL", "manifest-url", Text(optional=True),
+    Setting("sources.manifest_url", "staticPodURL", "manifest-url", String(optional=True),
             "URL of a static pod manifest."),
-    Setting("sources.manifest_url_headers", "staticPodURLHeader", "manifest-url-header", Headers(),
+    Setting("sources.manifest_url_headers", "staticPodURLHeader", "manifest-url-header", HeaderMap(),
             "HTTP header for --manifest-url, as Name:value (repeatable)."),
     Setting("sources.file_check_seconds", "fileCheckFrequency", "file-check-frequency", Duration(zero_means=20.0),
             "How often manifests are listed again; changes are seen at once all the same."),
@@ -119,7 +119,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
             "Events a second to the API server; 0: no limit."),
     Setting("cluster.event_burst", "eventBurst", "event-burst", Integer(), "Events at once above --event-qps."),
     # node
-    Setting("node.hostname_override", "kubeletx.hostnameOverride", "hostname-override", Text(optional=True),
+    Setting("node.hostname_override", "kubeletx.hostnameOverride", "hostname-override", String(optional=True),
             "The node's name, instead of the host's name."),
     Setting("node.node_ip", "kubeletx.nodeIP", "node-ip", Items(),
             "The node's address, or one for each IP family joined by a comma. Default, or 0.0.0.0: one of its "
@@ -137,7 +137,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
             "Resources kept for the system, as cpu=200m,memory=1Gi."),
     Setting("node.kube_reserved", "kubeReserved", "kube-reserved", Pairs(),
             "Resources kept for the node's agents, as cpu=200m,memory=1Gi."),
-    Setting("node.provider_id", "providerID", "provider-id", Text(optional=True),
+    Setting("node.provider_id", "providerID", "provider-id", String(optional=True),
             "Identity of the machine at its provider."),
     Setting("node.cloud_provider", "kubeletx.cloudProvider", "cloud-provider", Choice((EXTERNAL,), optional=True),
             "external: register with the taint that a cloud controller removes, and leave addresses to it."),
@@ -164,7 +164,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("network.cni_bin_dirs", "kubeletx.cniBinDir", "cni-bin-dir", Items(paths=True),
             "Directories of CNI plugins, searched in order."),
     Setting("network.cluster_dns", "clusterDNS", "cluster-dns", Items(), "Addresses of the cluster's DNS servers."),
-    Setting("network.cluster_domain", "clusterDomain", "cluster-domain", Text(), "The cluster's DNS domain."),
+    Setting("network.cluster_domain", "clusterDomain", "cluster-domain", String(), "The cluster's DNS domain."),
     Setting("network.resolv_conf", "resolvConf", "resolv-conf", PathKind(),
             "Resolver file that pods' own starts from; empty: none."),
     # images
@@ -208,7 +208,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("cgroups.per_qos", "cgroupsPerQOS", "cgroups-per-qos", Boolean(), "Group pods' cgroups by QoS class."),
     Setting("cgroups.driver", "cgroupDriver", "cgroup-driver", Choice(("cgroupfs", "systemd"), optional=True),
             "Who makes pods' cgroups. Runtimes that tell decide it themselves, where they agree. Default: cgroupfs."),
-    Setting("cgroups.root", "cgroupRoot", "cgroup-root", Text(), "The cgroup that pods' cgroups are made in."),
+    Setting("cgroups.root", "cgroupRoot", "cgroup-root", String(), "The cgroup that pods' cgroups are made in."),
     Setting("cgroups.cpu_cfs_quota", "cpuCFSQuota", "cpu-cfs-quota", Boolean(), "Enforce CPU limits with a quota."),
     Setting("cgroups.cpu_cfs_quota_period_seconds", "cpuCFSQuotaPeriod", "cpu-cfs-quota-period",
             Duration(low=0.001, high=1.0), "Period of the CPU quota."),
@@ -246,12 +246,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("shutdown.by_priority", "shutdownGracePeriodByPodPriority", "", PriorityGraces(),
             "Instead of these two: a list of priority and shutdownGracePeriodSeconds."),
     # server
-    Setting("server.healthz_bind_address", "healthzBindAddress", "healthz-bind-address", Text(),
+    Setting("server.healthz_bind_address", "healthzBindAddress", "healthz-bind-address", String(),
             "Address of the health endpoint."),
     Setting("server.healthz_port", "healthzPort", "healthz-port", PORT, "Port of the health endpoint; 0: off."),
     Setting("server.read_only_port", "readOnlyPort", "read-only-port", PORT,
             "Port of pods and metrics without authentication; 0: off."),
-    Setting("server.address", "address", "address", Text(), "Address of --port and --read-only-port."),
+    Setting("server.address", "address", "address", String(), "Address of --port and --read-only-port."),
     Setting("server.enabled", "enableServer", "enable-server", Boolean(), "Serve the kubelet's API on --port."),
     Setting("server.port", "port", "port", PORT,
             "Port of the kubelet's API, served when there is a --kubeconfig or when this is set; 0: off."),

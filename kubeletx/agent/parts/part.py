@@ -33,7 +33,7 @@ StatusListener = Callable[[DesiredPod, PodFacts, PodStatus | None], None]
 """Called after each change of a pod's status; None: the pod is gone."""
 
 
-class Server(Protocol):
+class ListeningServer(Protocol):
     """One listening server."""
 
     async def start(self) -> None:
@@ -63,7 +63,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """Runs once the state database is open, in the order of the parts."""
     tasks: tuple[Task, ...] = ()
     """Start once pods were found again, before any server listens."""
-    servers: tuple[Server, ...] = ()
+    servers: tuple[ListeningServer, ...] = ()
     """Listen once the tasks run; stop first, in reverse order."""
     feeds: tuple[Task, ...] = ()
     """Start once the servers listen: pod sources and reporters to a cluster."""

@@ -11,7 +11,7 @@ from kubeletx.api import Endpoint
 from kubeletx.runtimes.binding.bindings import METADATA as RUNTIME_TABLES
 from kubeletx.runtimes.binding.bindings import Bindings
 from kubeletx.runtimes.binding.tombstones import Tombstones
-from kubeletx.runtimes.fleet import Plan
+from kubeletx.runtimes.fleet import FleetConfig
 from kubeletx.runtimes.host.host import HostParts
 from kubeletx.runtimes.registry import RuntimeRegistry
 
@@ -52,7 +52,7 @@ def make_runtimes(
     makes_cgroups = may_make_cgroups(config.cgroups, ctx.host.trees)
     registry = RuntimeRegistry(
         kinds=ctx.plugins.kinds,
-        plan=Plan(
+        plan=FleetConfig(
             endpoints=tuple(endpoints),
             settings=ctx.plugins.decode_settings(config.runtimes.plugins),
             class_map=link.classes,

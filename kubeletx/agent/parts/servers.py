@@ -12,7 +12,7 @@ from ..backend.checkpoints import CheckpointBackend
 from ..backend.figures import FigureBackend
 from .admin import AdminNeeds, AdminRoom
 from .kubelet_api import kubelet_server, review_client
-from .part import Close, Part, PartContext, Server
+from .part import Close, ListeningServer, Part, PartContext
 
 
 class ServersRoom(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +25,7 @@ class ServersRoom(msgspec.Struct, frozen=True, kw_only=True):
 def make_servers(ctx: PartContext, needs: AdminNeeds, admin: AdminRoom) -> ServersRoom:
     """Make the servers that the configuration names; none listens yet."""
     settings, figures = ctx.config.server, _figures(ctx, needs)
-    servers: list[Server] = [AdminServer(backend=admin.backend, socket_path=ctx.config.socket_path)]
+    servers: list[ListeningServer] = [AdminServer(backend=admin.backend, socket_path=ctx.config.socket_path)]
     closes: list[Close] = []
     if settings.healthz_port:
         servers.append(

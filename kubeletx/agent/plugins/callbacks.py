@@ -35,7 +35,7 @@ DEGRADED = "degraded"
 FAILED = "failed"
 
 
-class State(msgspec.Struct, frozen=True):
+class PluginState(msgspec.Struct, frozen=True):
     """`word`: ready; degraded: its last call failed; failed: it could not be made. `reason`: why."""
 
     word: str = READY
@@ -64,7 +64,7 @@ class Callbacks:
         self._counts = counts
         self._left: dict[str, set[asyncio.Task[Any]]] = {}
         """Calls that went on after their deadline, by callback."""
-        self.state = State()
+        self.state = PluginState()
 
     def make(self, make: Callable[[], T]) -> T | None:
         """Call the plugin's factory; None if it fails, with the reason in `state`."""
@@ -75,7 +75,7 @@ class Callbacks:
             raise
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything, SystemExit too
             self._count("factory", began, "error")
-            self.state = State(FAILED, str(self._translated("factory", error)))
+            self.state = PluginState(FAILED, str(self._translated("factory", error)))
             log.error(
                 "Failed to make what a plugin registered", **self._who("factory"), err=self.state.reason
             )
@@ -148,7 +148,7 @@ class Callbacks:
         """Note that the registration does its work."""
         if self.state.word == DEGRADED:
             log.info("Plugin works again", **self._who(callback))
-        self.state = State()
+        self.state = PluginState()
 
     async def _ended(self, task: asyncio.Task[Any], seconds: float) -> bool:
         """Wait for the task; False after the deadline. Cancels it when the caller is cancelled."""
@@ -165,7 +165,7 @@ class Callbacks:
         return task.done()
 
     def _degraded(self, callback: str, error: KubeletxError) -> KubeletxError:
-        state = State(DEGRADED, str(error))
+        state = PluginState(DEGRADED, str(error))
         if state != self.state:
             log.warning("Plugin callback failed", **self._who(callback), err=str(error))
         self.state = state

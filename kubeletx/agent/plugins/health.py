@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 PART_PREFIX: Final = "plugin-"
 
 
-class Verdict(enum.Enum):
+class CheckVerdict(enum.Enum):
     """The meaning of the last result."""
 
     PASSED = "passed"
@@ -39,22 +39,22 @@ class Verdict(enum.Enum):
 
 
 _STATUS: Final = {
-    Verdict.PASSED: ("True", "CheckPassed"),
-    Verdict.WARNING: ("True", "CheckWarning"),
-    Verdict.FAILED: ("False", "CheckFailed"),
-    Verdict.UNKNOWN: ("Unknown", "CheckBroken"),
+    CheckVerdict.PASSED: ("True", "CheckPassed"),
+    CheckVerdict.WARNING: ("True", "CheckWarning"),
+    CheckVerdict.FAILED: ("False", "CheckFailed"),
+    CheckVerdict.UNKNOWN: ("Unknown", "CheckBroken"),
 }
 """Status and reason of the node condition."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class LastCheck(msgspec.Struct, frozen=True):
     """The last result of one check."""
 
-    verdict: Verdict
+    verdict: CheckVerdict
     message: str = ""
 
 
-NOT_YET: Final = Outcome(Verdict.UNKNOWN, "not checked yet")
+NOT_YET: Final = LastCheck(CheckVerdict.UNKNOWN, "not checked yet")
 
 
 class RunningCheck(msgspec.Struct, kw_only=True):
@@ -62,7 +62,7 @@ class RunningCheck(msgspec.Struct, kw_only=True):
 
     callbacks: Callbacks
     check: HealthCheck
-    outcome: Outcome = NOT_YET
+    outcome: LastCheck = NOT_YET
 
     @property
     def name(self) -> str:
@@ -93,7 +93,7 @@ class HealthChecks:
         return tuple(
             PartHealth(
                 name=PART_PREFIX + one.name,
-                ok=one.outcome.verdict is not Verdict.FAILED,
+                ok=one.outcome.verdict is not CheckVerdict.FAILED,
                 message=one.outcome.message,
             )
             for one in self._checks
@@ -117,20 +117,22 @@ class HealthChecks:
                 on_changed(self.facts())
             await self._clock.sleep(one.callbacks.registration.period_seconds)
 
-    async def _look(self, one: RunningCheck) -> Outcome:
+    async def _look(self, one: RunningCheck) -> LastCheck:
         try:
             return await one.callbacks.call(
                 "check", partial(_checked, one.check), seconds=self._timeout_seconds
             )
         except KubeletxError as error:
-            return Outcome(Verdict.UNKNOWN, line(str(error)))
+            return LastCheck(CheckVerdict.UNKNOWN, line(str(error)))
 
-    def _note(self, one: RunningCheck, outcome: Outcome) -> bool:
+    def _note(self, one: RunningCheck, outcome: LastCheck) -> bool:
         """Store the outcome; True if it changed. A changed verdict makes an event."""
         before, one.outcome = one.outcome, outcome
-        if outcome.verdict is before.verdict or (before is NOT_YET and outcome.verdict is Verdict.PASSED):
+        if outcome.verdict is before.verdict or (
+            before is NOT_YET and outcome.verdict is CheckVerdict.PASSED
+        ):
             return outcome != before
-        passed = outcome.verdict is Verdict.PASSED
+        passed = outcome.verdict is CheckVerdict.PASSED
         message = f"Health check {one.name}: {outcome.verdict.value}"
         self._events.record(
             self._node,
@@ -141,13 +143,15 @@ class HealthChecks:
         return True
 
 
-async def _checked(check: HealthCheck) -> Outcome:
+async def _checked(check: HealthCheck) -> LastCheck:
     """The verdict of one check."""
     result = expect(await check.check(), CheckResult)
     if result.ok:
-        return Outcome(Verdict.PASSED, line(result.message))
+        return LastCheck(CheckVerdict.PASSED, line(result.message))
     failed = result.severity is Severity.ERROR
-    return Outcome(Verdict.FAILED if failed else Verdict.WARNING, line(result.message) or "no message")
+    return LastCheck(
+        CheckVerdict.FAILED if failed else CheckVerdict.WARNING, line(result.message) or "no message"
+    )
 
 
 def _facts(one: RunningCheck) -> CheckFacts:

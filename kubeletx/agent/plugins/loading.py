@@ -13,7 +13,7 @@ import pluggy
 import structlog
 
 from kubeletx.api import ENTRY_POINT_GROUP, InvalidConfig, KubeletxError, hookspecs
-from kubeletx.runtimes.endpoints.kinds import Kind, KindTable
+from kubeletx.runtimes.endpoints.kinds import KindTable, RuntimeKind
 
 from .registrations import Registration, Registrations, check_kind_names, registrars
 
@@ -54,7 +54,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A plugin that was imported, and what it wants to register. `about.state` may be failed already."""
 
     about: LoadedPlugin
-    kinds: tuple[Kind, ...] = ()
+    kinds: tuple[RuntimeKind, ...] = ()
     registrations: tuple[Registration, ...] = ()
 
 

@@ -23,7 +23,7 @@ import msgspec
 import structlog
 
 from kubeletx.api import ENTRY_POINT_GROUP, BoundedThreadPool, KubeletxError, Unavailable
-from kubeletx.runtimes.endpoints.kinds import Kind, KindTable
+from kubeletx.runtimes.endpoints.kinds import KindTable, RuntimeKind
 
 from .loading import (
     FAILED,
@@ -166,7 +166,7 @@ def _about(point: EntryPoint, reason: str) -> LoadedPlugin:
     )
 
 
-def _are_rivals(one: Kind, other: Kind) -> bool:
+def _are_rivals(one: RuntimeKind, other: RuntimeKind) -> bool:
     return (
         one is not other
         and one.default_claim

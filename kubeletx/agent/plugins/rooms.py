@@ -12,7 +12,7 @@ from kubeletx.server.views import PartHealth
 
 from ..config.tree import PluginSettings
 from .admission import AdmissionChecks
-from .callbacks import CallbackCounts, Callbacks, State
+from .callbacks import CallbackCounts, Callbacks, PluginState
 from .health import HealthChecks, RunningCheck
 from .host import RegistrationHost
 from .host_parts import PluginHostParts
@@ -75,7 +75,7 @@ class PluginRooms:
         """The parts of ``/healthz`` that come from plugins."""
         return self._health.parts()
 
-    def states(self) -> Mapping[str, State]:
+    def states(self) -> Mapping[str, PluginState]:
         """The state of each registration by name."""
         return {name: one.state for name, one in self._callbacks.items()}
 

@@ -50,7 +50,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
         return (self.since, self.agent, self.boot) < (other.since, other.agent, other.boot)
 
 
-class Verdict(enum.Enum):
+class LeaseVerdict(enum.Enum):
     """Meaning of a Lease found at the start."""
 
     OURS = "ours"
@@ -79,23 +79,23 @@ def is_over(lease: Lease, now: datetime) -> bool:
 
 def first_verdict(
     own: Identity, lease: Lease, *, node_boot: str, now: datetime, is_process: Callable[[int], bool]
-) -> Verdict:
+) -> LeaseVerdict:
     """Judge a Lease for an agent without a renewal yet. `node_boot`: the boot id in the Node, "" for none.
 
     `is_process`: whether the renewer's process exists on this machine.
     """
     if is_over(lease, now):
-        return Verdict.OURS
+        return LeaseVerdict.OURS
     seen = identity_in(lease)
     if seen is None:
-        return Verdict.OURS if node_boot in ("", own.boot) else Verdict.DOUBT
+        return LeaseVerdict.OURS if node_boot in ("", own.boot) else LeaseVerdict.DOUBT
     if seen.agent == own.agent and own.boot == seen.boot:
-        return Verdict.OURS
+        return LeaseVerdict.OURS
     if seen.agent == own.agent and own.machine == seen.machine:  # rebooted since
-        return Verdict.OURS
+        return LeaseVerdict.OURS
     if seen.boot == own.boot and not is_process(seen.pid):
-        return Verdict.OURS
-    return Verdict.DOUBT
+        return LeaseVerdict.OURS
+    return LeaseVerdict.DOUBT
 
 
 def must_stop(own: Identity, rival: Identity | None) -> bool:

@@ -42,7 +42,7 @@ from kubeletx.kube.types.lease import Lease, LeaseSpec, micro_time, micro_time_a
 from kubeletx.kube.types.node import Node
 
 from ..field_managers import tell_foreign_write
-from .claim import Identity, Reporting, Verdict, first_verdict, identity_in, is_over, must_stop
+from .claim import Identity, LeaseVerdict, Reporting, first_verdict, identity_in, is_over, must_stop
 
 log = structlog.get_logger(__name__)
 
@@ -172,7 +172,7 @@ class NodeLease:
             verdict = first_verdict(
                 own, lease, node_boot=node_boot, now=self._clock.now(), is_process=_is_process
             )
-            if verdict is Verdict.OURS:
+            if verdict is LeaseVerdict.OURS:
                 self._take()
                 return
             self._rival_seen = lease.spec.renew_time, now

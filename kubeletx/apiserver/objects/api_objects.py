@@ -30,8 +30,8 @@ from kubeletx.kube.client import KubeClient, Reflector
 from kubeletx.kube.client.resources import SERVICE_ACCOUNTS, SERVICES
 from kubeletx.kube.types.objects import Service, ServiceAccount
 
-from .followed import FollowedObjects, Kind
-from .services import Services
+from .followed import FollowedKind, FollowedObjects
+from .services import ServiceSink
 from .tokens import PodTokens
 from .volumes import ClaimedVolumes
 
@@ -56,7 +56,7 @@ class ApiObjects:
         self._followed = FollowedObjects(client, self._tell, clock=clock)
         self._tokens = PodTokens(client, self._tell, clock=clock)
         self._volumes = ClaimedVolumes(client, self._tell, lambda: (node_name, self.node_labels), clock=clock)
-        self._services = Services()
+        self._services = ServiceSink()
         self._service_watch = Reflector(client, SERVICES, Service, self._services, clock=clock)
 
     async def run(self) -> None:
@@ -83,10 +83,10 @@ class ApiObjects:
             self._volumes.leave(uid)
 
     async def find_config_map(self, namespace: str, name: str) -> ObjectData | None:
-        return await self._followed.find(Kind.CONFIG_MAP, namespace, name)
+        return await self._followed.find(FollowedKind.CONFIG_MAP, namespace, name)
 
     async def find_secret(self, namespace: str, name: str) -> ObjectData | None:
-        return await self._followed.find(Kind.SECRET, namespace, name)
+        return await self._followed.find(FollowedKind.SECRET, namespace, name)
 
     async def token(self, uid: PodUid, wanted: TokenParameters) -> bytes:
         return await self._tokens.token(self._user(uid), wanted)

@@ -33,7 +33,7 @@ LISTS_AT_ONCE = 8
 Content = ConfigMap | Secret
 
 
-class Kind(enum.Enum):
+class FollowedKind(enum.Enum):
     """Kinds of followed objects, by the word in the kubelet's messages."""
 
     CONFIG_MAP = "configmap"
@@ -42,18 +42,18 @@ class Kind(enum.Enum):
     @property
     def resource(self) -> Resource:
         """API resource of the kind."""
-        return CONFIG_MAPS if self is Kind.CONFIG_MAP else SECRETS
+        return CONFIG_MAPS if self is FollowedKind.CONFIG_MAP else SECRETS
 
     @property
     def type(self) -> type[Content]:
         """Type of the kind's objects."""
-        return ConfigMap if self is Kind.CONFIG_MAP else Secret
+        return ConfigMap if self is FollowedKind.CONFIG_MAP else Secret
 
 
-class Key(msgspec.Struct, frozen=True):
+class ObjectKey(msgspec.Struct, frozen=True):
     """One object."""
 
-    kind: Kind
+    kind: FollowedKind
     namespace: str
     name: str
 
@@ -64,7 +64,7 @@ class Key(msgspec.Struct, frozen=True):
 class _Followed:
     """One object and its users: a `ReflectorSink` of at most one item."""
 
-    def __init__(self, key: Key, tell: Callable[[PodUid], None]) -> None:
+    def __init__(self, key: ObjectKey, tell: Callable[[PodUid], None]) -> None:
         self.key = key
         self.users: set[PodUid] = set()
         self.data: ObjectData | None = None
@@ -125,12 +125,12 @@ class FollowedObjects:
         self._client = client
         self._tell = tell
         self._clock = clock
-        self._followed: dict[Key, _Followed] = {}
+        self._followed: dict[ObjectKey, _Followed] = {}
         self._group: asyncio.TaskGroup | None = None
         self._turns = asyncio.Semaphore(LISTS_AT_ONCE)
 
     @property
-    def keys(self) -> frozenset[Key]:
+    def keys(self) -> frozenset[ObjectKey]:
         """Keys of the followed objects."""
         return frozenset(self._followed)
 
@@ -147,8 +147,8 @@ class FollowedObjects:
 
     def follow(self, user: ObjectUser) -> None:
         """The pod refers to these and no others."""
-        wanted = {Key(Kind.CONFIG_MAP, user.namespace, name) for name in user.config_maps}
-        wanted |= {Key(Kind.SECRET, user.namespace, name) for name in user.secrets}
+        wanted = {ObjectKey(FollowedKind.CONFIG_MAP, user.namespace, name) for name in user.config_maps}
+        wanted |= {ObjectKey(FollowedKind.SECRET, user.namespace, name) for name in user.secrets}
         for key in wanted:
             one = self._followed.get(key)
             if one is None:
@@ -161,9 +161,9 @@ class FollowedObjects:
         """The pod refers to nothing any more."""
         self._drop(uid, but=set())
 
-    async def find(self, kind: Kind, namespace: str, name: str) -> ObjectData | None:
+    async def find(self, kind: FollowedKind, namespace: str, name: str) -> ObjectData | None:
         """Return the object as last seen; None if it does not exist. Raises Unavailable before the first answer."""
-        key = Key(kind, namespace, name)
+        key = ObjectKey(kind, namespace, name)
         one = self._followed.get(key)
         if one is None:
             return await self._read(key)
@@ -176,7 +176,7 @@ class FollowedObjects:
             raise Unavailable(f"{key} cannot be read: {problem or 'no answer yet'}") from error
         return one.data
 
-    async def _read(self, key: Key) -> ObjectData | None:
+    async def _read(self, key: ObjectKey) -> ObjectData | None:
         path = key.kind.resource.path(key.namespace, key.name)
         try:
             return data_of(await self._client.get(path, key.kind.type))
@@ -198,7 +198,7 @@ class FollowedObjects:
         )
         one.begin(self._group, reflector)
 
-    def _drop(self, uid: PodUid, *, but: set[Key]) -> None:
+    def _drop(self, uid: PodUid, *, but: set[ObjectKey]) -> None:
         for key, one in list(self._followed.items()):
             if uid in one.users and key not in but:
                 one.users.discard(uid)

@@ -10,7 +10,7 @@ from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.kube.types.objects import Service
 
 
-class Services:
+class ServiceSink:
     """A `ReflectorSink` of services: those with an address, by namespace and name."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from ..options.common import output_option
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import Group, boolean
 from ..options.settings import Invocation
-from ..output.printers import Column, Table, print_object
+from ..output.printers import Column, ObjectTable, print_object
 
 
 class _Items(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ def as_document(values: Sequence[ConfigValue]) -> dict[str, Any]:
 
 def _print_table(values: Sequence[ConfigValue]) -> None:
     rows = [[value.key or f"--{value.flag}", _text(value.value), value.origin] for value in values]
-    for line in Table([Column("SETTING"), Column("VALUE"), Column("FROM")]).render(rows):
+    for line in ObjectTable([Column("SETTING"), Column("VALUE"), Column("FROM")]).render(rows):
         click.echo(line)
 
 

@@ -17,14 +17,14 @@ from ..options.exit_codes import ExitCode
 from ..options.go_flags import boolean, command
 from ..options.group import did_you_mean
 from ..options.selectors import Requirement, parse_selector, select
-from ..output.kinds import Kind, kind_of, kinds_and_names
-from ..output.printers import FORMATS, Table, print_object, to_json, to_yaml
+from ..output.kinds import ObjectKind, kind_of, kinds_and_names
+from ..output.printers import FORMATS, ObjectTable, print_object, to_json, to_yaml
 
 
 class Query(NamedTuple):
     """Selection of objects, and their presentation."""
 
-    kind: Kind
+    kind: ObjectKind
     names: tuple[str, ...]
     namespace: str | None
     """Namespace; None for all namespaces."""
@@ -188,7 +188,7 @@ def _not_found(query: Query, items: Sequence[Any], everything: Sequence[Any]) ->
     return errors
 
 
-def _table(query: Query, *, with_event: bool = False) -> Table:
+def _table(query: Query, *, with_event: bool = False) -> ObjectTable:
     from ..output.columns import EVENT_TYPE, LABELS, NAMESPACE
 
     shown = list(query.kind.columns)
@@ -198,11 +198,11 @@ def _table(query: Query, *, with_event: bool = False) -> Table:
         shown.append(LABELS)
     if with_event:
         shown.insert(0, EVENT_TYPE)
-    return Table(shown, wide=query.output == "wide")
+    return ObjectTable(shown, wide=query.output == "wide")
 
 
 def _print_rows(
-    table: Table, query: Query, items: Sequence[Any], *, headers: bool, event_type: str = ""
+    table: ObjectTable, query: Query, items: Sequence[Any], *, headers: bool, event_type: str = ""
 ) -> None:
     rows = []
     moment = now()

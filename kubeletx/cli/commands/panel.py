@@ -17,7 +17,7 @@ from ..options.common import output_option, with_agent
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import boolean, command
 from ..output.pictures import write_picture
-from ..output.printers import Column, Table, print_list, print_object
+from ..output.printers import Column, ObjectTable, print_list, print_object
 
 
 class _Items(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ def panel(agent: AgentClient, name: str | None, file: Path | None, force: bool, 
         return ExitCode.OK
     match content:
         case PanelTable(columns=titles, rows=cells):
-            for line in Table([Column(_shown(title)) for title in titles]).render(
+            for line in ObjectTable([Column(_shown(title)) for title in titles]).render(
                 [[_shown(cell) for cell in row] for row in cells]
             ):
                 click.echo(line)

@@ -12,7 +12,7 @@ from ..connection.client import AgentClient, not_running
 from ..options.common import output_option, with_agent
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import command
-from ..output.printers import Column, Table, print_object
+from ..output.printers import Column, ObjectTable, print_object
 
 
 class _Items(msgspec.Struct, frozen=True):
@@ -57,6 +57,6 @@ def plugins(agent: AgentClient, output: str | None) -> int:
         ]
         for p in found.items
     ]
-    for line in Table([Column(title) for title in titles]).render(rows):
+    for line in ObjectTable([Column(title) for title in titles]).render(rows):
         click.echo(line)
     return ExitCode.OK

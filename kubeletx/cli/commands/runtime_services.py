@@ -22,14 +22,14 @@ LABELS: Final = {"app.kubernetes.io/name": "kubeletx", "app.kubernetes.io/compon
 """Labels that select the ConfigMaps of all nodes."""
 
 
-class Services(NamedTuple):
+class ServiceReport(NamedTuple):
     """`notes`: what the reader should know of services that are not complete."""
 
     config_map: ConfigMap
     notes: tuple[str, ...]
 
 
-def runtime_services(details: Sequence[RuntimeDetail], node_name: str) -> Services:
+def runtime_services(details: Sequence[RuntimeDetail], node_name: str) -> ServiceReport:
     """The ConfigMap of a node, without a namespace."""
     notes = [
         f"{one.runtime.name} never answered, so its features and handlers are not known"
@@ -40,7 +40,7 @@ def runtime_services(details: Sequence[RuntimeDetail], node_name: str) -> Servic
         metadata=ObjectMeta(name=f"runtime-services.{node_name}", labels=LABELS),
         data={NODE: node_name, SERVICES: to_yaml([_service(one) for one in details]) + "\n"},
     )
-    return Services(config_map, tuple(notes))
+    return ServiceReport(config_map, tuple(notes))
 
 
 def _service(detail: RuntimeDetail) -> dict[str, Any]:

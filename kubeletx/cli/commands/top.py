@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from kubeletx.api import NotFound
-from kubeletx.server.views import PodUsage, Usage, UsageView
+from kubeletx.server.views import MeasuredUsage, PodUsage, UsageView
 
 from ..connection.client import AgentClient
 from ..options.common import namespace_option, with_agent
@@ -14,7 +14,7 @@ from ..options.exit_codes import ExitCode
 from ..options.go_flags import boolean, command
 from ..options.selectors import parse_selector, select
 from ..output.kinds import kind_of
-from ..output.printers import Column, Table, human_bytes, mebibytes, millicores
+from ..output.printers import Column, ObjectTable, human_bytes, mebibytes, millicores
 
 
 @command(short_help="Show usage of pods, runtimes or the node.")
@@ -58,7 +58,7 @@ def top(
         columns, rows = _pods(_sorted(pods, sort_by), all_namespaces=all_namespaces, containers=containers)
     else:
         raise click.UsageError(f"no usage is kept of {kind_of(kind).plural}; use pods, runtimes or node")
-    for line in Table(columns).render(rows, headers=not no_headers):
+    for line in ObjectTable(columns).render(rows, headers=not no_headers):
         click.echo(line)
     if usage.missing:
         click.echo(f"Warning: no answer from {', '.join(usage.missing)}; sums are partial", err=True)
@@ -78,7 +78,7 @@ def _sorted(pods: list[PodUsage], by: str | None) -> list[PodUsage]:
     return sorted(pods, key=lambda pod: -(getattr(pod.usage, field) or 0))
 
 
-def _cells(usage: Usage) -> list[str]:
+def _cells(usage: MeasuredUsage) -> list[str]:
     return [millicores(usage.cpu_millicores), mebibytes(usage.memory_bytes)]
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from kubeletx.agent.config.kinds import Boolean, Kind
+from kubeletx.agent.config.kinds import Boolean, SettingKind
 from kubeletx.agent.config.kubelet_options import OPTION_BY_FIELD, OPTION_BY_FLAG
 from kubeletx.agent.config.settings import BY_FLAG, BY_KEY, ENDPOINT_KEYS, SETTINGS, Setting
 
@@ -53,7 +53,7 @@ def _option(setting: Setting) -> Callable[[F], F]:
     )
 
 
-def _class_of(kind: Kind) -> type[click.Option]:
+def _class_of(kind: SettingKind) -> type[click.Option]:
     return _BooleanText if isinstance(kind, Boolean) else click.Option
 
 

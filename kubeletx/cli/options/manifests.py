@@ -24,25 +24,25 @@ _DRY_RUNS = {"none": "", "client": " (dry run)", "server": " (server dry run)"}
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
-class Manifest(NamedTuple):
+class ManifestText(NamedTuple):
     """One file's bytes and its name for messages."""
 
     origin: str
     data: bytes
 
 
-def read_manifests(files: tuple[str, ...]) -> Iterator[Manifest]:
+def read_manifests(files: tuple[str, ...]) -> Iterator[ManifestText]:
     """Files, all manifests of directories in order, and ``-`` for standard input."""
     for file in files:
         if file == "-":
-            yield Manifest("standard input", sys.stdin.buffer.read())
+            yield ManifestText("standard input", sys.stdin.buffer.read())
             continue
         path = Path(file)
         paths = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES) if path.is_dir() else [path]
         if not paths:
             raise InvalidConfig(obj=file, field="--filename", problem=f"holds no {', '.join(_SUFFIXES)} file")
         for found in paths:
-            yield Manifest(printable(str(found)), _read(found))
+            yield ManifestText(printable(str(found)), _read(found))
 
 
 def _read(path: Path) -> bytes:

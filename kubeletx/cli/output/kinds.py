@@ -23,7 +23,7 @@ Watch = Iterator[tuple[str, Any]]
 """(ADDED, MODIFIED or DELETED; the object)."""
 
 
-class Kind(NamedTuple):
+class ObjectKind(NamedTuple):
     """One kind of object. `list_header`: of the JSON list."""
 
     singular: str
@@ -126,7 +126,7 @@ def _image_name(image: ImageView) -> str:
 
 
 KINDS: Final = (
-    Kind(
+    ObjectKind(
         "pod",
         "pods",
         ("po",),
@@ -140,7 +140,7 @@ KINDS: Final = (
         labels=lambda pod: dict(pod.metadata.labels),
         watch=_watch_pods,
     ),
-    Kind(
+    ObjectKind(
         "runtime",
         "runtimes",
         ("rt",),
@@ -151,7 +151,7 @@ KINDS: Final = (
         ("kubeletx.io/v1", "RuntimeList"),
         watch=_watch_runtimes,
     ),
-    Kind(
+    ObjectKind(
         "node",
         "nodes",
         ("no",),
@@ -163,7 +163,7 @@ KINDS: Final = (
         labels=lambda node: dict(node.metadata.labels),
         watch=_watch_node,
     ),
-    Kind(
+    ObjectKind(
         "image",
         "images",
         ("img",),
@@ -174,7 +174,7 @@ KINDS: Final = (
         ("kubeletx.io/v1", "ImageList"),
         watch=_watch_images,
     ),
-    Kind(
+    ObjectKind(
         "event",
         "events",
         ("ev",),
@@ -192,7 +192,7 @@ KINDS: Final = (
 _BY_WORD: Final = {word: kind for kind in KINDS for word in (kind.singular, kind.plural, *kind.short)}
 
 
-def kind_of(word: str) -> Kind:
+def kind_of(word: str) -> ObjectKind:
     """The kind by any of its names. Raises UsageError with a suggestion."""
     kind = _BY_WORD.get(word.lower())
     if kind is None:
@@ -201,7 +201,7 @@ def kind_of(word: str) -> Kind:
     return kind
 
 
-def kinds_and_names(words: tuple[str, ...]) -> list[tuple[Kind, tuple[str, ...]]]:
+def kinds_and_names(words: tuple[str, ...]) -> list[tuple[ObjectKind, tuple[str, ...]]]:
     """Parse ``pods``, ``pod a b``, ``pods,runtimes``, ``pod/a`` and ``pod/a runtime/b``, keeping the order."""
     if not words[0].strip():
         raise click.UsageError("name a kind, such as pods")

@@ -1,6 +1,6 @@
 """Tables and the other output formats: ``-o wide|json|yaml|name``.
 
-A `Table` is columns and rows of text; columns marked wide are left out unless asked for. Widths are those
+An `ObjectTable` is columns and rows of text; columns marked wide are left out unless asked for. Widths are those
 of the longest cell, three spaces between, as kubectl prints them. A watch keeps the widths of its first
 table and only widens them.
 """
@@ -24,7 +24,7 @@ class Column(NamedTuple):
     wide: bool = False
 
 
-class Table:
+class ObjectTable:
     """Rows of one kind of object."""
 
     def __init__(self, columns: Sequence[Column], *, wide: bool = False) -> None:
@@ -84,7 +84,7 @@ def print_list(
         click.echo(f"No {kind}s found.", err=True)
         return
     else:
-        lines = Table(columns).render(rows)
+        lines = ObjectTable(columns).render(rows)
     for line in lines:
         click.echo(line)
 

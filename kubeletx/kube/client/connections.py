@@ -14,7 +14,7 @@ from kubeletx.api import Clock
 
 from .access import ClusterAccess
 from .counts import RequestCounts
-from .credentials import Credentials
+from .credentials import ClientCredentials
 
 if TYPE_CHECKING:
     import aiohttp
@@ -85,7 +85,7 @@ class Connections:
         self.access = access
         self.host = urlsplit(access.server).netloc
         self.counts = counts
-        self.credentials = Credentials(access, clock)
+        self.credentials = ClientCredentials(access, clock)
         self.reach = reach or Reach()
         self.streams: set[asyncio.Timeout] = set()
         """Timeouts of bodies that are read as streams."""

@@ -45,7 +45,7 @@ class _ExecAnswer(ApiStruct, frozen=True, kw_only=True):
     status: _ExecStatus = _ExecStatus()
 
 
-class Credentials:
+class ClientCredentials:
     """Credentials of one `ClusterAccess`. Errors name the file or program."""
 
     def __init__(self, access: ClusterAccess, clock: Clock) -> None:

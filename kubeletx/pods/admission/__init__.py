@@ -1,7 +1,7 @@
 """Admission: whether a pod may run on this node, decided once, before it is bound."""
 
 from .chain import admit, admit_beside
-from .counter import NodeAdmission, Room
+from .counter import FreedRoom, NodeAdmission
 from .door import Door
 from .node import AdmissionNode, Occupancy, Taken, occupancy_of, taken_by
 from .placement import selects
@@ -9,9 +9,9 @@ from .placement import selects
 __all__ = [
     "AdmissionNode",
     "Door",
+    "FreedRoom",
     "NodeAdmission",
     "Occupancy",
-    "Room",
     "Taken",
     "admit",
     "admit_beside",

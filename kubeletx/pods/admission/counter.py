@@ -36,7 +36,7 @@ class HasTraits(Protocol):
         ...
 
 
-class Room(msgspec.Struct, frozen=True, kw_only=True):
+class FreedRoom(msgspec.Struct, frozen=True, kw_only=True):
     """Room for a critical pod: the victims, the missing resource, and pods that leave anyway."""
 
     victims: tuple[PodUid, ...] = ()
@@ -119,7 +119,7 @@ class NodeAdmission:
         *,
         leaves: Callable[[PodUid], bool],
         may_leave: Callable[[PodUid], bool],
-    ) -> Room | Rejection | None:
+    ) -> FreedRoom | Rejection | None:
         """Reserve room for a critical pod that was not admitted, or return the refusal; None if no pod may end for it.
 
         `leaves`: whether a pod is at its end already, `may_leave`: whether it could be ended. Ask `admit` again
@@ -143,7 +143,7 @@ class NodeAdmission:
             return no_victims(missing, wanted, staying, out_of(short[0]))
         self._count(wanted)
         self._reserved.add(wanted.uid)
-        return Room(
+        return FreedRoom(
             victims=tuple(one.uid for one in victims),
             resource=short[0].name,
             awaited=tuple(one.ref for one in (*leaving, *victims)),

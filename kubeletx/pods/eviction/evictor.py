@@ -34,7 +34,7 @@ from kubeletx.api.names import EVICTED, Event
 from kubeletx.kube.types.core import Pod
 from kubeletx.node.pressure import ImageDisk, find_image_disks, read_signals
 from kubeletx.node.readiness import Pressure
-from kubeletx.node.thresholds import TRANSITION_SECONDS, Met, Observation, State, Threshold, step
+from kubeletx.node.thresholds import TRANSITION_SECONDS, Met, Observation, Threshold, ThresholdState, step
 from kubeletx.runtimes.images.gc import ImageCollector
 from kubeletx.runtimes.images.stores import ImageStores
 from kubeletx.runtimes.registry import RuntimeRegistry
@@ -110,7 +110,7 @@ class Evictor:
         self._events = events
         self._on_pressure = on_pressure
         self._wait = wait or clock.sleep
-        self._state = State()
+        self._state = ThresholdState()
         self._pressure = Pressure()
         self._mounts: dict[RuntimeName, tuple[str, ...]] = {}
         self._mounts_until = 0.0

@@ -16,7 +16,7 @@ from kubeletx.kube.types.core import Pod
 from ..model.roles import init_units, regular_units
 from . import texts
 from .rank import EPHEMERAL_STORAGE
-from .use import Part, PodUse
+from .use import DiskPart, PodUse
 
 
 def has_limits(pod: Pod) -> bool:
@@ -65,7 +65,7 @@ def _volumes(use: PodUse) -> Exceeded | None:
 
 def _pod(use: PodUse) -> Exceeded | None:
     limit = effective_limits(use.pod.spec).get(EPHEMERAL_STORAGE)
-    used = use.disk(frozenset(Part))
+    used = use.disk(frozenset(DiskPart))
     if limit is None or used is None or used.bytes <= limit.value:
         return None
     return Exceeded("ephemeralpodfs.limit", texts.pod_over(str(limit)))

@@ -17,7 +17,7 @@ from typing import Final
 from kubeletx.kube.requests import effective_requests
 from kubeletx.node.thresholds import MEMORY, NODE, PIDS, Met
 
-from .use import Part, PodUse
+from .use import DiskPart, PodUse
 
 EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 INODES: Final = "inodes"
@@ -44,13 +44,13 @@ def is_concerned(use: PodUse, met: Met) -> bool:
     return use.image_place == met.observation.place
 
 
-def parts_of(use: PodUse, met: Met) -> frozenset[Part]:
+def parts_of(use: PodUse, met: Met) -> frozenset[DiskPart]:
     """Parts of the pod's data on the disk under pressure."""
     if met.observation.place != NODE:
-        return frozenset({Part.ROOTFS})
+        return frozenset({DiskPart.ROOTFS})
     if use.image_place == NODE:
-        return frozenset(Part)
-    return frozenset({Part.LOGS, Part.VOLUMES})
+        return frozenset(DiskPart)
+    return frozenset({DiskPart.LOGS, DiskPart.VOLUMES})
 
 
 def rank(uses: Iterable[PodUse], met: Met) -> list[PodUse]:

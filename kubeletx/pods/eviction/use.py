@@ -14,7 +14,7 @@ from ..model.priority import is_critical, priority_of
 from ..model.sources import SourceTraits
 
 
-class Part(enum.Enum):
+class DiskPart(enum.Enum):
     """Part of a pod's data on disk."""
 
     ROOTFS = "rootfs"
@@ -63,15 +63,15 @@ class PodUse(Fact, frozen=True, kw_only=True):
         """Memory of all measured containers."""
         return _total(one.memory_bytes for one in self.containers)
 
-    def disk(self, parts: Collection[Part]) -> DiskUse | None:
+    def disk(self, parts: Collection[DiskPart]) -> DiskUse | None:
         """Disk usage of these parts; None if none was measured."""
         found: list[DiskUse] = []
         for one in self.containers:
-            if Part.ROOTFS in parts and one.rootfs is not None:
+            if DiskPart.ROOTFS in parts and one.rootfs is not None:
                 found.append(one.rootfs)
-            if Part.LOGS in parts and one.logs is not None:
+            if DiskPart.LOGS in parts and one.logs is not None:
                 found.append(one.logs)
-        if Part.VOLUMES in parts:
+        if DiskPart.VOLUMES in parts:
             found += [*self.volumes.values(), self.other]
         return add_up(found) if found else None
 

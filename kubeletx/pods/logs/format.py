@@ -19,7 +19,7 @@ MAX_LINE_BYTES: Final = 16 * 1024
 _TIME: Final = re.compile(rb"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
 
 
-class Record(NamedTuple):
+class LogRecord(NamedTuple):
     """One line of a log file. `text` is without the newline that tag F implies."""
 
     time: bytes
@@ -33,7 +33,7 @@ class Record(NamedTuple):
         return parse_time(self.time)
 
 
-def parse_line(line: bytes) -> Record | None:
+def parse_line(line: bytes) -> LogRecord | None:
     """The record of one line with or without its newline; None for what is no record."""
     parts = line.rstrip(b"\n").split(b" ", 3)
     if len(parts) < 3 or parts[1] not in {b"stdout", b"stderr"}:
@@ -42,7 +42,7 @@ def parse_line(line: bytes) -> Record | None:
     tag = parts[2].split(b":", 1)[0]
     if tag not in {b"P", b"F"}:
         return None
-    return Record(parts[0], parts[1], tag == b"P", parts[3] if len(parts) == 4 else b"")
+    return LogRecord(parts[0], parts[1], tag == b"P", parts[3] if len(parts) == 4 else b"")
 
 
 def format_record(at_ns: int, stream: bytes, text: bytes, *, partial: bool) -> bytes:

@@ -1,4 +1,4 @@
-"""Apply `LogOptions` to the lines of a container log. Pure.
+"""Apply `LogSelection` to the lines of a container log. Pure.
 
 Most logs have only whole lines (tag F). One regular expression splits a block of those;
 line by line in Python, 200 MB with times took 8 s instead of 0.9. Any other block goes line by line.
@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from .format import Record, format_time, parse_line, parse_time
+from .format import LogRecord, format_time, parse_line, parse_time
 
 _TEXT: Final = re.compile(rb"(?m)^[-0-9T:.]{20,29}(?:Z|[+-]\d\d:\d\d) std(?:out|err) F (.*\n)")
 """The text of a whole line. A search that begins where the last match ended tries no other place."""
@@ -22,7 +22,7 @@ _FIELDS: Final = re.compile(rb"(?m)^%b (stdout|stderr) F (.*\n)" % _TIME.pattern
 _FULL_TIME_BYTES: Final = len("2026-11-20T12:00:00.123456789")
 
 
-class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
+class LogSelection(msgspec.Struct, frozen=True, kw_only=True):
     """Selection of log lines. Source: core/v1 PodLogOptions."""
 
     follow: bool = False
@@ -40,7 +40,7 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
 class LogOutput:
     """Applies the options to the lines of one log, in their order."""
 
-    def __init__(self, options: LogOptions) -> None:
+    def __init__(self, options: LogSelection) -> None:
         self._timestamps = options.timestamps
         self._stream = None if options.stream == "all" else options.stream.encode()
         self._since_ns = 0 if options.since is None else max(0, _to_ns(options.since))
@@ -114,7 +114,7 @@ def _nine_digits(at: bytes) -> bytes:
     return b"%b.%b" % (whole, fraction.ljust(9, b"0"))
 
 
-def _prefix(record: Record) -> bytes:
+def _prefix(record: LogRecord) -> bytes:
     """The time in its own zone, as the kubelet shows it; what is no time stays as it is."""
     found = _TIME.fullmatch(record.time)
     return b"%b%b " % (_nine_digits(found[1]), found[2]) if found else record.time + b" "

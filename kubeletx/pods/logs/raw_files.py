@@ -49,7 +49,7 @@ _PUNCH_HOLE_KEEP_SIZE: Final = 0x3
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class CopyProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of the raw file that are in the log, and the log's size then. `inode` 0 means ``<n>.raw``."""
 
     offset: _Count = 0
@@ -262,18 +262,18 @@ class RawLogFollower:
             found = again  # a rotation is under way
         return found
 
-    def _load(self, directory: HeldDirectory) -> Progress:
+    def _load(self, directory: HeldDirectory) -> CopyProgress:
         try:
             with os.fdopen(directory.open(self._note_name), "rb") as note:
-                return msgspec.json.decode(note.read(_NOTE_BYTES), type=Progress)
+                return msgspec.json.decode(note.read(_NOTE_BYTES), type=CopyProgress)
         except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
-            return Progress()
+            return CopyProgress()
 
     def _save(self, directory: HeldDirectory) -> None:
         offset = self._position - len(self._lines.pending)
         if offset < 0:
             return  # a line that began in the file before this one: the note still tells of its beginning
-        progress = Progress(offset=offset, log_size=self._log.size, inode=self._inode)
+        progress = CopyProgress(offset=offset, log_size=self._log.size, inode=self._inode)
         fresh = f"{self._note_name}.new"
         with os.fdopen(directory.replace(fresh, _LOG_MODE), "wb") as note:
             note.write(msgspec.json.encode(progress))

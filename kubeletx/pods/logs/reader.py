@@ -20,7 +20,7 @@ from kubeletx.volumes.held import hold_directory
 
 from .file_watch import FileWatcher
 from .format import parse_line
-from .output import LogOptions, LogOutput
+from .output import LogOutput, LogSelection
 from .tail import HEADER_BYTES, TailSearch
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class LogReader:
         self._watcher = watcher or FileWatcher()
 
     async def read(
-        self, path: Path, options: LogOptions, *, is_running: Callable[[], bool] = lambda: False
+        self, path: Path, options: LogSelection, *, is_running: Callable[[], bool] = lambda: False
     ) -> AsyncIterator[bytes]:
         """Pieces of text, in order. `is_running`: whether the unit may still write; for following only.
 
@@ -78,7 +78,7 @@ class LogReader:
             finally:
                 follower.close()
 
-    async def _read_file(self, path: Path, shown: LogOutput, options: LogOptions) -> AsyncIterator[bytes]:
+    async def _read_file(self, path: Path, shown: LogOutput, options: LogSelection) -> AsyncIterator[bytes]:
         follower = _Follower(path)
         try:
             while not shown.full:
@@ -101,7 +101,7 @@ class LogReader:
             raise Unavailable(f"cannot read log: {err.strerror} ({err.filename})") from err
 
 
-def _show_more(follower: _Follower, shown: LogOutput, options: LogOptions) -> bytes | None:
+def _show_more(follower: _Follower, shown: LogOutput, options: LogSelection) -> bytes | None:
     """Output for the lines since the last call, which may be empty; None without new lines."""
     data = follower.read_more(options)
     return None if data is None else shown.format(data)
@@ -117,7 +117,7 @@ class _Follower:
         self._rest = b""
         self.found = False
 
-    def read_more(self, options: LogOptions) -> bytes | None:
+    def read_more(self, options: LogSelection) -> bytes | None:
         """Whole lines that came since the last call, perhaps none; None: there is nothing to read yet."""
         if self._file is None and not self._open(options):
             return None
@@ -132,7 +132,7 @@ class _Follower:
             if self._rest:  # the writer left the old file in the middle of a line
                 self._rest += b"\n"
             # The new file is read from its start, whatever the tail was.
-            return self.read_more(LogOptions()) if self._open(LogOptions()) else None
+            return self.read_more(LogSelection()) if self._open(LogSelection()) else None
         if not data:
             return None
         data = self._rest + data
@@ -174,7 +174,7 @@ class _Follower:
             self._tail = None
         return b""
 
-    def _open(self, options: LogOptions) -> bool:
+    def _open(self, options: LogSelection) -> bool:
         try:
             with hold_directory(self._path.parent) as directory:
                 descriptor = directory.open(self._path.name)
@@ -208,6 +208,6 @@ def _not_found(path: Path) -> NotFound:
     return NotFound(f"there is no log at {path}")
 
 
-async def read_all(reader: LogReader, path: Path, options: LogOptions) -> bytes:
+async def read_all(reader: LogReader, path: Path, options: LogSelection) -> bytes:
     """The whole text at once, for small logs."""
     return b"".join([piece async for piece in reader.read(path, options)])

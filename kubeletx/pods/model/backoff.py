@@ -22,19 +22,19 @@ import msgspec
 
 from kubeletx.node.events import shortened
 
-from .facts import Backoff, Failure
+from .facts import ActionFailure, RestartBackoff
 
 CRASH_INITIAL_SECONDS = 10.0
 CRASH_CAP_SECONDS = 300.0
 
 
-def is_forgotten(entry: Backoff | None, exited_at: float, *, cap: float = CRASH_CAP_SECONDS) -> bool:
+def is_forgotten(entry: RestartBackoff | None, exited_at: float, *, cap: float = CRASH_CAP_SECONDS) -> bool:
     """Return True if the container ran so long before `exited_at` that its crashes no longer count."""
     return entry is None or exited_at - entry.updated_at > 2 * cap
 
 
 def restart_at(
-    entry: Backoff | None, exited_at: float, now: float, *, cap: float = CRASH_CAP_SECONDS
+    entry: RestartBackoff | None, exited_at: float, now: float, *, cap: float = CRASH_CAP_SECONDS
 ) -> float | None:
     """Time at which a container that ended at `exited_at` may start again; None means now.
 
@@ -47,13 +47,13 @@ def restart_at(
 
 
 def next_backoff(
-    entry: Backoff | None,
+    entry: RestartBackoff | None,
     exited_at: float,
     *,
     now: float | None = None,
     initial: float = CRASH_INITIAL_SECONDS,
     cap: float = CRASH_CAP_SECONDS,
-) -> Backoff:
+) -> RestartBackoff:
     """The entry to keep once the container that ended at `exited_at` is started again.
 
     `now`: when it is started again; None: at the first moment that `restart_at` allows.
@@ -61,8 +61,8 @@ def next_backoff(
     if now is None:
         now = restart_at(entry, exited_at, exited_at, cap=cap) or exited_at
     if entry is None or is_forgotten(entry, exited_at, cap=cap):
-        return Backoff(delay_seconds=min(initial, cap), updated_at=now)
-    return Backoff(delay_seconds=min(entry.delay_seconds * 2, cap), updated_at=now)
+        return RestartBackoff(delay_seconds=min(initial, cap), updated_at=now)
+    return RestartBackoff(delay_seconds=min(entry.delay_seconds * 2, cap), updated_at=now)
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +88,7 @@ VOLUME = RetryPolicy(initial_seconds=0.5, cap_seconds=122, jitter=0.1)
 """Preparing and releasing volumes."""
 
 
-def failure_backoff(previous: Failure | None, policy: RetryPolicy) -> float:
+def failure_backoff(previous: ActionFailure | None, policy: RetryPolicy) -> float:
     """The delay after one more failure, without jitter."""
     if previous is None or previous.delay_seconds <= 0:
         return min(policy.initial_seconds, policy.cap_seconds)
@@ -96,22 +96,22 @@ def failure_backoff(previous: Failure | None, policy: RetryPolicy) -> float:
 
 
 def next_failure(
-    previous: Failure | None,
+    previous: ActionFailure | None,
     policy: RetryPolicy,
     *,
     reason: str,
     message: str,
     now: float,
     draw: float = 0.5,
-) -> Failure:
+) -> ActionFailure:
     """The failure to keep after one more of them; `previous` is the one before, None the first time.
 
     `draw`: a random number from 0 to 1 that places the retry within the policy's jitter (0.5: the middle).
-    `Failure.delay_seconds` is the step without jitter. `now` is monotonic.
+    `ActionFailure.delay_seconds` is the step without jitter. `now` is monotonic.
     """
     delay = failure_backoff(previous, policy)
     spread = 1 + policy.jitter * (2 * min(max(draw, 0.0), 1.0) - 1)
-    return Failure(
+    return ActionFailure(
         reason=reason,
         message=shortened(message),
         retry_at=now + delay * spread,

@@ -80,7 +80,7 @@ class DesiredPod(Fact, frozen=True, kw_only=True):
         return self.deletion is not None and not self.deletion.reason
 
 
-class Failure(Fact, frozen=True, kw_only=True):
+class ActionFailure(Fact, frozen=True, kw_only=True):
     """An action failed. `reason` is the Waiting reason that users see; it is tried again at `retry_at`
     (monotonic; None: not before something else changes). `delay_seconds`: the back-off step reached."""
 
@@ -117,7 +117,7 @@ class HookState(enum.Enum):
     """Begun before a crash of the agent; never rerun."""
 
 
-class Backoff(Fact, frozen=True, kw_only=True):
+class RestartBackoff(Fact, frozen=True, kw_only=True):
     """Crash-loop entry of one container and hash (B1): the delay to keep after an exit."""
 
     delay_seconds: float
@@ -142,23 +142,23 @@ class ProbeFacts(Fact, frozen=True, kw_only=True):
 class UnitFacts(Fact, frozen=True, kw_only=True):
     """Facts of one container name beyond the runtime's lists."""
 
-    failure: Failure | None = None
+    failure: ActionFailure | None = None
     """Failure of the last create or start."""
     image: ImageStatus | None = None
     """The image in the bound store, once it is there."""
-    image_failure: Failure | None = None
-    backoff: Backoff | None = None
+    image_failure: ActionFailure | None = None
+    backoff: RestartBackoff | None = None
     exited_at: float | None = None
     """Monotonic time at which the newest unit was first seen ended."""
     hook: HookState = HookState.NONE
     hook_unit: UnitId | None = None
     probes: ProbeFacts | None = None
-    power_failure: Failure | None = None
+    power_failure: ActionFailure | None = None
     """Failure of the last power change."""
-    resize_failure: Failure | None = None
-    nic_failure: Failure | None = None
+    resize_failure: ActionFailure | None = None
+    nic_failure: ActionFailure | None = None
     """Failure of the last list of the machine's interfaces."""
-    nic_failures: dict[str, Failure] = {}
+    nic_failures: dict[str, ActionFailure] = {}
     """Failure of the last attach or detach by interface; `retry_at` None if its runtime never can."""
     nics: tuple[NicStatus, ...] | None = None
     """The machine's interfaces when they were last listed; None: never."""
@@ -180,7 +180,7 @@ class VolumeFacts(Fact, frozen=True, kw_only=True):
 
     ready: bool = False
     stale_at: float | None = None
-    failure: Failure | None = None
+    failure: ActionFailure | None = None
     released: bool = False
 
 
@@ -232,10 +232,10 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     snapshot: PodSnapshot | None = None
     volumes: VolumeFacts = VolumeFacts()
     units: dict[str, UnitFacts] = {}
-    sandbox_failure: Failure | None = None
-    resize_failure: Failure | None = None
+    sandbox_failure: ActionFailure | None = None
+    resize_failure: ActionFailure | None = None
     """Failure of the last resize of the pod as a whole."""
-    stop_failure: Failure | None = None
+    stop_failure: ActionFailure | None = None
     paces: dict[str, Pace] = {}
     """Actions that were done lately, so that one without effect is not repeated at once for ever."""
     waiting: Waiting | None = None

@@ -17,7 +17,7 @@ from kubeletx.kube.types.core import Pod
 
 from .backoff import IMAGE, NIC, SANDBOX, SYNC, VOLUME, RetryPolicy, next_backoff, next_failure
 from .facts import (
-    Failure,
+    ActionFailure,
     HookState,
     Now,
     PodFacts,
@@ -324,7 +324,7 @@ class HookNoted(Result, frozen=True):
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         failure = None
         if self.state is HookState.FAILED:
-            failure = Failure(reason="PostStartHookError", message=self.message, retry_at=now.mono)
+            failure = ActionFailure(reason="PostStartHookError", message=self.message, retry_at=now.mono)
         return _unit(facts, self.name, hook=self.state, hook_unit=self.unit_id, failure=failure)
 
 
@@ -542,5 +542,7 @@ def _count_restart(facts: PodFacts, name: str, now: Now) -> PodFacts:
     return _unit(facts, name, backoff=backoff, exited_at=None)
 
 
-def _next(previous: Failure | None, policy: RetryPolicy, reason: str, message: str, now: Now) -> Failure:
+def _next(
+    previous: ActionFailure | None, policy: RetryPolicy, reason: str, message: str, now: Now
+) -> ActionFailure:
     return next_failure(previous, policy, reason=reason, message=message, now=now.mono, draw=now.draw)

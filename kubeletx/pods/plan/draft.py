@@ -7,7 +7,7 @@ import enum
 import msgspec
 
 from ..model.actions import Action, Look
-from ..model.facts import Failure, Now, PodFacts
+from ..model.facts import ActionFailure, Now, PodFacts
 from .pacing import due_at
 
 
@@ -92,7 +92,7 @@ class Draft:
         if at is not None and (self._wake_at is None or at < self._wake_at):
             self._wake_at = at
 
-    def is_due(self, failure: Failure | None) -> bool:
+    def is_due(self, failure: ActionFailure | None) -> bool:
         """Return True if a failed action may be retried; plans the wake-up if not."""
         if failure is None:
             return True

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from ..model import actions as act
 from ..model.actions import Action
 from ..model.backoff import SYNC
-from ..model.facts import Failure, Now, Pace, PodFacts
+from ..model.facts import ActionFailure, Now, Pace, PodFacts
 
 FREE = 3
 NOTICED = 6
@@ -75,7 +75,7 @@ def _key(action: Action) -> str:
     return "/".join(words)
 
 
-def _failure_of(facts: PodFacts, action: Action) -> Failure | None:
+def _failure_of(facts: PodFacts, action: Action) -> ActionFailure | None:
     match action:
         case act.StartUnit(name=name):
             return facts.unit(name).failure

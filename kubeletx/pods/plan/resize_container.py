@@ -23,7 +23,7 @@ from kubeletx.api.names import MADE_WITH_RESOURCES
 from kubeletx.kube.types.core import Container, Pod, PodCondition, ResourceRequirements
 
 from ..model.actions import ReadOrders, ResizeContainer, StopUnit
-from ..model.facts import DesiredPod, Failure, PodFacts
+from ..model.facts import ActionFailure, DesiredPod, PodFacts
 from ..model.roles import init_units, is_sidecar, regular_units
 from ..model.sizes import RESIZED, amounts, is_same, larger, merged, read_resources, resized
 from .draft import Draft
@@ -137,7 +137,7 @@ def resize_conditions(desired: DesiredPod, facts: PodFacts) -> Iterator[PodCondi
         )
 
 
-def _open_resizes(desired: DesiredPod, facts: PodFacts) -> Iterator[Failure | None]:
+def _open_resizes(desired: DesiredPod, facts: PodFacts) -> Iterator[ActionFailure | None]:
     """Open resizes of the pod and its containers: the failure of the last try, None before it."""
     pod = desired.pod
     has = with_pod_granted(pod, facts).spec.resources

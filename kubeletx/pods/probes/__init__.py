@@ -1,15 +1,15 @@
 """Readiness, liveness and startup probes: how they ask, what the answers mean, when they run."""
 
-from .outcome import Answer, ProbeKind, Result, Tally, Timing, first_tally, is_on_hold, tally
+from .outcome import ProbeKind, ProbeOutcome, ProbeResult, Tally, Timing, first_tally, is_on_hold, tally
 from .targets import ProbeTarget, targets_of
 from .worker import ProbeSet
 
 __all__ = [
-    "Answer",
     "ProbeKind",
+    "ProbeOutcome",
+    "ProbeResult",
     "ProbeSet",
     "ProbeTarget",
-    "Result",
     "Tally",
     "Timing",
     "first_tally",

@@ -14,7 +14,7 @@ from ..model.facts import DesiredPod, PodFacts, ProbeFacts
 from ..model.roles import init_units, regular_units
 from ..plan.draft import Goal
 from . import ProbeSet, targets_of
-from .outcome import ProbeKind, Result
+from .outcome import ProbeKind, ProbeOutcome
 from .targets import has_probes
 
 ANSWER_SECONDS = 3.0
@@ -83,7 +83,7 @@ class UnitProbes:
         self._doors[uid].runtime = facts.runtime
         probes.sync(targets_of(desired, facts, is_stopping=goal is not Goal.RUN))
 
-    def counts(self) -> Mapping[PodUid, Counter[tuple[str, ProbeKind, Result]]]:
+    def counts(self) -> Mapping[PodUid, Counter[tuple[str, ProbeKind, ProbeOutcome]]]:
         """Numbers of results of each pod with probes."""
         return {uid: probes.counts for uid, probes in self._sets.items()}
 

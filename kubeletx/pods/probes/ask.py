@@ -7,24 +7,24 @@ from kubeletx.kube.types.core import Container, Probe
 from .exec import ExecDoor, ask_exec
 from .grpc import ask_grpc
 from .http import ask_http
-from .outcome import Answer, Result, Timing
+from .outcome import ProbeOutcome, ProbeResult, Timing
 from .targets import ProbeTarget
 from .tcp import ask_tcp
 
 TRIES = 3
 
 
-async def ask(probe: Probe, target: ProbeTarget, door: ExecDoor) -> Answer:
+async def ask(probe: Probe, target: ProbeTarget, door: ExecDoor) -> ProbeResult:
     """Ask up to three times until there is an answer. Never raises for the container's sake."""
-    answer = Answer(Result.UNKNOWN)
+    answer = ProbeResult(ProbeOutcome.UNKNOWN)
     for _ in range(TRIES):
         answer = await ask_once(probe, target.container, target, door)
-        if answer.result is not Result.UNKNOWN:
+        if answer.result is not ProbeOutcome.UNKNOWN:
             break
     return answer
 
 
-async def ask_once(probe: Probe, container: Container, target: ProbeTarget, door: ExecDoor) -> Answer:
+async def ask_once(probe: Probe, container: Container, target: ProbeTarget, door: ExecDoor) -> ProbeResult:
     """Ask once. A network probe of a pod without an address gives no answer."""
     seconds = Timing.of(probe).timeout_seconds
     if probe.exec is not None:
@@ -39,7 +39,7 @@ async def ask_once(probe: Probe, container: Container, target: ProbeTarget, door
         return await ask_tcp(probe.tcp_socket, container, target.pod_ip, seconds)
     if probe.grpc is not None:
         return await ask_grpc(probe.grpc, target.pod_ip, seconds) if target.pod_ip else _NO_ADDRESS
-    return Answer(Result.UNKNOWN, "the probe names no handler")
+    return ProbeResult(ProbeOutcome.UNKNOWN, "the probe names no handler")
 
 
-_NO_ADDRESS = Answer(Result.SUSPENDED, "the pod has no address")
+_NO_ADDRESS = ProbeResult(ProbeOutcome.SUSPENDED, "the pod has no address")

@@ -12,7 +12,7 @@ from typing import Protocol
 from kubeletx.api import KubeletxError, SupportsExec, TimedOut, Unavailable, UnitId
 from kubeletx.kube.types.core import ExecAction
 
-from .outcome import Answer, Result
+from .outcome import ProbeOutcome, ProbeResult
 
 OUTPUT_LIMIT_BYTES = 10 * 1024
 MARGIN_SECONDS = 2.0
@@ -31,23 +31,25 @@ class ExecDoor(Protocol):
         ...
 
 
-async def ask_exec(action: ExecAction, unit_id: UnitId, door: ExecDoor, timeout_seconds: float) -> Answer:
+async def ask_exec(
+    action: ExecAction, unit_id: UnitId, door: ExecDoor, timeout_seconds: float
+) -> ProbeResult:
     """Run the command once."""
     exec_ = door.find()
     if exec_ is None:
-        return Answer(Result.SUSPENDED, "the runtime cannot run commands now")
+        return ProbeResult(ProbeOutcome.SUSPENDED, "the runtime cannot run commands now")
     try:
         async with asyncio.timeout(timeout_seconds + MARGIN_SECONDS):
             result = await exec_.exec_sync(unit_id, action.command, timeout_seconds)
     except (TimedOut, TimeoutError):
         if not await door.answers():
-            return Answer(Result.SUSPENDED, "the runtime does not answer")
-        return Answer(Result.FAILURE, f"command timed out after {timeout_seconds:g}s")
+            return ProbeResult(ProbeOutcome.SUSPENDED, "the runtime does not answer")
+        return ProbeResult(ProbeOutcome.FAILURE, f"command timed out after {timeout_seconds:g}s")
     except Unavailable as error:
-        return Answer(Result.SUSPENDED, error.message)
+        return ProbeResult(ProbeOutcome.SUSPENDED, error.message)
     except KubeletxError as error:
-        return Answer(Result.UNKNOWN, error.message)
+        return ProbeResult(ProbeOutcome.UNKNOWN, error.message)
     output = (result.stdout + result.stderr)[:OUTPUT_LIMIT_BYTES].decode(errors="replace")
     if result.exit_code == 0:
-        return Answer(Result.SUCCESS, output)
-    return Answer(Result.FAILURE, output or f"command exited with code {result.exit_code}")
+        return ProbeResult(ProbeOutcome.SUCCESS, output)
+    return ProbeResult(ProbeOutcome.FAILURE, output or f"command exited with code {result.exit_code}")

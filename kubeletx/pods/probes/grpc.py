@@ -7,7 +7,7 @@ import asyncio
 from kubeletx.kube.types.core import GRPCAction
 
 from .http_get import USER_AGENT, authority
-from .outcome import Answer, Result
+from .outcome import ProbeOutcome, ProbeResult
 
 CHECK = "/grpc.health.v1.Health/Check"
 _ANSWER_BYTES = 4096
@@ -15,7 +15,7 @@ _METADATA_BYTES = 16 * 1024
 _DETAILS_CHARS = 1024
 
 
-async def ask_grpc(action: GRPCAction, pod_ip: str, timeout_seconds: float) -> Answer:
+async def ask_grpc(action: GRPCAction, pod_ip: str, timeout_seconds: float) -> ProbeResult:
     """Ask once, without TLS."""
     import grpc
     import grpc.aio
@@ -43,14 +43,16 @@ async def ask_grpc(action: GRPCAction, pod_ip: str, timeout_seconds: float) -> A
                     wait_for_ready=False,
                 )
         except TimeoutError:
-            return Answer(Result.FAILURE, f"no answer within {timeout_seconds:g}s")
+            return ProbeResult(ProbeOutcome.FAILURE, f"no answer within {timeout_seconds:g}s")
         except grpc.aio.AioRpcError as error:
-            return Answer(Result.FAILURE, _failure(error.code().name, error.details() or "", timeout_seconds))
+            return ProbeResult(
+                ProbeOutcome.FAILURE, _failure(error.code().name, error.details() or "", timeout_seconds)
+            )
     if answer.status == pb.HealthCheckResponse.SERVING:
-        return Answer(Result.SUCCESS)
+        return ProbeResult(ProbeOutcome.SUCCESS)
     values = pb.HealthCheckResponse.ServingStatus.DESCRIPTOR.values_by_number
     word = values[answer.status].name if answer.status in values else str(answer.status)
-    return Answer(Result.FAILURE, f"service unhealthy (responded with {word!r})")
+    return ProbeResult(ProbeOutcome.FAILURE, f"service unhealthy (responded with {word!r})")
 
 
 def _failure(code: str, details: str, timeout_seconds: float) -> str:

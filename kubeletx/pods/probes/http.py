@@ -9,7 +9,7 @@ from kubeletx.kube.types.core import Container, HTTPGetAction
 
 from ..model.ports import resolve_port
 from .http_get import GetFailed, HttpGet, get
-from .outcome import Answer, Result
+from .outcome import ProbeOutcome, ProbeResult
 
 _TIMED_OUT = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
 """The kubelet's words: people search events for them."""
@@ -28,22 +28,22 @@ def request_of(action: HTTPGetAction, container: Container, pod_ip: str) -> Http
 
 async def ask_http(
     action: HTTPGetAction, container: Container, pod_ip: str, timeout_seconds: float
-) -> Answer:
+) -> ProbeResult:
     """Ask once."""
     try:
         request = request_of(action, container, pod_ip)
     except InvalidPod as error:
-        return Answer(Result.UNKNOWN, str(error))
+        return ProbeResult(ProbeOutcome.UNKNOWN, str(error))
     try:
         async with asyncio.timeout(timeout_seconds):
             answer = await get(request)
     except TimeoutError:
-        return Answer(Result.FAILURE, f'Get "{request.url}": {_TIMED_OUT}')
+        return ProbeResult(ProbeOutcome.FAILURE, f'Get "{request.url}": {_TIMED_OUT}')
     except GetFailed as error:
-        return Answer(Result.FAILURE, error.message)
+        return ProbeResult(ProbeOutcome.FAILURE, error.message)
     if 300 <= answer.status < 400:
         body = answer.body.decode("utf-8", "replace")
-        return Answer(Result.WARNING, f"Probe terminated redirects, Response body: {body}")
+        return ProbeResult(ProbeOutcome.WARNING, f"Probe terminated redirects, Response body: {body}")
     if 200 <= answer.status < 300:
-        return Answer(Result.SUCCESS)
-    return Answer(Result.FAILURE, f"HTTP probe failed with statuscode: {answer.status}")
+        return ProbeResult(ProbeOutcome.SUCCESS)
+    return ProbeResult(ProbeOutcome.FAILURE, f"HTTP probe failed with statuscode: {answer.status}")

@@ -23,7 +23,7 @@ from kubeletx.kube.types.core import Container, HTTPGetAction, LifecycleHandler
 from ..model.ports import resolve_port
 from .exec import ExecDoor
 from .http_get import GetFailed, HttpGet, get
-from .outcome import Result
+from .outcome import ProbeOutcome
 from .tcp import ask_tcp
 
 MINIMUM_STOP_SECONDS = 2
@@ -107,7 +107,7 @@ async def _run(
         return await _http(handler.http_get, target, on_fallback)
     if handler.tcp_socket is not None:
         answer = await ask_tcp(handler.tcp_socket, target.container, target.pod_ip, limit)
-        return HookOutcome(ok=answer.result is Result.SUCCESS, message=answer.message)
+        return HookOutcome(ok=answer.result is ProbeOutcome.SUCCESS, message=answer.message)
     if handler.sleep is not None:
         await clock.sleep(handler.sleep.seconds)
         return HookOutcome(ok=True)

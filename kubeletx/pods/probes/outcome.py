@@ -23,7 +23,7 @@ class ProbeKind(enum.Enum):
     STARTUP = "Startup"
 
 
-class Result(enum.Enum):
+class ProbeOutcome(enum.Enum):
     """Result of one attempt."""
 
     SUCCESS = "success"
@@ -36,16 +36,16 @@ class Result(enum.Enum):
     """The runtime does not answer: neither passed nor failed, nothing to tell, no other try."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ProbeResult(msgspec.Struct, frozen=True):
     """One attempt's result with its text for people."""
 
-    result: Result
+    result: ProbeOutcome
     message: str = ""
 
     @property
     def counts(self) -> bool:
         """True for a success or a failure."""
-        return self.result not in (Result.UNKNOWN, Result.SUSPENDED)
+        return self.result not in (ProbeOutcome.UNKNOWN, ProbeOutcome.SUSPENDED)
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,11 +87,11 @@ def first_tally(kind: ProbeKind, before: bool | None = None) -> Tally:
     return Tally(value={ProbeKind.READINESS: False, ProbeKind.LIVENESS: True}.get(kind))
 
 
-def tally(before: Tally, answer: Answer, timing: Timing) -> Tally:
+def tally(before: Tally, answer: ProbeResult, timing: Timing) -> Tally:
     """The tally after one more answer."""
     if not answer.counts:
         return before
-    passed = answer.result is not Result.FAILURE
+    passed = answer.result is not ProbeOutcome.FAILURE
     row = before.row + 1 if before.last is passed else 1
     needed = timing.success_threshold if passed else timing.failure_threshold
     if row < needed:

@@ -9,24 +9,24 @@ from kubeletx.kube.types.core import Container, TCPSocketAction
 
 from ..model.ports import resolve_port
 from .http_get import authority, dial_text
-from .outcome import Answer, Result
+from .outcome import ProbeOutcome, ProbeResult
 
 
 async def ask_tcp(
     action: TCPSocketAction, container: Container, pod_ip: str, timeout_seconds: float
-) -> Answer:
+) -> ProbeResult:
     """Connect once and close."""
     host = action.host or pod_ip
     try:
         port = resolve_port(container, action.port)
     except InvalidPod as error:
-        return Answer(Result.UNKNOWN, str(error))
+        return ProbeResult(ProbeOutcome.UNKNOWN, str(error))
     try:
         async with asyncio.timeout(timeout_seconds):
             _, writer = await asyncio.open_connection(host, port)
     except TimeoutError:
-        return Answer(Result.FAILURE, f"dial tcp {authority(host, port)}: i/o timeout")
+        return ProbeResult(ProbeOutcome.FAILURE, f"dial tcp {authority(host, port)}: i/o timeout")
     except OSError as error:
-        return Answer(Result.FAILURE, dial_text(host, port, error))
+        return ProbeResult(ProbeOutcome.FAILURE, dial_text(host, port, error))
     writer.transport.abort()
-    return Answer(Result.SUCCESS)
+    return ProbeResult(ProbeOutcome.SUCCESS)

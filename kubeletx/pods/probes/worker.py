@@ -31,14 +31,14 @@ from kubeletx.kube.types.core import Probe
 from ..model.facts import ProbeFacts
 from .ask import ask as ask_probe
 from .exec import ExecDoor
-from .outcome import Answer, ProbeKind, Result, Tally, Timing, first_tally, is_on_hold, tally
+from .outcome import ProbeKind, ProbeOutcome, ProbeResult, Tally, Timing, first_tally, is_on_hold, tally
 from .targets import ProbeTarget
 
 log = structlog.get_logger(__name__)
 
 OnResult = Callable[[str, ProbeFacts], None]
 """(container name, values of its present unit); called when a value changes."""
-Ask = Callable[[Probe, ProbeTarget, ExecDoor], Awaitable[Answer]]
+Ask = Callable[[Probe, ProbeTarget, ExecDoor], Awaitable[ProbeResult]]
 
 
 class ProbeSet:
@@ -59,7 +59,7 @@ class ProbeSet:
         self._ref, self._door, self._clock, self._events = ref, door, clock, events
         self._on_result, self._ask, self._draw = on_result, ask, draw
         self._watches: dict[str, _Watch] = {}
-        self.counts: Counter[tuple[str, ProbeKind, Result]] = Counter()
+        self.counts: Counter[tuple[str, ProbeKind, ProbeOutcome]] = Counter()
         """Answers by container, since the pod's first probe."""
         self.durations = LabelledDurations()
         """Durations of answers, by container and kind of probe."""
@@ -150,12 +150,12 @@ class ProbeSet:
             delay = max(delay, self._draw() * timing.period_seconds)
         return delay
 
-    async def _ask_safely(self, probe: Probe, watch: _Watch) -> Answer:
+    async def _ask_safely(self, probe: Probe, watch: _Watch) -> ProbeResult:
         try:
             return await self._ask(probe, watch.target, self._door)
         except Exception as error:
             log.exception("Probe failed with a bug", pod=self._pod, container=watch.target.name)
-            return Answer(Result.UNKNOWN, f"{type(error).__name__}: {error}")
+            return ProbeResult(ProbeOutcome.UNKNOWN, f"{type(error).__name__}: {error}")
 
     def _take(self, watch: _Watch, kind: ProbeKind, now: Tally) -> None:
         """Keep the tally; report the unit's values if they changed."""
@@ -175,16 +175,16 @@ class ProbeSet:
         )
         self._on_result(watch.target.name, values)
 
-    def _tell(self, target: ProbeTarget, kind: ProbeKind, answer: Answer) -> None:
+    def _tell(self, target: ProbeTarget, kind: ProbeKind, answer: ProbeResult) -> None:
         match answer.result:
-            case Result.FAILURE:
+            case ProbeOutcome.FAILURE:
                 reason, text = Event.UNHEALTHY, f"{kind.value} probe failed: {answer.message}"
-            case Result.UNKNOWN:
+            case ProbeOutcome.UNKNOWN:
                 reason, text = (
                     Event.UNHEALTHY,
                     f"{kind.value} probe errored and resulted in unknown state: {answer.message}",
                 )
-            case Result.WARNING:
+            case ProbeOutcome.WARNING:
                 reason, text = Event.PROBE_WARNING, f"{kind.value} probe warning: {answer.message}"
             case _:
                 return

@@ -7,7 +7,7 @@ from kubeletx.kube.types.core import Container, ContainerStateWaiting
 
 from ..model.backoff import duration_text, restart_at
 from ..model.exits import exit_code_of
-from ..model.facts import Failure, UnitFacts
+from ..model.facts import ActionFailure, UnitFacts
 from ..model.frame import Frame
 from ..model.restart_policy import should_restart
 from ..model.roles import init_units, is_sidecar
@@ -77,7 +77,7 @@ def _crash_loop(frame: Frame, container: Container, known: UnitFacts) -> Contain
     )
 
 
-def _image_waiting(frame: Frame, container: Container, failure: Failure) -> ContainerStateWaiting:
+def _image_waiting(frame: Frame, container: Container, failure: ActionFailure) -> ContainerStateWaiting:
     turns_at = pull_error_ends_at(failure)
     if turns_at is None or frame.now.mono < turns_at:
         return failure_waiting(failure)
@@ -87,7 +87,7 @@ def _image_waiting(frame: Frame, container: Container, failure: Failure) -> Cont
     )
 
 
-def failure_waiting(failure: Failure) -> ContainerStateWaiting:
+def failure_waiting(failure: ActionFailure) -> ContainerStateWaiting:
     """The failure's own reason and text."""
     return ContainerStateWaiting(reason=failure.reason, message=failure.message or None)
 
@@ -105,7 +105,7 @@ def default_waiting(frame: Frame) -> ContainerStateWaiting:
     return ContainerStateWaiting(reason=frame.default_reason)
 
 
-def pull_error_ends_at(failure: Failure | None) -> float | None:
+def pull_error_ends_at(failure: ActionFailure | None) -> float | None:
     """Monotonic time at which a failed pull turns to ImagePullBackOff; None if never."""
     if failure is None or failure.retry_at is None or failure.reason not in PULL_REASONS:
         return None

@@ -7,7 +7,7 @@ import structlog
 from kubeletx.api import KubeletxError
 from kubeletx.api.names import BINDING_NOT_WRITTEN, Event
 from kubeletx.runtimes.binding.bindings import Binding
-from kubeletx.runtimes.binding.selection import Chosen, Rejected, Waits
+from kubeletx.runtimes.binding.selection import Chosen, RejectPod, WaitForRuntime
 
 from ..admission.held_back import held_back
 from ..admission.placement import NODE_AFFINITY
@@ -39,9 +39,9 @@ async def bind(step: StepContext) -> Result:
             return _review_again(step, answer)
     choice = step.deps.registry.choose(pod)
     match choice:
-        case Waits(reason=reason, message=message):
+        case WaitForRuntime(reason=reason, message=message):
             return _wait(step, reason, message)
-        case Rejected(reason=reason, message=message):
+        case RejectPod(reason=reason, message=message):
             return reject(step, reason, message)
         case Chosen(runtime=name, handler=handler):
             pass

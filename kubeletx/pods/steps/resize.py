@@ -22,7 +22,7 @@ from kubeletx.kube.types.core import Pod, ResourceRequirements
 from ..dependencies import PodDependencies
 from ..model import results
 from ..model.actions import ResizeContainer, ResizePod
-from ..model.facts import DesiredPod, Failure, PodFacts
+from ..model.facts import ActionFailure, DesiredPod, PodFacts
 from ..model.machine_requests import Granted, Orders
 from ..model.phase import FINAL
 from ..model.results import Result
@@ -154,7 +154,7 @@ def _tell(
     step: StepContext,
     what: str,
     error: KubeletxError,
-    before: Failure | None,
+    before: ActionFailure | None,
     *,
     container: str = "",
     otherwise: str = Event.RESIZE_ERROR,

@@ -22,7 +22,7 @@ from .features import missing, reason_of
 HANDLER_MARK = "--"
 
 
-class RuntimeView(msgspec.Struct, frozen=True, kw_only=True):
+class RuntimeCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """One runtime as the choice sees it. `traits` None: never connected. `handlers` empty: not known."""
 
     name: RuntimeName
@@ -42,7 +42,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-class Waits(msgspec.Struct, frozen=True, kw_only=True):
+class WaitForRuntime(msgspec.Struct, frozen=True, kw_only=True):
     """The pod waits. `runtime`: the awaited one, if known by name."""
 
     reason: str
@@ -50,14 +50,14 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
     runtime: RuntimeName | None = None
 
 
-class Rejected(msgspec.Struct, frozen=True, kw_only=True):
+class RejectPod(msgspec.Struct, frozen=True, kw_only=True):
     """Never: the pod's author must change it."""
 
     reason: str
     message: str
 
 
-Choice = Chosen | Waits | Rejected
+Choice = Chosen | WaitForRuntime | RejectPod
 
 
 Lacking = Callable[[Traits, str], Sequence[str]]
@@ -79,10 +79,10 @@ class RuntimeRequest(msgspec.Struct, frozen=True, kw_only=True):
     type_follows_name: bool = False
 
 
-Requested = RuntimeRequest | Waits | Rejected
+Requested = RuntimeRequest | WaitForRuntime | RejectPod
 
 
-def choose(pod: Pod, view: Sequence[RuntimeView], class_map: Mapping[str, str]) -> Choice:
+def choose(pod: Pod, view: Sequence[RuntimeCandidate], class_map: Mapping[str, str]) -> Choice:
     """The runtime for a pod that is not bound yet.
 
     `view`: in the order listed. `class_map`: runtime class name to ``NAME`` or ``NAME--HANDLER``.
@@ -92,7 +92,7 @@ def choose(pod: Pod, view: Sequence[RuntimeView], class_map: Mapping[str, str]) 
     )
 
 
-def choose_for(request: Requested, view: Sequence[RuntimeView], lacking: Lacking) -> Choice:
+def choose_for(request: Requested, view: Sequence[RuntimeCandidate], lacking: Lacking) -> Choice:
     """The runtime for a request. `view`: in the order listed."""
     if not isinstance(request, RuntimeRequest):
         return request
@@ -114,7 +114,7 @@ def requested_runtime(pod: Pod, class_map: Mapping[str, str]) -> Requested:
         target = class_map.get(class_name)
         if target is None:
             known = ", ".join(sorted(class_map)) or "none"
-            return Waits(
+            return WaitForRuntime(
                 reason=names.RUNTIME_NOT_FOUND,
                 message=f"spec.runtimeClassName: class {class_name!r} is not mapped to a runtime; "
                 f"mapped classes: {known}",
@@ -140,7 +140,7 @@ def requested_by_sandbox(handler: str, annotations: Mapping[str, str], uid: PodU
     )
 
 
-def workload_type_of(pod: Pod, view: Sequence[RuntimeView], class_map: Mapping[str, str]) -> str:
+def workload_type_of(pod: Pod, view: Sequence[RuntimeCandidate], class_map: Mapping[str, str]) -> str:
     """The pod's workload type (DECISIONS 3); ``container`` if nothing says otherwise."""
     request = requested_runtime(pod, class_map)
     if not isinstance(request, RuntimeRequest):
@@ -156,7 +156,7 @@ def _request(
     handler: str,
     workload_type: str | None,
     type_follows_name: bool,
-) -> RuntimeRequest | Rejected:
+) -> RuntimeRequest | RejectPod:
     """Add the annotations to the fields; Rejected if they name different runtimes. The first of `named` is the most exact."""
     if annotation := annotations.get(names.RUNTIME_SERVICE_NAME):
         named.insert(
@@ -165,7 +165,7 @@ def _request(
         )
     if len({name for _, name in named}) > 1:
         found = ", ".join(f"{where} names {name!r}" for where, name in named)
-        return Rejected(
+        return RejectPod(
             reason=names.RUNTIME_MISMATCH, message=f"the pod names different runtimes: {found}; name one"
         )
     return RuntimeRequest(
@@ -178,7 +178,7 @@ def _request(
     )
 
 
-def _type_of(request: RuntimeRequest, by_name: Mapping[RuntimeName, RuntimeView]) -> str:
+def _type_of(request: RuntimeRequest, by_name: Mapping[RuntimeName, RuntimeCandidate]) -> str:
     if request.workload_type:
         return request.workload_type
     runtime = by_name.get(RuntimeName(request.name or "")) if request.type_follows_name else None
@@ -188,7 +188,7 @@ def _type_of(request: RuntimeRequest, by_name: Mapping[RuntimeName, RuntimeView]
 def _named(
     request: RuntimeRequest,
     workload_type: str,
-    by_name: Mapping[RuntimeName, RuntimeView],
+    by_name: Mapping[RuntimeName, RuntimeCandidate],
     lacking: Lacking,
 ) -> Choice:
     name = RuntimeName(request.name or "")
@@ -196,13 +196,13 @@ def _named(
     runtime = by_name.get(name)
     if runtime is None:
         known = ", ".join(sorted(by_name)) or "none"
-        return Waits(
+        return WaitForRuntime(
             reason=names.RUNTIME_NOT_FOUND,
             message=f"{where}: no runtime {name!r} on this node; runtimes: {known}",
             runtime=name,
         )
     if runtime.workload_type != workload_type:
-        return Rejected(
+        return RejectPod(
             reason=names.RUNTIME_MISMATCH,
             message=f"{where}: runtime {name!r} is of type {runtime.workload_type}, the pod is a "
             f"{workload_type} workload",
@@ -212,11 +212,15 @@ def _named(
     ):
         return problem
     if runtime.cordoned:
-        return Waits(reason=names.RUNTIME_CORDONED, message=f"runtime {name!r} is cordoned", runtime=name)
+        return WaitForRuntime(
+            reason=names.RUNTIME_CORDONED, message=f"runtime {name!r} is cordoned", runtime=name
+        )
     if not runtime.ready or runtime.traits is None:
-        return Waits(reason=names.RUNTIME_NOT_READY, message=f"runtime {name!r} is not ready", runtime=name)
+        return WaitForRuntime(
+            reason=names.RUNTIME_NOT_READY, message=f"runtime {name!r} is not ready", runtime=name
+        )
     if request.handler and runtime.handlers and request.handler not in runtime.handlers:
-        return Waits(
+        return WaitForRuntime(
             reason=names.RUNTIME_NOT_FOUND,
             message=f"{where}: runtime {name!r} has no handler {request.handler!r}; "
             f"handlers: {', '.join(runtime.handlers)}",
@@ -225,20 +229,20 @@ def _named(
     return Chosen(runtime=name, handler=request.handler, why=f"named by {', '.join(request.sources)}")
 
 
-def _default(workload_type: str, view: Sequence[RuntimeView], lacking: Lacking) -> Choice:
+def _default(workload_type: str, view: Sequence[RuntimeCandidate], lacking: Lacking) -> Choice:
     of_type = [runtime for runtime in view if runtime.workload_type == workload_type]
     if not of_type:
-        return Waits(
+        return WaitForRuntime(
             reason=names.RUNTIME_NOT_FOUND, message=f"no runtime of type {workload_type} on this node"
         )
     runtime = next((r for r in of_type if not r.cordoned), None)
     if runtime is None:
-        return Waits(
+        return WaitForRuntime(
             reason=names.RUNTIME_CORDONED,
             message=f"every runtime of type {workload_type} is cordoned: {', '.join(r.name for r in of_type)}",
         )
     if runtime.traits is None:  # what it can do is not known yet; it stays the first listed
-        return Waits(
+        return WaitForRuntime(
             reason=names.RUNTIME_NOT_READY,
             message=f"runtime {runtime.name!r}, the default of type {workload_type}, was not reached yet",
             runtime=runtime.name,
@@ -248,10 +252,10 @@ def _default(workload_type: str, view: Sequence[RuntimeView], lacking: Lacking) 
     )
 
 
-def _unsupported(name: RuntimeName, lacking: Sequence[str]) -> Rejected | None:
+def _unsupported(name: RuntimeName, lacking: Sequence[str]) -> RejectPod | None:
     if not lacking:
         return None
-    return Rejected(
+    return RejectPod(
         reason=reason_of(tuple(lacking)),
         message=f"runtime {name!r} cannot do what the pod needs: {', '.join(lacking)}",
     )

@@ -20,7 +20,7 @@ from .config import NetworkConfig
 log = structlog.get_logger(__name__)
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class CniAttachment(msgspec.Struct, frozen=True, kw_only=True):
     """One attachment, with the configuration it was made by: the files may be others tomorrow."""
 
     uid: PodUid
@@ -40,21 +40,21 @@ class Journal:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def load(self) -> dict[PodUid, Entry]:
+    def load(self) -> dict[PodUid, CniAttachment]:
         """Everything on disk; a file that cannot be read is said and left where it is."""
-        entries: dict[PodUid, Entry] = {}
+        entries: dict[PodUid, CniAttachment] = {}
         if not self._directory.is_dir():
             return entries
         for path in sorted(self._directory.glob("*.json")):
             try:
-                entry = msgspec.json.decode(path.read_bytes(), type=Entry)
+                entry = msgspec.json.decode(path.read_bytes(), type=CniAttachment)
             except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
                 log.warning("Failed to read a pod network record", path=str(path), err=str(error))
                 continue
             entries[entry.uid] = entry
         return entries
 
-    def save(self, entry: Entry) -> None:
+    def save(self, entry: CniAttachment) -> None:
         """Write one entry."""
         write_file(self._path(entry.uid), msgspec.json.encode(entry))
 

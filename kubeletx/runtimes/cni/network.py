@@ -35,7 +35,7 @@ from kubeletx.api.backoff import Backoff
 
 from ..host.programs import ProgramFailed, run_program
 from .config import find_plugin, load_config, plugin_input
-from .journal import Entry, Journal
+from .journal import CniAttachment, Journal
 from .result import to_address
 
 log = structlog.get_logger(__name__)
@@ -65,7 +65,7 @@ class CniPodNetwork:
         self._clock = clock
         self._plugin_seconds = plugin_seconds
         self._journal = Journal(state_dir)
-        self._entries: dict[PodUid, Entry] = {
+        self._entries: dict[PodUid, CniAttachment] = {
             uid: _half_made_goes(entry) for uid, entry in self._journal.load().items()
         }
         self._locks: WeakValueDictionary[PodUid, asyncio.Lock] = WeakValueDictionary()
@@ -74,7 +74,7 @@ class CniPodNetwork:
         self._delete_wanted = asyncio.Event()
 
     @property
-    def attachments(self) -> Mapping[PodUid, Entry]:
+    def attachments(self) -> Mapping[PodUid, CniAttachment]:
         """Journal entries by pod; a live, read-only view."""
         return MappingProxyType(self._entries)
 
@@ -98,7 +98,7 @@ class CniPodNetwork:
             config = await self._disk.run(load_config, self._conf_dir)
             for plugin in config.plugins:  # before anything is begun: a missing one could not be undone
                 find_plugin(plugin["type"], self._bin_dirs)
-            entry = Entry(
+            entry = CniAttachment(
                 uid=uid,
                 name=name,
                 namespace=namespace,
@@ -186,7 +186,7 @@ class CniPodNetwork:
             lock = self._locks[uid] = asyncio.Lock()
         return lock
 
-    async def _add(self, entry: Entry) -> dict[str, Any]:
+    async def _add(self, entry: CniAttachment) -> dict[str, Any]:
         result: dict[str, Any] | None = None
         for plugin in entry.config.plugins:
             output = await self._run("ADD", entry, plugin, result)
@@ -199,7 +199,7 @@ class CniPodNetwork:
         assert result is not None
         return result
 
-    async def _delete(self, entry: Entry) -> None:
+    async def _delete(self, entry: CniAttachment) -> None:
         entry = msgspec.structs.replace(entry, deleting=True)
         await self._save(entry)
         try:
@@ -216,7 +216,7 @@ class CniPodNetwork:
             raise Unavailable(f"pod network: cannot write its journal: {error.strerror}") from error
         self._entries.pop(entry.uid, None)
 
-    async def _give_back(self, entry: Entry) -> None:
+    async def _give_back(self, entry: CniAttachment) -> None:
         """After a failed ADD: what the plugins before the failing one took."""
         try:
             await asyncio.shield(asyncio.create_task(self._delete(entry), name=f"cni-del-{entry.uid}"))
@@ -225,7 +225,7 @@ class CniPodNetwork:
                 "Failed to undo a pod network attachment; trying again", pod_uid=entry.uid, err=str(error)
             )
 
-    async def _save(self, entry: Entry) -> None:
+    async def _save(self, entry: CniAttachment) -> None:
         try:
             await self._disk.run(self._journal.save, entry)
         except OSError as error:
@@ -233,7 +233,7 @@ class CniPodNetwork:
         self._entries[entry.uid] = entry
 
     async def _run(
-        self, command: str, entry: Entry, plugin: dict[str, Any], previous: dict[str, Any] | None
+        self, command: str, entry: CniAttachment, plugin: dict[str, Any], previous: dict[str, Any] | None
     ) -> bytes:
         program = find_plugin(plugin["type"], self._bin_dirs)
         netns = entry.netns
@@ -266,7 +266,7 @@ class CniPodNetwork:
             raise Unavailable(f"{what}: {error.strerror}") from error
 
 
-def _half_made_goes(entry: Entry) -> Entry:
+def _half_made_goes(entry: CniAttachment) -> CniAttachment:
     """Mark an ADD that a crash interrupted for deletion: its progress is unknown."""
     return entry if entry.result is not None else msgspec.structs.replace(entry, deleting=True)
 

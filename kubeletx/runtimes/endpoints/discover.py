@@ -20,7 +20,7 @@ WELL_KNOWN: tuple[tuple[str, str], ...] = (
 """Name and path of each; source: cri-tools, docs/crictl.md."""
 
 
-class Found(NamedTuple):
+class RuntimeSocket(NamedTuple):
     """One socket: whether something listens on it."""
 
     name: str
@@ -35,10 +35,10 @@ class Found(NamedTuple):
 
 def discover(
     sockets: Sequence[tuple[str, str]] = WELL_KNOWN, listens: Callable[[str], bool] | None = None
-) -> tuple[Found, ...]:
+) -> tuple[RuntimeSocket, ...]:
     """The well-known sockets that exist, in order. Raises InvalidConfig naming the flag when there is none."""
     listens = listens or _listens
-    found = tuple(Found(name, path, listens(path)) for name, path in sockets if _is_socket(path))
+    found = tuple(RuntimeSocket(name, path, listens(path)) for name, path in sockets if _is_socket(path))
     if not found:
         looked_at = ", ".join(path for _, path in sockets)
         raise InvalidConfig(
@@ -49,7 +49,7 @@ def discover(
     return found
 
 
-def describe(found: Sequence[Found]) -> str:
+def describe(found: Sequence[RuntimeSocket]) -> str:
     """One line for the log: the found socket and its endpoint."""
     return ", ".join(f"{f.name} at {f.path}{'' if f.listens else ' (nothing listens)'}" for f in found)
 

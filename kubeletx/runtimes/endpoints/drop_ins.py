@@ -20,7 +20,7 @@ from kubeletx.api import Endpoint, InvalidConfig, Unavailable
 from kubeletx.kube.text.yaml import parse_documents
 from kubeletx.store.files import remove_file, write_file
 
-from .grammar import Item, check_name, is_name, make_endpoint
+from .grammar import EndpointItem, check_name, is_name, make_endpoint
 from .kinds import KindTable
 from .urls import join, normal
 
@@ -140,7 +140,7 @@ def _read(path: Path, kinds: KindTable, used: Collection[str]) -> Endpoint:
     data = _decode(path)
     field = f"{path}: name"
     check_name(data.name, field, taken=used)
-    item = Item(f"{path}: url", data.workload_type, data.name, data.url)
+    item = EndpointItem(f"{path}: url", data.workload_type, data.name, data.url)
     endpoint = make_endpoint(item, kinds, str(path))
     if data.image_url is None:
         return endpoint

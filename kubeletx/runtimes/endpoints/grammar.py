@@ -36,7 +36,7 @@ _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _FORM = "TYPE:NAME:URL, such as container:containerd:unix:///run/containerd/containerd.sock"
 
 
-class Item(NamedTuple):
+class EndpointItem(NamedTuple):
     """One item, split; `workload_type` and `name` are empty for the bare form."""
 
     field: str
@@ -80,7 +80,7 @@ def parse_endpoints(
     return tuple(msgspec.structs.replace(e, image_url=images.get(e.name)) for e in endpoints.values())
 
 
-def make_endpoint(item: Item, kinds: KindTable, origin: str, *, alone: bool = False) -> Endpoint:
+def make_endpoint(item: EndpointItem, kinds: KindTable, origin: str, *, alone: bool = False) -> Endpoint:
     """Check one split item and resolve its kind. `alone`: the bare form is allowed."""
     name, workload_type = item.name, item.workload_type
     if not name:
@@ -139,21 +139,21 @@ def is_name(name: str) -> bool:
     return len(name) <= LONGEST_NAME and _LABEL.fullmatch(name) is not None and "--" not in name
 
 
-def split_item(text: str, field: str) -> Item:
+def split_item(text: str, field: str) -> EndpointItem:
     """Split one item into its three fields, or one for the bare form."""
     if urls.is_bare(text):
-        return Item(field, "", "", text)
+        return EndpointItem(field, "", "", text)
     head = text.partition(":")[0]
     if "," in head:
         fields = text.split(",")
         if len(fields) == 3:
             name, workload_type, url = (part.strip() for part in fields)
-            return _complete(Item(field, workload_type, name, url), text)
+            return _complete(EndpointItem(field, workload_type, name, url), text)
     else:
         fields = text.split(":", 2)
         if len(fields) == 3:
             workload_type, name, url = (part.strip() for part in fields)
-            return _complete(Item(field, workload_type, name, url), text)
+            return _complete(EndpointItem(field, workload_type, name, url), text)
     raise InvalidConfig(
         field=field,
         problem=f"{text!r} has {len(fields)} field{'s' if len(fields) > 1 else ''} instead of 3",
@@ -175,7 +175,7 @@ def format_endpoints(endpoints: Sequence[Endpoint]) -> tuple[str, str]:
     return ";".join(runtime), ";".join(images)
 
 
-def _complete(item: Item, text: str) -> Item:
+def _complete(item: EndpointItem, text: str) -> EndpointItem:
     for word, value in (("workload type", item.workload_type), ("name", item.name), ("URL", item.url)):
         if not value:
             raise InvalidConfig(
@@ -184,8 +184,10 @@ def _complete(item: Item, text: str) -> Item:
     return item
 
 
-def _items(flags: Sequence[str], places: Sequence[str], flag: str, errors: list[InvalidConfig]) -> list[Item]:
-    items: list[Item] = []
+def _items(
+    flags: Sequence[str], places: Sequence[str], flag: str, errors: list[InvalidConfig]
+) -> list[EndpointItem]:
+    items: list[EndpointItem] = []
     number = 0
     for value, place in itertools.zip_longest(flags, places[: len(flags)], fillvalue=""):
         if not value.strip():
@@ -208,7 +210,7 @@ def _items(flags: Sequence[str], places: Sequence[str], flag: str, errors: list[
 
 
 def _image_urls(
-    items: list[Item], endpoints: dict[str, Endpoint], errors: list[InvalidConfig], *, complete: bool
+    items: list[EndpointItem], endpoints: dict[str, Endpoint], errors: list[InvalidConfig], *, complete: bool
 ) -> dict[str, str]:
     """URL by runtime name. `complete` False: some runtime item is wrong, so unknown names are not judged."""
     found: dict[str, str] = {}
@@ -248,7 +250,7 @@ def _image_urls(
     return found
 
 
-def _only_runtime(item: Item, endpoints: dict[str, Endpoint]) -> str:
+def _only_runtime(item: EndpointItem, endpoints: dict[str, Endpoint]) -> str:
     if DEFAULT_NAME in endpoints or not endpoints:
         return DEFAULT_NAME
     if len(endpoints) == 1:

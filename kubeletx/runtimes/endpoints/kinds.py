@@ -17,7 +17,7 @@ from kubeletx.api import CONTAINER, VM, AlreadyExists, InvalidConfig, RegisterRu
 from .problems import raise_all
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class RuntimeKind(msgspec.Struct, frozen=True, kw_only=True):
     """One registered kind; the fields are those of `RegisterRuntime`. `plugin`: who registered it."""
 
     name: str
@@ -55,18 +55,18 @@ class WorkloadTypes(Collection[str]):
 class KindTable:
     """All kinds by name, in the order of their registration (which decides nothing)."""
 
-    def __init__(self, kinds: Iterable[Kind] = ()) -> None:
-        self._kinds: dict[str, Kind] = {}
+    def __init__(self, kinds: Iterable[RuntimeKind] = ()) -> None:
+        self._kinds: dict[str, RuntimeKind] = {}
         for kind in kinds:
             self.add(kind)
 
-    def __iter__(self) -> Iterator[Kind]:
+    def __iter__(self) -> Iterator[RuntimeKind]:
         return iter(self._kinds.values())
 
     def __contains__(self, name: str) -> bool:
         return name in self._kinds
 
-    def add(self, kind: Kind) -> None:
+    def add(self, kind: RuntimeKind) -> None:
         """Register one kind. Raises AlreadyExists for a name that is taken."""
         if (other := self._kinds.get(kind.name)) is not None:
             raise AlreadyExists(
@@ -89,7 +89,7 @@ class KindTable:
             parameters: tuple[str, ...] = (),
         ) -> None:
             self.add(
-                Kind(
+                RuntimeKind(
                     name=kind,
                     factory=factory,
                     workload_types=tuple(workload_types),
@@ -103,7 +103,7 @@ class KindTable:
 
         return register
 
-    def get(self, name: str) -> Kind:
+    def get(self, name: str) -> RuntimeKind:
         """The kind. Raises InvalidConfig naming the registered ones."""
         try:
             return self._kinds[name]
@@ -121,7 +121,7 @@ class KindTable:
 
     def resolve(
         self, *, name: str, workload_type: str, url: str, wanted: str = "", field: str = "url"
-    ) -> Kind:
+    ) -> RuntimeKind:
         """The kind that serves the endpoint `name`; `wanted` is the value of ``plugin=``.
 
         Raises InvalidConfig naming `field`, the kinds in question and what to write.
@@ -145,7 +145,7 @@ class KindTable:
             return claims[0]
         raise _no_claim(field, workload_type, scheme, able, claims)
 
-    def check_parameters(self, kind: Kind, names: Iterable[str], field: str) -> None:
+    def check_parameters(self, kind: RuntimeKind, names: Iterable[str], field: str) -> None:
         """Refuse URL parameters that the kind does not declare."""
         for name in names:
             if name not in kind.parameters:
@@ -184,7 +184,7 @@ class KindTable:
         raise_all(errors)
         return decoded
 
-    def _named(self, wanted: str, field: str) -> Kind:
+    def _named(self, wanted: str, field: str) -> RuntimeKind:
         kind = self._kinds.get(wanted)
         if kind is None:
             known = ", ".join(sorted(self._kinds)) or "none installed"
@@ -204,7 +204,7 @@ def _why_not(name: str, declared: Mapping[str, type[Any] | None]) -> tuple[str, 
 
 
 def _no_claim(
-    field: str, workload_type: str, scheme: str, able: list[Kind], claims: list[Kind]
+    field: str, workload_type: str, scheme: str, able: list[RuntimeKind], claims: list[RuntimeKind]
 ) -> InvalidConfig:
     what = f"{workload_type} over {scheme}://"
     if claims:

@@ -18,14 +18,14 @@ from .records import ImageRecord
 from .settings import CollectionSettings
 
 
-class DiskUsage(msgspec.Struct, frozen=True, kw_only=True):
+class FilesystemUsage(msgspec.Struct, frozen=True, kw_only=True):
     """One filesystem as statvfs sees it."""
 
     capacity_bytes: int
     available_bytes: int
 
 
-def bytes_to_free(usage: DiskUsage, settings: CollectionSettings) -> int:
+def bytes_to_free(usage: FilesystemUsage, settings: CollectionSettings) -> int:
     """Bytes to free to reach the low threshold; 0 below the high one."""
     if usage.capacity_bytes <= 0:
         return 0

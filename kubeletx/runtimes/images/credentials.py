@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from kubeletx.api import ImageAuth
 
 from ..host.programs import ProgramFailed, run_program
-from .keyring import Entry, file_server, helper_server, matching, registry_of
+from .keyring import RegistryEntry, file_server, helper_server, matching, registry_of
 
 log = structlog.get_logger(__name__)
 
@@ -60,7 +60,7 @@ class NodeCredentials:
         self._stamp: tuple[object, ...] | None = None
         self._refused: dict[Path, tuple[object, ...]] = {}
         self._config = DockerConfig()
-        self._entries: tuple[Entry, ...] = ()
+        self._entries: tuple[RegistryEntry, ...] = ()
         self._answers: dict[tuple[str, str], tuple[float, ImageAuth | None]] = {}
 
     async def lookup(self, image: str) -> Sequence[ImageAuth]:
@@ -149,9 +149,9 @@ def parse_config(data: bytes, *, is_old: bool) -> DockerConfig:
     return msgspec.convert(raw, DockerConfig)
 
 
-def entries_of(config: DockerConfig) -> tuple[Entry, ...]:
+def entries_of(config: DockerConfig) -> tuple[RegistryEntry, ...]:
     """The entries that hold a secret; one that cannot be decoded is passed over."""
-    found: list[Entry] = []
+    found: list[RegistryEntry] = []
     for server, fields in config.auths.items():
         username, password = str(fields.get("username") or ""), str(fields.get("password") or "")
         auth = str(fields.get("auth") or "")
@@ -162,7 +162,7 @@ def entries_of(config: DockerConfig) -> tuple[Entry, ...]:
                 log.warning("Ignored a registry credential that is not base64", server=server)
                 continue
             password = password.rstrip("\0")
-        entry = Entry(
+        entry = RegistryEntry(
             server=server,
             username=username,
             password=password,
@@ -180,7 +180,7 @@ def pull_secret_auths(data: bytes, image: str, *, is_old: bool = False) -> tuple
     return tuple(auth_of(entry, image) for entry in entries)
 
 
-def auth_of(entry: Entry, image: str) -> ImageAuth:
+def auth_of(entry: RegistryEntry, image: str) -> ImageAuth:
     """Without the server, as the kubelet sends it: the entry was chosen for this image, and containerd would
     take the server for a URL (``127.0.0.1:5000`` is none) and pass over the credential on a mirror."""
     auth = ImageAuth(

@@ -30,7 +30,7 @@ from kubeletx.api import (
 )
 
 from . import choice
-from .choice import DiskUsage
+from .choice import FilesystemUsage
 from .records import ImageRecords
 from .settings import CollectionSettings
 from .store import ImageStore
@@ -74,7 +74,7 @@ class ImageCollector:
         node: ObjectRef,
         settings: CollectionSettings,
         wanted: Callable[[Container[RuntimeName]], Iterable[str]],
-        disk_usage: Callable[[str], DiskUsage] | None = None,
+        disk_usage: Callable[[str], FilesystemUsage] | None = None,
     ) -> None:
         self._stores = stores
         self._records = records
@@ -238,8 +238,8 @@ def _names(store: ImageStore) -> str:
     return ", ".join(store.members)
 
 
-def _disk_usage(path: str) -> DiskUsage:
+def _disk_usage(path: str) -> FilesystemUsage:
     found = os.statvfs(path)
-    return DiskUsage(
+    return FilesystemUsage(
         capacity_bytes=found.f_blocks * found.f_frsize, available_bytes=found.f_bavail * found.f_frsize
     )

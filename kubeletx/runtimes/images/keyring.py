@@ -21,7 +21,7 @@ _DISK_FILE = re.compile(r"\.(qcow2|img|raw)(\.(xz|gz|zst))?$", re.IGNORECASE)
 _DEFAULT_KEYS = ("index.docker.io", "docker.io", "registry-1.docker.io")
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class RegistryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One registry of a docker config. Masks its secrets. `helper`: a program to ask instead.
 
     `account`: uid, namespace and name of the service account that a provider made it for.
@@ -51,10 +51,10 @@ def key_of(server: str) -> str:
     return f"{host}/{path}" if slash and path else host
 
 
-def matching(entries: Iterable[Entry], image: str) -> tuple[Entry, ...]:
+def matching(entries: Iterable[RegistryEntry], image: str) -> tuple[RegistryEntry, ...]:
     """The entries that fit the image, best first."""
     repository = repository_of(image)
-    by_key: dict[str, list[Entry]] = {}
+    by_key: dict[str, list[RegistryEntry]] = {}
     for entry in entries:
         by_key.setdefault(key_of(entry.server), []).append(entry)
     found = [e for key in sorted(by_key, reverse=True) if fits(key, repository) for e in by_key[key]]
@@ -65,7 +65,7 @@ def matching(entries: Iterable[Entry], image: str) -> tuple[Entry, ...]:
 
 def helper_server(helpers: Mapping[str, str], image: str) -> str:
     """The server of ``credHelpers`` whose helper is to be asked for the image, or an empty string."""
-    entries = [Entry(server=server) for server in helpers]
+    entries = [RegistryEntry(server=server) for server in helpers]
     found = matching(entries, image)
     return found[0].server if found else ""
 

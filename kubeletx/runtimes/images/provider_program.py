@@ -46,7 +46,7 @@ class Login(Strict, frozen=True, kw_only=True):
         return "Login(...)"
 
 
-class Answer(Strict, frozen=True, kw_only=True):
+class ProviderResponse(Strict, frozen=True, kw_only=True):
     """Output of a provider. `auth`: by pattern of images. `cache_duration`: None means the configured one."""
 
     kind: Literal["CredentialProviderResponse"]
@@ -63,7 +63,9 @@ class Answer(Strict, frozen=True, kw_only=True):
         return 0.0 if self.cache_duration.startswith("-") else parse_duration(self.cache_duration)
 
 
-async def ask(provider: Provider, question: Question, *, seconds: float = PROVIDER_SECONDS) -> Answer:
+async def ask(
+    provider: Provider, question: Question, *, seconds: float = PROVIDER_SECONDS
+) -> ProviderResponse:
     """Run the program. Raises ProviderFailed; after `seconds` the program is killed with its children."""
     environment = {**os.environ, **{one.name: one.value for one in provider.env}}
     try:
@@ -105,9 +107,9 @@ def _end(error: ProgramFailed, token: str) -> str:
     return f"{how}: {first[:_LONGEST_LINE]}" if first else how
 
 
-def _answer(provider: Provider, output: bytes) -> Answer:
+def _answer(provider: Provider, output: bytes) -> ProviderResponse:
     try:
-        answer = msgspec.json.decode(output, type=Answer)
+        answer = msgspec.json.decode(output, type=ProviderResponse)
         answer.cache_seconds  # noqa: B018  raises for what is no duration
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
         raise ProviderFailed(f"it printed no {RESPONSE}: {_problem(error)}") from None

@@ -21,9 +21,9 @@ from kubeletx.api import Clock, ClusterObjects, KubeletxError, NotFound, TokenPa
 
 from ..handles.calls import CallCount
 from .credentials import auth_of
-from .keyring import Entry, fits, matching, repository_of
+from .keyring import RegistryEntry, fits, matching, repository_of
 from .provider_config import Provider, ProviderPlan, TokenAttributes
-from .provider_program import PROVIDER_SECONDS, Answer, Login, ProviderFailed, Question, ask
+from .provider_program import PROVIDER_SECONDS, Login, ProviderFailed, ProviderResponse, Question, ask
 from .puller import Puller
 from .shared import Shared
 from .verification import AccountUse, Credential
@@ -54,7 +54,7 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
 class _Remembered(msgspec.Struct, frozen=True, kw_only=True):
     """Entries until a monotonic time."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[RegistryEntry, ...]
     until: float
 
 
@@ -121,13 +121,13 @@ class _Provider:
         self._seconds = seconds
         self._remembered: dict[_Key, _Remembered] = {}
         self._purged_at = clock.monotonic()
-        self._running: Shared[Answer] = Shared(f"credential provider {settings.name}")
+        self._running: Shared[ProviderResponse] = Shared(f"credential provider {settings.name}")
 
     def fits(self, repository: str) -> bool:
         """Return True if the provider handles such images."""
         return any(fits(pattern, repository) for pattern in self.settings.match_images)
 
-    async def entries(self, repository: str, puller: Puller | None) -> tuple[Entry, ...]:
+    async def entries(self, repository: str, puller: Puller | None) -> tuple[RegistryEntry, ...]:
         """Credentials for the image; empty if it has none or fails."""
         try:
             account = await self._account(puller)
@@ -146,7 +146,7 @@ class _Provider:
         """End what runs."""
         self._running.close()
 
-    async def _entries(self, repository: str, account: _Account) -> tuple[Entry, ...]:
+    async def _entries(self, repository: str, account: _Account) -> tuple[RegistryEntry, ...]:
         self._purge()
         registry = repository.partition("/")[0]
         keys = {"Image": repository, "Registry": registry, "Global": ""}
@@ -159,7 +159,9 @@ class _Provider:
         logins = answer.auth or {}
         self._check_echo(logins.values(), account)
         entries = tuple(
-            Entry(server=server, username=one.username, password=one.password, account=account.identity)
+            RegistryEntry(
+                server=server, username=one.username, password=one.password, account=account.identity
+            )
             for server, one in logins.items()
         )
         seconds = answer.cache_seconds
@@ -170,7 +172,7 @@ class _Provider:
             self._remembered[key] = _Remembered(entries=entries, until=self._clock.monotonic() + seconds)
         return entries
 
-    async def _run(self, question: Question) -> Answer:
+    async def _run(self, question: Question) -> ProviderResponse:
         began = self._clock.monotonic()
         self.count.calls += 1
         try:
@@ -219,7 +221,7 @@ class _Provider:
             self._remembered = {key: one for key, one in self._remembered.items() if now < one.until}
 
 
-def _origin(entry: Entry) -> AccountUse | None:
+def _origin(entry: RegistryEntry) -> AccountUse | None:
     if entry.account is None:
         return None
     uid, namespace, name = entry.account

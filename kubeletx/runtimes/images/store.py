@@ -48,7 +48,7 @@ T = TypeVar("T")
 OnProgress = Callable[[PullProgress], None]
 
 
-class Credentials(Protocol):
+class RegistryCredentials(Protocol):
     """The node's registry credentials."""
 
     def is_personal(self, image: str) -> bool:
@@ -82,7 +82,7 @@ class ImageStore:
         *,
         clock: Clock,
         records: ImageRecords,
-        credentials: Credentials,
+        credentials: RegistryCredentials,
         settings: PullSettings,
     ) -> None:
         self.id = store_id

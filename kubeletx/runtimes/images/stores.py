@@ -23,7 +23,7 @@ from ..registry import RuntimeRegistry
 from .records import ImageRecords
 from .settings import PullSettings
 from .shared import Shared
-from .store import Credentials, ImageStore
+from .store import ImageStore, RegistryCredentials
 
 log = structlog.get_logger(__name__)
 
@@ -37,7 +37,7 @@ class ImageStores:
         *,
         clock: Clock,
         records: ImageRecords,
-        credentials: Credentials,
+        credentials: RegistryCredentials,
         settings: PullSettings,
     ) -> None:
         self._registry = registry

@@ -41,7 +41,7 @@ log = structlog.get_logger(__name__)
 Emit = Callable[[Any], Awaitable[None]]
 
 
-class Server(Protocol):
+class CallHandler(Protocol):
     """Handler of the other side's calls."""
 
     async def serve(self, target: str, method: str, args: msgspec.Raw, emit: Emit) -> Any:
@@ -57,7 +57,7 @@ class Peer:
     """One end of the connection. `name`: the other side's process, for messages."""
 
     def __init__(
-        self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server
+        self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: CallHandler
     ) -> None:
         self._name = name
         self._reader = reader

@@ -15,7 +15,7 @@ import structlog
 from kubeletx.api import Unavailable
 
 from .control import CONTROL, Control
-from .peer import Peer, Server
+from .peer import CallHandler, Peer
 from .remote import remote_class
 
 log = structlog.get_logger(__name__)
@@ -35,7 +35,7 @@ class ChildProcess:
         self.started_at = asyncio.get_running_loop().time()
 
     @classmethod
-    async def start(cls, name: str, server: Server) -> ChildProcess:
+    async def start(cls, name: str, server: CallHandler) -> ChildProcess:
         """Start a child for runtime `name`; `server` answers what it asks."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:

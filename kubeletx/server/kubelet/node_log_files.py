@@ -19,7 +19,7 @@ MAX_NAMES = 10_000
 """Maximum of listed names: a pod with a hostPath may have created any number."""
 
 
-class LogFile:
+class NodeLogFile:
     """An open file, read up to the size that it had when it was opened."""
 
     def __init__(self, file: io.FileIO, size: int) -> None:
@@ -37,7 +37,7 @@ class LogFile:
         self._file.close()
 
 
-def open_log(root: Path, path: str) -> LogFile | list[str]:
+def open_log(root: Path, path: str) -> NodeLogFile | list[str]:
     """The file, or the names in a directory, those of directories with a slash. Raises NotFound for all else."""
     missing = NotFound("404 page not found")
     if ".." in path.split("/") or "\0" in path:
@@ -54,7 +54,7 @@ def open_log(root: Path, path: str) -> LogFile | list[str]:
             return _names(found)
         if not stat.S_ISREG(status.st_mode):
             raise missing
-        return LogFile(io.FileIO(_reopen(found, os.O_RDONLY)), status.st_size)
+        return NodeLogFile(io.FileIO(_reopen(found, os.O_RDONLY)), status.st_size)
     except OSError as error:
         raise missing from error
     finally:

@@ -24,7 +24,7 @@ from kubeletx.api import Blocking, NotFound
 from kubeletx.runtimes.host.programs import ProgramFailed, run_program
 
 from ..http import finish
-from .node_log_files import CHUNK_BYTES, LogFile, open_log
+from .node_log_files import CHUNK_BYTES, NodeLogFile, open_log
 from .node_log_query import (
     ImpossibleQuery,
     LogQuery,
@@ -67,7 +67,7 @@ def routes(logs: NodeLogs) -> tuple[KubeletRoute, ...]:
         if query is not None:
             path = query.file
         found = await logs.blocking(open_log, logs.root, path)
-        if isinstance(found, LogFile):
+        if isinstance(found, NodeLogFile):
             return await _send(request, found, logs.blocking)
         if query is None and not request.path.endswith("/"):
             last = quote(request.path.rpartition("/")[2])
@@ -114,7 +114,7 @@ async def _copy(response: web.StreamResponse, service: str, logs: NodeLogs) -> N
     for name in likely_files(service):
         with contextlib.suppress(NotFound):
             found = await logs.blocking(open_log, logs.root, name)
-            if isinstance(found, LogFile):
+            if isinstance(found, NodeLogFile):
                 await _write(response, found, logs.blocking)
                 return
     await response.write(f"\nlog not found for {service}\n".encode())
@@ -159,7 +159,7 @@ def _text_response() -> web.StreamResponse:
     return web.StreamResponse(headers={"Content-Type": _TEXT, "X-Content-Type-Options": "nosniff"})
 
 
-async def _send(request: web.Request, file: LogFile, blocking: Blocking) -> web.StreamResponse:
+async def _send(request: web.Request, file: NodeLogFile, blocking: Blocking) -> web.StreamResponse:
     try:
         piece = await blocking(file.read)
         response = _text_response()
@@ -174,7 +174,7 @@ async def _send(request: web.Request, file: LogFile, blocking: Blocking) -> web.
         file.close()
 
 
-async def _write(response: web.StreamResponse, file: LogFile, blocking: Blocking) -> None:
+async def _write(response: web.StreamResponse, file: NodeLogFile, blocking: Blocking) -> None:
     """The rest of the file, which is then closed."""
     try:
         while piece := await blocking(file.read):

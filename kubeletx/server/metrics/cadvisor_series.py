@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from kubeletx.node.cgroup_processes import ProcessUsage
 from kubeletx.node.cgroup_usage import CgroupUsage
-from kubeletx.node.psi import Pressure
+from kubeletx.node.psi import PressureStall
 
 
 class Series(NamedTuple):
@@ -30,11 +30,11 @@ def _counter(name: str, text: str, value: Callable[[CgroupUsage], float | None])
     return Series(name, "counter", text, value)
 
 
-def _some(pressure: Pressure | None) -> float | None:
+def _some(pressure: PressureStall | None) -> float | None:
     return None if pressure is None else pressure.some.total_us / 1e6
 
 
-def _full(pressure: Pressure | None) -> float | None:
+def _full(pressure: PressureStall | None) -> float | None:
     return None if pressure is None else pressure.full.total_us / 1e6
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kubeletx.api import InterfaceStats
 from kubeletx.node.host_usage import FsUsage, HostUsage
-from kubeletx.node.psi import Pressure, Pressures, Stall
+from kubeletx.node.psi import Pressures, PressureStall, Stall
 
 from .figures import Figures, PodFigures, SystemFigures, UnitFigures, VolumeFigures
 from .resource import memory_of, swap_of
@@ -87,7 +87,7 @@ def _add_pressures(found: dict[str, Any], pressures: Pressures, at: str, *, with
         found["io"] = {"time": at, "psi": _psi(pressures.io)}
 
 
-def _psi(pressure: Pressure) -> dict[str, Any]:
+def _psi(pressure: PressureStall) -> dict[str, Any]:
     return {name: _stall(stall) for name, stall in (("full", pressure.full), ("some", pressure.some))}
 
 

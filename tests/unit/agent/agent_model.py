@@ -29,7 +29,7 @@ from kubeletx.agent.plugins.registrations import Registrations
 from kubeletx.api import Endpoint, Host
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.node.cgroup_fs import CgroupTrees
-from kubeletx.runtimes.endpoints.kinds import Kind, KindTable
+from kubeletx.runtimes.endpoints.kinds import KindTable, RuntimeKind
 from kubeletx.server.backend import AdminBackend
 from kubeletx.testing import FakeClock, FakeRuntime
 
@@ -50,7 +50,7 @@ class AgentModel:
         self.without: tuple[type, ...] = ()
         self.kinds = KindTable(
             [
-                Kind(
+                RuntimeKind(
                     name="fake",
                     factory=self._make,
                     workload_types=tuple(sorted({_type_of(name) for name in names})),

@@ -11,9 +11,9 @@ from kubeletx.node.cgroup_fs import CgroupTrees
 from kubeletx.node.cgroup_processes import MAX_LINKS, read_processes
 from kubeletx.node.cgroup_text import text_of
 from kubeletx.node.cgroup_usage import (
+    BlockDeviceUsage,
     CgroupSpec,
     CgroupUsage,
-    DiskUsage,
     children,
     device_name,
     own_cgroup,
@@ -23,7 +23,7 @@ from kubeletx.node.cgroup_usage import (
 )
 from kubeletx.node.host_usage import read_host
 from kubeletx.node.machine import read_machine
-from kubeletx.node.psi import Pressure, Pressures, Stall
+from kubeletx.node.psi import Pressures, PressureStall, Stall
 
 NET_DEV = """Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
@@ -67,7 +67,7 @@ def test_the_unified_layout(tmp_path: Path) -> None:
         major_faults=1,
         faults=8,
         oom_kills=1,
-        disks=(DiskUsage(device="8:0", read_bytes=1, write_bytes=2, reads=3, writes=4),),
+        disks=(BlockDeviceUsage(device="8:0", read_bytes=1, write_bytes=2, reads=3, writes=4),),
     )
     assert children(trees, "kubepods/pod1") == ("unit",)
     proc = tmp_path / "proc"
@@ -102,7 +102,7 @@ def test_the_split_layout(tmp_path: Path) -> None:
     found = read_cgroup(CgroupTrees(tmp_path), "pod1/unit")
     assert (found.periods, found.throttled_seconds, found.user_seconds) == (5, 1.5, 0.54)
     assert (found.cache_bytes, found.rss_bytes, found.swap_bytes, found.oom_kills) == (20, 30, 0, 2)
-    assert found.disks == (DiskUsage(device="8:0", read_bytes=1, write_bytes=2, reads=5, writes=6),)
+    assert found.disks == (BlockDeviceUsage(device="8:0", read_bytes=1, write_bytes=2, reads=5, writes=6),)
 
 
 def test_what_is_gone_has_no_figures(tmp_path: Path) -> None:
@@ -146,7 +146,9 @@ def test_this_machine_can_be_read(tmp_path: Path) -> None:
 
 def test_a_disks_words_that_are_no_numbers_are_left_out() -> None:
     text = "8:0 rbytes=1 wbytes=2 rios=3 wios=4 cost.vrate=99.80 depth=max avg_lat=7\n8:16 depth=max\n"
-    assert parse_io_stat(text) == (DiskUsage(device="8:0", read_bytes=1, write_bytes=2, reads=3, writes=4),)
+    assert parse_io_stat(text) == (
+        BlockDeviceUsage(device="8:0", read_bytes=1, write_bytes=2, reads=3, writes=4),
+    )
 
 
 PSI = "some avg10=1.50 avg60=0.20 avg300=0.00 total=3000000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1000\n"
@@ -183,7 +185,7 @@ def test_memory_limits_and_pressure_of_the_unified_layout(tmp_path: Path) -> Non
         swap_file_bytes=0,
     )
     some = Stall(avg10=1.5, avg60=0.2, total_us=3_000_000)
-    assert found.pressures == Pressures(cpu=Pressure(some=some, full=Stall(total_us=1000)))
+    assert found.pressures == Pressures(cpu=PressureStall(some=some, full=Stall(total_us=1000)))
 
 
 def test_memory_limits_and_pressure_of_the_split_layout(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from kubeletx.api import InvalidConfig
 from kubeletx.node.readiness import Pressure
 from kubeletx.node.thresholds import (
     SIGNALS,
-    Look,
     Observation,
-    State,
     Threshold,
+    ThresholdReading,
+    ThresholdState,
     amount_of,
     parse_thresholds,
     step,
@@ -27,9 +27,9 @@ def memory(available: int, at: float) -> Observation:
     return Observation(signal="memory.available", available=available, capacity=1000, at=at)
 
 
-def looks(thresholds: tuple[Threshold, ...], *series: tuple[float, int]) -> list[Look]:
+def looks(thresholds: tuple[Threshold, ...], *series: tuple[float, int]) -> list[ThresholdReading]:
     """One look for each (time, memory that is available)."""
-    state, found = State(), []
+    state, found = ThresholdState(), []
     for at, available in series:
         found.append(step(state, thresholds, (memory(available, at),), mono=at))
         state = found[-1].state
@@ -60,7 +60,7 @@ def test_a_pressure_that_was_acted_on_ends_above_the_minimum_reclaim() -> None:
 
 def test_an_old_observation_makes_nobody_act() -> None:
     thresholds = parse_thresholds({"memory.available": "100"})
-    first = step(State(), thresholds, (memory(1, at=5),), mono=5)
+    first = step(ThresholdState(), thresholds, (memory(1, at=5),), mono=5)
     again = step(first.state, thresholds, (memory(1, at=5),), mono=15)
     assert first.acting
     assert not again.acting
@@ -72,7 +72,7 @@ def test_memory_is_relieved_first() -> None:
         {"imagefs.available": "10%", "pid.available": "9", "memory.available": "10%"}
     )
     low = [Observation(signal=one.signal, available=1, capacity=1000) for one in thresholds]
-    acting = step(State(), thresholds, low, mono=0).acting
+    acting = step(ThresholdState(), thresholds, low, mono=0).acting
     assert acting[0].threshold.signal == "memory.available"
 
 
@@ -82,7 +82,9 @@ def test_each_image_file_system_is_a_place_of_its_own() -> None:
         Observation(signal="imagefs.available", place=place, available=left, capacity=100)
         for place, left in (("disk 8:1", 5), ("disk 8:2", 50))
     ]
-    assert [one.observation.place for one in step(State(), thresholds, disks, mono=0).acting] == ["disk 8:1"]
+    assert [one.observation.place for one in step(ThresholdState(), thresholds, disks, mono=0).acting] == [
+        "disk 8:1"
+    ]
 
 
 observations = st.builds(
@@ -101,7 +103,7 @@ def test_what_acts_is_low_now_and_what_is_low_now_is_reported(
 ) -> None:
     thresholds = parse_thresholds(hard, soft, dict.fromkeys(soft, 20.0), {"pid.available": "100"})
     amounts = {(one.signal, one.is_hard): one for one in thresholds}
-    state, mono, low_since = State(), 0.0, dict[tuple[str, str], float]()
+    state, mono, low_since = ThresholdState(), 0.0, dict[tuple[str, str], float]()
     for wait, seen in series:
         mono += wait
         seen = [

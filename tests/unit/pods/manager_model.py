@@ -30,14 +30,14 @@ from kubeletx.pods.worker import PodWorker
 from kubeletx.runtimes.binding.bindings import METADATA as RUNTIME_TABLES
 from kubeletx.runtimes.binding.bindings import Bindings
 from kubeletx.runtimes.binding.tombstones import Tombstones
-from kubeletx.runtimes.endpoints.kinds import Kind, KindTable
+from kubeletx.runtimes.endpoints.kinds import KindTable, RuntimeKind
 from kubeletx.runtimes.handles.limits import Limits
 from kubeletx.runtimes.host.host import HostParts
 from kubeletx.runtimes.images.records import METADATA as IMAGE_TABLES
 from kubeletx.runtimes.images.records import ImageRecords
 from kubeletx.runtimes.images.settings import PullSettings
 from kubeletx.runtimes.images.stores import ImageStores
-from kubeletx.runtimes.registry import Plan, RuntimeRegistry
+from kubeletx.runtimes.registry import FleetConfig, RuntimeRegistry
 from kubeletx.store import Store
 from kubeletx.testing import FakeClock, FakeEventSink, FakeRuntime
 from kubeletx.volumes import VolumePreparer
@@ -106,7 +106,7 @@ class Node:
         self.clock = FakeClock()
         self.sink = FakeEventSink()
         self.runtimes: dict[str, FakeRuntime] = {}
-        kind = Kind(
+        kind = RuntimeKind(
             name="fake",
             factory=self._make,
             workload_types=("container", "vm"),
@@ -157,7 +157,7 @@ class Node:
         await self.tombstones.load()
         self.registry = RuntimeRegistry(
             kinds=self.kinds,
-            plan=Plan(endpoints=self.endpoints, limits=FAST),
+            plan=FleetConfig(endpoints=self.endpoints, limits=FAST),
             parts=HostParts(
                 agent_id="agent", node_name="n", root=self.root, clock=self.clock, events=self.sink
             ),

@@ -23,11 +23,11 @@ from kubeletx.api import (
 )
 from kubeletx.runtimes.binding.bindings import METADATA, Bindings
 from kubeletx.runtimes.binding.tombstones import Tombstones
-from kubeletx.runtimes.endpoints.kinds import Kind, KindTable
+from kubeletx.runtimes.endpoints.kinds import KindTable, RuntimeKind
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.runtimes.handles.limits import Limits
 from kubeletx.runtimes.host.host import HostParts
-from kubeletx.runtimes.registry import Plan, RuntimeRegistry
+from kubeletx.runtimes.registry import FleetConfig, RuntimeRegistry
 from kubeletx.store import Store
 from kubeletx.testing import FakeClock, FakeEventSink, FakeRuntime, sandbox_spec, unit_spec
 
@@ -139,8 +139,8 @@ class World:
         self.class_map: dict[str, str] = {}
         self.plan_more: dict[str, Any] = {}
 
-    def _kind(self, kind: str, workload_type: str) -> Kind:
-        return Kind(
+    def _kind(self, kind: str, workload_type: str) -> RuntimeKind:
+        return RuntimeKind(
             name=kind,
             factory=self.make,
             workload_types=(workload_type,),
@@ -172,7 +172,9 @@ class World:
         await stones.load()
         registry = RuntimeRegistry(
             kinds=self.kinds,
-            plan=Plan(endpoints=self.endpoints, class_map=self.class_map, limits=FAST, **self.plan_more),
+            plan=FleetConfig(
+                endpoints=self.endpoints, class_map=self.class_map, limits=FAST, **self.plan_more
+            ),
             parts=HostParts(
                 agent_id=AGENT, node_name="n", root=self.root, clock=self.clock, events=self.sink
             ),

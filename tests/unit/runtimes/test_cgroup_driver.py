@@ -7,7 +7,7 @@ import structlog
 
 from kubeletx.api import RuntimeHealth, Traits
 from kubeletx.runtimes.cgroup_driver import CGROUPFS, MISMATCH, NodeCgroupDriver, choose
-from kubeletx.runtimes.fleet import Plan
+from kubeletx.runtimes.fleet import FleetConfig
 from tests.unit.runtimes.conftest import World
 
 HEALTHY = RuntimeHealth(runtime_ready=True, network_ready=True)
@@ -72,4 +72,4 @@ async def test_runtimes_that_disagree_are_told_apart(
         if refused is not None:
             assert MISMATCH in registry.get(refused).state.message
             assert not (await registry.get(refused).health()).runtime_ready
-    assert Plan().cgroup_driver is None
+    assert FleetConfig().cgroup_driver is None

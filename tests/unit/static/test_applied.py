@@ -13,7 +13,7 @@ from kubeletx.kube.manifests.load import load_pods
 from kubeletx.kube.types.core import Pod
 from kubeletx.pods.model.sources import Accepted, WaitsFor
 from kubeletx.static import applied
-from kubeletx.static.applied import Action, AppliedSource
+from kubeletx.static.applied import AppliedSource, ApplyOutcome
 from kubeletx.testing.clock import FakeClock
 from tests.unit.static.recording_sink import RecordingSink
 
@@ -53,7 +53,7 @@ def node(tmp_path: Path) -> Node:
 async def test_an_applied_pod_keeps_its_name_and_gets_a_uid(node: Node) -> None:
     source, sink = await node.start()
     action, made = await source.apply(pod())
-    assert action is Action.CREATED
+    assert action is ApplyOutcome.CREATED
     assert made.ref == "default/web"
     assert made.spec.restart_policy == "Always"
     assert made.spec.node_name == "n1"
@@ -74,7 +74,7 @@ async def test_applied_pods_survive_a_restart_with_their_identity(node: Node) ->
         made.metadata.creation_timestamp,
         made.spec,
     )
-    assert (await source.apply(pod()))[0] is Action.UNCHANGED
+    assert (await source.apply(pod()))[0] is ApplyOutcome.UNCHANGED
 
 
 async def test_the_file_belongs_to_the_agent_alone_and_is_a_manifest(node: Node) -> None:
@@ -107,7 +107,7 @@ async def test_what_kubectl_may_change_is_changed_in_place(node: Node, before: P
     source, sink = await node.start()
     _, first = await source.apply(before)
     action, second = await source.apply(after)
-    assert action is Action.CONFIGURED
+    assert action is ApplyOutcome.CONFIGURED
     assert second.uid == first.uid
     assert sink.calls == ["synced", "update web", "update web"]
 
@@ -149,8 +149,8 @@ async def test_a_machines_power_image_and_size_may_change_but_not_its_key(node: 
 
     source, _ = await node.start()
     await source.apply(machine("Running", "a.img", "1"))
-    assert (await source.apply(machine("Paused", "b.img", "1")))[0] is Action.CONFIGURED
-    assert (await source.apply(machine("Paused", "b.img", "2")))[0] is Action.CONFIGURED
+    assert (await source.apply(machine("Paused", "b.img", "1")))[0] is ApplyOutcome.CONFIGURED
+    assert (await source.apply(machine("Paused", "b.img", "2")))[0] is ApplyOutcome.CONFIGURED
     other = machine("Paused", "b.img", "2")
     assert other.spec.virtual_machine is not None
     booting = replace(other.spec.virtual_machine, public_key=KEY)
@@ -177,7 +177,7 @@ async def test_interfaces_come_and_go_but_the_first_stays_and_none_changes(node:
         await source.apply(machine(data))
     with pytest.raises(Conflict, match=r"spec\.nics\[data\] may not change"):
         await source.apply(machine(first, "{name: data, portId: p2}"))
-    assert (await source.apply(machine(first)))[0] is Action.CONFIGURED
+    assert (await source.apply(machine(first)))[0] is ApplyOutcome.CONFIGURED
 
 
 async def test_replace_with_force_is_another_pod(node: Node) -> None:
@@ -187,7 +187,7 @@ async def test_replace_with_force_is_another_pod(node: Node) -> None:
     _, first = await source.apply(pod())
     assert (await source.replace(pod("app:2")))[1].uid == first.uid
     action, second = await source.replace(pod(extra="hostNetwork: true"), force=True)
-    assert action is Action.REPLACED
+    assert action is ApplyOutcome.REPLACED
     assert second.uid != first.uid
     assert sink.calls[-2:] == ["remove web", "update web"]
     assert list((await node.start())[1].pods) == [second.uid]
@@ -233,7 +233,7 @@ async def test_annotations_that_the_agent_writes_are_not_taken_from_a_manifest(n
         "exported.yaml",
     )[0]
     action, same = await source.apply(copied)
-    assert (action, same.uid) == (Action.UNCHANGED, made.uid)
+    assert (action, same.uid) == (ApplyOutcome.UNCHANGED, made.uid)
 
 
 async def test_a_broken_file_is_reported_and_mended_by_applying_again(node: Node) -> None:
@@ -363,7 +363,7 @@ async def test_the_runtime_of_a_bound_pod_may_not_change(node: Node) -> None:
     )
     await source.start()
     _, made = await source.apply(on("one"))
-    assert (await source.apply(on("two")))[0] is Action.CONFIGURED
+    assert (await source.apply(on("two")))[0] is ApplyOutcome.CONFIGURED
     bound.add(made.uid)
     with pytest.raises(
         Conflict, match=r"annotations\[kubeletx.io/runtime-service-name\] may not change .* --force"
@@ -373,14 +373,14 @@ async def test_the_runtime_of_a_bound_pod_may_not_change(node: Node) -> None:
 
 async def test_a_dry_run_says_what_would_be_done_and_does_nothing(node: Node) -> None:
     source, sink = await node.start()
-    assert (await source.apply(pod(), dry_run=True))[0] is Action.CREATED
+    assert (await source.apply(pod(), dry_run=True))[0] is ApplyOutcome.CREATED
     assert list(node.directory.iterdir()) == []
     _, made = await source.apply(pod())
     calls = list(sink.calls)
     action, would = await source.apply(pod("app:2"), dry_run=True)
-    assert (action, would.uid, would.spec.containers[0].image) == (Action.CONFIGURED, made.uid, "app:2")
-    assert (await source.replace(pod("app:2"), dry_run=True))[0] is Action.REPLACED
-    assert (await source.replace(pod(), dry_run=True, force=True))[0] is Action.REPLACED
+    assert (action, would.uid, would.spec.containers[0].image) == (ApplyOutcome.CONFIGURED, made.uid, "app:2")
+    assert (await source.replace(pod("app:2"), dry_run=True))[0] is ApplyOutcome.REPLACED
+    assert (await source.replace(pod(), dry_run=True, force=True))[0] is ApplyOutcome.REPLACED
     with pytest.raises(Conflict):
         await source.apply(pod(extra="restartPolicy: Never"), dry_run=True)
     assert sink.calls == calls

@@ -15,7 +15,7 @@ from kubeletx.api import ClusterVolume, ObjectUser, PodUid, TokenParameters, Una
 from kubeletx.apiserver.objects import followed as objects_followed
 from kubeletx.apiserver.objects import volumes as objects_volumes
 from kubeletx.apiserver.objects.api_objects import ApiObjects
-from kubeletx.apiserver.objects.services import Services
+from kubeletx.apiserver.objects.services import ServiceSink
 from kubeletx.kube.client import KubeClient, load_kubeconfig
 from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.kube.types.objects import Service, ServiceSpec
@@ -248,7 +248,7 @@ def test_a_service_that_cannot_be_read_stays_as_it_was_and_a_namespace_without_a
         meta = ObjectMeta(name=name, namespace=namespace)
         return Service(metadata=meta, spec=ServiceSpec(cluster_ip="10.0.0.7"))
 
-    services = Services()
+    services = ServiceSink()
     services.replace([service("web", SPACE), service("db", SPACE), service("x", "other")], [])
     services.replace([service("db", SPACE)], [ObjectMeta(name="web", namespace=SPACE)])
     assert [one.name for one in services.of(SPACE)] == ["db", "web"]

@@ -25,14 +25,14 @@ from kubeletx.server.views import (
     ConfigValue,
     ImageServiceView,
     ImageView,
+    MeasuredUsage,
     PluginReload,
     PluginView,
     PodUsage,
     RegistrationView,
     RuntimeDetail,
-    RuntimeUsage,
+    RuntimeUsageView,
     RuntimeView,
-    Usage,
     UsageView,
 )
 
@@ -279,24 +279,26 @@ def test_the_node_is_described_with_runtimes_and_pods(agent: Any, kubeletx: Run)
 def test_usage_is_shown_and_partial_sums_are_said(agent: Any, kubeletx: Run) -> None:
     agent.backend.usage_view = UsageView(
         node_name="node-1",
-        node=Usage(cpu_millicores=500, memory_bytes=512 << 20),
+        node=MeasuredUsage(cpu_millicores=500, memory_bytes=512 << 20),
         node_cpu_capacity_millicores=2000,
         node_memory_capacity_bytes=4096 << 20,
         runtimes=(
-            RuntimeUsage(name="one", workload_type="container", pods=1, usage=Usage(cpu_millicores=5)),
+            RuntimeUsageView(
+                name="one", workload_type="container", pods=1, usage=MeasuredUsage(cpu_millicores=5)
+            ),
         ),
         pods=(
             PodUsage(
                 namespace="default",
                 name="a",
                 runtime="one",
-                usage=Usage(cpu_millicores=1, memory_bytes=1 << 20),
+                usage=MeasuredUsage(cpu_millicores=1, memory_bytes=1 << 20),
             ),
             PodUsage(
                 namespace="default",
                 name="b",
                 runtime="one",
-                usage=Usage(cpu_millicores=9, memory_bytes=2 << 20),
+                usage=MeasuredUsage(cpu_millicores=9, memory_bytes=2 << 20),
             ),
         ),
         missing=("two",),

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from kubeletx.api import InvalidConfig, PermissionDenied
 from kubeletx.kube.client import ClusterAccess
 from kubeletx.kube.client.access import ExecCredential
-from kubeletx.kube.client.credentials import LOOK_AGAIN_SECONDS, Credentials
+from kubeletx.kube.client.credentials import LOOK_AGAIN_SECONDS, ClientCredentials
 from kubeletx.testing import FakeClock
 from kubeletx_testing.apiserver import CertificateAuthority
 from kubeletx_testing.apiserver.ca import encrypt_key
@@ -29,7 +29,7 @@ class Reader:
 
     def __init__(self, **access: object) -> None:
         self.clock = FakeClock(start=NOW)
-        self.credentials = Credentials(ClusterAccess(server=SERVER, **access), self.clock)  # type: ignore[arg-type]
+        self.credentials = ClientCredentials(ClusterAccess(server=SERVER, **access), self.clock)  # type: ignore[arg-type]
 
     async def later(self, seconds: float = LOOK_AGAIN_SECONDS) -> str:
         """What a request carries after so long."""

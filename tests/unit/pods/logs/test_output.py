@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletx.pods.logs.output import LogOptions, LogOutput
+from kubeletx.pods.logs.output import LogOutput, LogSelection
 
 HEAD = b"2026-01-02T03:04:05.123456789Z "
 NOON = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 
 OPTIONS = st.builds(
-    LogOptions,
+    LogSelection,
     timestamps=st.booleans(),
     since=st.none()
     | st.sampled_from([0, 500_000, 120_000, 123_456]).map(lambda us: NOON + timedelta(microseconds=us)),
@@ -35,7 +35,7 @@ ODD = st.sampled_from(
 )
 
 
-def one_by_one(lines: list[bytes], options: LogOptions) -> bytes:
+def one_by_one(lines: list[bytes], options: LogSelection) -> bytes:
     """What is shown if each line comes alone: none of them ends with a newline, so each is looked at."""
     output = LogOutput(options)
     return b"".join([output.format(line) for line in lines])
@@ -54,7 +54,9 @@ def one_by_one(lines: list[bytes], options: LogOptions) -> bytes:
         [b"stdout F carriage\rreturn\x0b\xff", b"stderr F \x00"],
     ],
 )
-@pytest.mark.parametrize("options", [LogOptions(), LogOptions(timestamps=True), LogOptions(stream="stdout")])
+@pytest.mark.parametrize(
+    "options", [LogSelection(), LogSelection(timestamps=True), LogSelection(stream="stdout")]
+)
 def test_text_is_the_same_whether_or_not_each_line_is_looked_at(lines, options):
     lines = [HEAD + line for line in lines]
     assert LogOutput(options).format(b"\n".join(lines) + b"\n") == one_by_one(lines, options)
@@ -68,7 +70,7 @@ def test_any_blocks_show_what_their_lines_show(blocks, options):
 
 
 def test_the_rest_of_a_line_from_the_block_before_has_no_time_of_its_own():
-    output = LogOutput(LogOptions(timestamps=True))
+    output = LogOutput(LogSelection(timestamps=True))
     first = output.format(HEAD + b"stdout F one\n" + HEAD + b"stdout P tw\n")
     assert first + output.format(HEAD + b"stdout F o\n" + HEAD + b"stdout F three\n") == (
         HEAD + b"one\n" + HEAD + b"two\n" + HEAD + b"three\n"
@@ -78,7 +80,7 @@ def test_the_rest_of_a_line_from_the_block_before_has_no_time_of_its_own():
 @pytest.mark.parametrize("more", [b"", b"nonsense\n"])
 def test_times_have_nine_digits_and_keep_their_zone(more):
     data = b"2026-01-02T03:04:05Z stdout F a\n2026-01-02T03:04:05.25+01:00 stdout F b\n"
-    assert LogOutput(LogOptions(timestamps=True)).format(data + more) == (
+    assert LogOutput(LogSelection(timestamps=True)).format(data + more) == (
         b"2026-01-02T03:04:05.000000000Z a\n2026-01-02T03:04:05.250000000+01:00 b\n"
     )
 
@@ -89,11 +91,11 @@ def test_a_line_is_left_out_by_its_own_time_even_if_the_clock_was_set_back(more)
         b"2026-01-02T%b stdout F %b\n" % (at, at)
         for at in (b"12:00:00.5Z", b"11:00:00Z", b"12:00:00Z", b"13:00:00+01:00", b"12:59:59.9+01:00")
     )
-    shown = LogOutput(LogOptions(since=NOON)).format(data + more)
+    shown = LogOutput(LogSelection(since=NOON)).format(data + more)
     assert shown.split() == [b"12:00:00.5Z", b"12:00:00Z", b"13:00:00+01:00"]
 
 
 def test_the_byte_limit_counts_times_too():
-    output = LogOutput(LogOptions(timestamps=True, limit_bytes=len(HEAD) + 2))
+    output = LogOutput(LogSelection(timestamps=True, limit_bytes=len(HEAD) + 2))
     assert output.format(HEAD + b"stdout F one\n" + HEAD + b"stdout F two\n") == HEAD + b"on"
     assert output.full

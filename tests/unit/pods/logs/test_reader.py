@@ -10,7 +10,7 @@ import pytest
 from kubeletx.api import NotFound
 from kubeletx.pods.logs.file_watch import FileWatcher
 from kubeletx.pods.logs.format import format_record
-from kubeletx.pods.logs.output import LogOptions, LogOutput
+from kubeletx.pods.logs.output import LogOutput, LogSelection
 from kubeletx.pods.logs.reader import LogReader, _Follower, read_all
 from tests.unit.pods.environment_model import append, inline
 
@@ -39,17 +39,17 @@ def log(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (LogOptions(), b"one\ntwo\nthree\nfour\n"),
-        (LogOptions(tail_lines=2), b"three\nfour\n"),
-        (LogOptions(tail_lines=0), b""),
-        (LogOptions(tail_lines=99), b"one\ntwo\nthree\nfour\n"),
-        (LogOptions(limit_bytes=6), b"one\ntw"),
-        (LogOptions(limit_bytes=0), b""),
-        (LogOptions(stream="stderr"), b"three\n"),
-        (LogOptions(stream="stdout", tail_lines=2), b"four\n"),
-        (LogOptions(since=datetime.fromtimestamp(1_800_000_001, UTC)), b"two\nthree\nfour\n"),
+        (LogSelection(), b"one\ntwo\nthree\nfour\n"),
+        (LogSelection(tail_lines=2), b"three\nfour\n"),
+        (LogSelection(tail_lines=0), b""),
+        (LogSelection(tail_lines=99), b"one\ntwo\nthree\nfour\n"),
+        (LogSelection(limit_bytes=6), b"one\ntw"),
+        (LogSelection(limit_bytes=0), b""),
+        (LogSelection(stream="stderr"), b"three\n"),
+        (LogSelection(stream="stdout", tail_lines=2), b"four\n"),
+        (LogSelection(since=datetime.fromtimestamp(1_800_000_001, UTC)), b"two\nthree\nfour\n"),
         (
-            LogOptions(timestamps=True, tail_lines=2),
+            LogSelection(timestamps=True, tail_lines=2),
             b"2027-01-15T08:00:02.000000000Z three\n2027-01-15T08:00:04.000000000Z four\n",
         ),
     ],
@@ -60,20 +60,20 @@ async def test_options_choose_what_is_shown(log, options, expected):
 
 async def test_a_missing_log_is_not_found(tmp_path):
     with pytest.raises(NotFound, match=r"0\.log"):
-        await read_all(LogReader(blocking=inline), tmp_path / "0.log", LogOptions())
+        await read_all(LogReader(blocking=inline), tmp_path / "0.log", LogSelection())
 
 
 async def test_a_line_without_its_end_is_shown_as_it_is(tmp_path):
     path = tmp_path / "0.log"
     path.write_bytes(lines("one")[:-2])
-    assert await read_all(LogReader(blocking=inline), path, LogOptions()) == b"on\n"
+    assert await read_all(LogReader(blocking=inline), path, LogSelection()) == b"on\n"
 
 
 async def test_a_large_log_comes_in_pieces(tmp_path):
     path = tmp_path / "0.log"
     texts = [f"{number:0100d}" for number in range(10_000)]
     path.write_bytes(lines(*texts))
-    pieces = [piece async for piece in LogReader(blocking=inline).read(path, LogOptions())]
+    pieces = [piece async for piece in LogReader(blocking=inline).read(path, LogSelection())]
     assert len(pieces) > 3
     assert b"".join(pieces).decode().split() == texts
 
@@ -81,10 +81,10 @@ async def test_a_large_log_comes_in_pieces(tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        LogOptions(timestamps=True),
-        LogOptions(timestamps=True, tail_lines=5_988, limit_bytes=700_000),
-        LogOptions(since=datetime.fromtimestamp(1_800_004_000, UTC), stream="stderr"),
-        LogOptions(timestamps=True, since=datetime.fromtimestamp(1_800_004_000, UTC)),
+        LogSelection(timestamps=True),
+        LogSelection(timestamps=True, tail_lines=5_988, limit_bytes=700_000),
+        LogSelection(since=datetime.fromtimestamp(1_800_004_000, UTC), stream="stderr"),
+        LogSelection(timestamps=True, since=datetime.fromtimestamp(1_800_004_000, UTC)),
     ],
 )
 async def test_lines_torn_by_the_end_of_a_piece_are_shown_as_their_neighbours_are(tmp_path, options):
@@ -104,14 +104,14 @@ async def test_lines_torn_by_the_end_of_a_piece_are_shown_as_their_neighbours_ar
 class Tail:
     """A follower in a task, and what it has shown."""
 
-    def __init__(self, path: Path, options: LogOptions) -> None:
+    def __init__(self, path: Path, options: LogSelection) -> None:
         self.shown = b""
         self.running = True
         self.watcher = FileWatcher()
         reader = LogReader(blocking=inline, watcher=self.watcher)
         self.task = asyncio.create_task(self._run(reader, path, options), name="tail")
 
-    async def _run(self, reader: LogReader, path: Path, options: LogOptions) -> None:
+    async def _run(self, reader: LogReader, path: Path, options: LogSelection) -> None:
         async for piece in reader.read(path, options, is_running=lambda: self.running):
             self.shown += piece
 
@@ -127,7 +127,7 @@ class Tail:
 
 
 async def test_following_shows_new_lines_at_once_and_ends_with_the_unit(log):
-    tail = Tail(log, LogOptions(follow=True, tail_lines=1))
+    tail = Tail(log, LogSelection(follow=True, tail_lines=1))
     await tail.until(b"four\n")
     append(log, lines("five"))
     await tail.until(b"four\nfive\n")
@@ -139,7 +139,7 @@ async def test_following_shows_new_lines_at_once_and_ends_with_the_unit(log):
 
 
 async def test_following_goes_on_over_a_rotation(log):
-    tail = Tail(log, LogOptions(follow=True, tail_lines=1))
+    tail = Tail(log, LogSelection(follow=True, tail_lines=1))
     await tail.until(b"four\n")
     rotated = log.rename(log.with_name("0.log.20260101-000000"))
     append(rotated, lines("late"))
@@ -150,7 +150,7 @@ async def test_following_goes_on_over_a_rotation(log):
 
 def test_what_comes_between_the_last_look_and_the_rotation_is_shown(log, monkeypatch):
     follower = _Follower(log)
-    assert (follower.read_more(LogOptions()) or b"").count(b"\n") == 5
+    assert (follower.read_more(LogSelection()) or b"").count(b"\n") == 5
     was_replaced = follower._was_replaced
 
     def rotate_just_now() -> bool:
@@ -161,13 +161,13 @@ def test_what_comes_between_the_last_look_and_the_rotation_is_shown(log, monkeyp
         return was_replaced()
 
     monkeypatch.setattr(follower, "_was_replaced", rotate_just_now)
-    shown = b"".join(follower.read_more(LogOptions()) or b"" for _ in range(3))
+    shown = b"".join(follower.read_more(LogSelection()) or b"" for _ in range(3))
     follower.close()
     assert [line.rpartition(b" ")[2] for line in shown.splitlines()] == [b"late", b"fresh"]
 
 
 async def test_a_line_that_was_cut_off_by_a_rotation_is_not_joined_to_the_next(log):
-    tail = Tail(log, LogOptions(follow=True, tail_lines=1))
+    tail = Tail(log, LogSelection(follow=True, tail_lines=1))
     await tail.until(b"four\n")
     rotated = log.rename(log.with_name("0.log.20260101-000000"))
     append(rotated, lines("late")[:-1])
@@ -179,7 +179,7 @@ async def test_a_line_that_was_cut_off_by_a_rotation_is_not_joined_to_the_next(l
 
 async def test_times_are_shown_over_a_rotation_too(log):
     tail = Tail(
-        log, LogOptions(follow=True, timestamps=True, since=datetime.fromtimestamp(1_800_000_004, UTC))
+        log, LogSelection(follow=True, timestamps=True, since=datetime.fromtimestamp(1_800_000_004, UTC))
     )
     await tail.until(b"2027-01-15T08:00:04.000000000Z four\n")
     rotated = log.rename(log.with_name("0.log.20260101-000000"))
@@ -196,7 +196,7 @@ async def test_times_are_shown_over_a_rotation_too(log):
 
 async def test_following_waits_for_a_log_that_is_not_there_yet(tmp_path):
     path = tmp_path / "0.log"
-    tail = Tail(path, LogOptions(follow=True))
+    tail = Tail(path, LogSelection(follow=True))
     await asyncio.sleep(0.02)
     path.write_bytes(lines("one"))
     await tail.until(b"one\n")
@@ -204,21 +204,21 @@ async def test_following_waits_for_a_log_that_is_not_there_yet(tmp_path):
 
 
 async def test_following_a_log_that_never_came_says_so(tmp_path):
-    tail = Tail(tmp_path / "0.log", LogOptions(follow=True))
+    tail = Tail(tmp_path / "0.log", LogSelection(follow=True))
     tail.running = False
     with pytest.raises(NotFound):
         await tail.task
 
 
 async def test_following_stops_at_the_byte_limit(log):
-    tail = Tail(log, LogOptions(follow=True, limit_bytes=5))
+    tail = Tail(log, LogSelection(follow=True, limit_bytes=5))
     await tail.task
     assert tail.shown == b"one\nt"
 
 
 async def test_a_cancelled_follower_frees_its_descriptors(log):
     before = len(os.listdir("/proc/self/fd"))
-    tail = Tail(log, LogOptions(follow=True))
+    tail = Tail(log, LogSelection(follow=True))
     await tail.until(b"one\ntwo\nthree\nfour\n")
     tail.task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -15,7 +15,7 @@ from kubeletx.pods.model.backoff import (
     next_failure,
     restart_at,
 )
-from kubeletx.pods.model.facts import Backoff, Failure
+from kubeletx.pods.model.facts import ActionFailure, RestartBackoff
 
 
 def test_the_first_restart_is_immediate() -> None:
@@ -23,7 +23,7 @@ def test_the_first_restart_is_immediate() -> None:
 
 
 def test_the_crash_loop_goes_10_20_40_80_160_300_300() -> None:
-    entry: Backoff | None = None
+    entry: RestartBackoff | None = None
     now, waits = 0.0, []
     for _ in range(8):
         due = restart_at(entry, exited_at=now, now=now)
@@ -35,26 +35,26 @@ def test_the_crash_loop_goes_10_20_40_80_160_300_300() -> None:
 
 
 def test_a_delay_counts_from_the_exit() -> None:
-    entry = Backoff(delay_seconds=40, updated_at=0)
+    entry = RestartBackoff(delay_seconds=40, updated_at=0)
     assert restart_at(entry, exited_at=30, now=50) == 70
     assert restart_at(entry, exited_at=30, now=70) is None
 
 
 def test_crashes_are_forgotten_after_twice_the_cap_of_running() -> None:
-    entry = Backoff(delay_seconds=300, updated_at=0)
+    entry = RestartBackoff(delay_seconds=300, updated_at=0)
     assert restart_at(entry, exited_at=600, now=600) == 900
     assert restart_at(entry, exited_at=600.1, now=600.1) is None
     assert next_backoff(entry, 600.1, now=600.1).delay_seconds == 10
 
 
 def test_idle_time_counts_from_the_restart_and_not_from_the_exit() -> None:
-    entry = next_backoff(Backoff(delay_seconds=160, updated_at=0), exited_at=10)
-    assert entry == Backoff(delay_seconds=300, updated_at=170)
+    entry = next_backoff(RestartBackoff(delay_seconds=160, updated_at=0), exited_at=10)
+    assert entry == RestartBackoff(delay_seconds=300, updated_at=170)
     assert restart_at(entry, exited_at=700, now=700) == 1000
 
 
 def test_the_cap_can_be_lowered() -> None:
-    entry: Backoff | None = None
+    entry: RestartBackoff | None = None
     for moment in range(5):
         entry = next_backoff(entry, float(moment), cap=4, initial=1)
     assert entry is not None
@@ -70,7 +70,7 @@ def test_the_cap_can_be_lowered() -> None:
 def test_no_wait_exceeds_the_cap_and_none_shrinks_without_being_forgotten(
     runs: list[float], initial: float, cap: float
 ) -> None:
-    entry: Backoff | None = None
+    entry: RestartBackoff | None = None
     now, last = 0.0, 0.0
     for run in runs:
         exited = now + run
@@ -86,7 +86,7 @@ def test_no_wait_exceeds_the_cap_and_none_shrinks_without_being_forgotten(
 
 
 def test_image_pulls_wait_10_20_up_to_300_seconds() -> None:
-    failure: Failure | None = None
+    failure: ActionFailure | None = None
     delays = []
     for _ in range(7):
         failure = next_failure(failure, IMAGE, reason="ErrImagePull", message="no", now=0)
@@ -98,7 +98,7 @@ def test_image_pulls_wait_10_20_up_to_300_seconds() -> None:
 
 @given(st.floats(0, 1), st.integers(0, 20))
 def test_jitter_stays_within_its_bounds_and_never_grows(draw: float, earlier: int) -> None:
-    failure: Failure | None = None
+    failure: ActionFailure | None = None
     for _ in range(earlier + 1):
         step = failure_backoff(failure, SANDBOX)
         failure = next_failure(failure, SANDBOX, reason="x", message="", now=5.0, draw=draw)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import UnitState, UnitStatus
 from kubeletx.kube.types.core import Container, PodStatus
-from kubeletx.pods.model.facts import Backoff, Deletion, UnitFacts
+from kubeletx.pods.model.facts import Deletion, RestartBackoff, UnitFacts
 from tests.unit.pods.status_model import exited, facts, pod, status_of, unit
 
 SIDECAR = Container(name="side", restart_policy="Always")
@@ -67,7 +67,7 @@ def test_sidecars_that_ended_do_not_count(policy: str, units: tuple[UnitStatus, 
 
 
 def test_a_crash_loop_stays_running() -> None:
-    entry = UnitFacts(exited_at=99.0, backoff=Backoff(delay_seconds=80, updated_at=50))
+    entry = UnitFacts(exited_at=99.0, backoff=RestartBackoff(delay_seconds=80, updated_at=50))
     assert status_of(pod("a"), facts(exited("a", 1), units={"a": entry})).phase == "Running"
 
 

@@ -7,7 +7,7 @@ import pytest
 from kubeletx.api import ImageStatus, UnitId, UnitStatus
 from kubeletx.kube.types.core import Container, ExecAction, Lifecycle, LifecycleHandler
 from kubeletx.pods.model import actions as act
-from kubeletx.pods.model.facts import Failure, HookState, UnitFacts, VolumeFacts
+from kubeletx.pods.model.facts import ActionFailure, HookState, UnitFacts, VolumeFacts
 from kubeletx.pods.plan.pod import plan_pod
 from tests.unit.pods.status_model import at, facts, pod, unit
 
@@ -18,7 +18,7 @@ POD = pod(
     Container(name="proxy", image="img", lifecycle=HOOK),
     Container(name="after", image="img"),
 )
-LATER = Failure(reason="Error", message="", retry_at=1000.0, delay_seconds=10.0, count=1)
+LATER = ActionFailure(reason="Error", message="", retry_at=1000.0, delay_seconds=10.0, count=1)
 
 
 def started(*units: UnitStatus, **known: UnitFacts) -> list[str]:

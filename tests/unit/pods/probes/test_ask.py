@@ -20,10 +20,10 @@ from kubeletx.kube.types.core import (
     Probe,
     TCPSocketAction,
 )
-from kubeletx.pods.probes import ProbeTarget, Result
+from kubeletx.pods.probes import ProbeOutcome, ProbeTarget
 from kubeletx.pods.probes.ask import ask
 from kubeletx.pods.probes.http import ask_http
-from kubeletx.pods.probes.outcome import Answer
+from kubeletx.pods.probes.outcome import ProbeResult
 from tests.unit.pods.doors import FakeDoor, result
 from tests.unit.pods.servers import answer, free_port, web
 
@@ -34,7 +34,7 @@ def target(*ports: ContainerPort, pod_ip: str = "127.0.0.1") -> ProbeTarget:
     return ProbeTarget(container=Container(name="web", ports=ports), unit_id=UnitId("u"), pod_ip=pod_ip)
 
 
-async def http(status: bytes, **fields: object) -> Answer:
+async def http(status: bytes, **fields: object) -> ProbeResult:
     async with web(status) as server:
         probe = Probe(http_get=HTTPGetAction(port=server.port, **fields))  # type: ignore[arg-type]
         return await ask(probe, target(), FakeDoor())
@@ -43,15 +43,15 @@ async def http(status: bytes, **fields: object) -> Answer:
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        (200, Result.SUCCESS),
-        (204, Result.SUCCESS),
-        (302, Result.WARNING),
-        (399, Result.WARNING),
-        (400, Result.FAILURE),
-        (500, Result.FAILURE),
+        (200, ProbeOutcome.SUCCESS),
+        (204, ProbeOutcome.SUCCESS),
+        (302, ProbeOutcome.WARNING),
+        (399, ProbeOutcome.WARNING),
+        (400, ProbeOutcome.FAILURE),
+        (500, ProbeOutcome.FAILURE),
     ],
 )
-async def test_http_passes_from_200_to_399(code: int, expected: Result) -> None:
+async def test_http_passes_from_200_to_399(code: int, expected: ProbeOutcome) -> None:
     assert (await http(answer(code))).result is expected
 
 
@@ -61,7 +61,7 @@ async def test_http_failures_read_as_the_kubelets() -> None:
 
 async def test_a_redirect_to_another_host_passes_with_a_warning() -> None:
     got = await http(answer(301, b"Found elsewhere", Location="http://198.51.100.1/x"))
-    assert got.result is Result.WARNING
+    assert got.result is ProbeOutcome.WARNING
     assert got.message == "Probe terminated redirects, Response body: Found elsewhere"
 
 
@@ -73,13 +73,13 @@ async def test_http_headers_and_named_ports_are_used() -> None:
             )
         )
         port = ContainerPort(name="web", container_port=server.port)
-        assert (await ask(probe, target(port), FakeDoor())).result is Result.SUCCESS
+        assert (await ask(probe, target(port), FakeDoor())).result is ProbeOutcome.SUCCESS
         assert "Host: shop" in server.heads[0]
 
 
 async def test_a_port_name_that_is_not_there_is_an_error_and_no_failure() -> None:
     got = await ask(Probe(http_get=HTTPGetAction(port="nope")), target(), FakeDoor())
-    assert got.result is Result.UNKNOWN
+    assert got.result is ProbeOutcome.UNKNOWN
     assert "'nope'" in got.message
 
 
@@ -96,7 +96,7 @@ async def test_a_server_that_is_silent_fails_at_the_time_out() -> None:
     waiting.set()
     listener.close()
     await listener.wait_closed()
-    assert got.result is Result.FAILURE
+    assert got.result is ProbeOutcome.FAILURE
     late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
     assert got.message == f'Get "http://127.0.0.1:{port}/": {late}'
 
@@ -104,10 +104,10 @@ async def test_a_server_that_is_silent_fails_at_the_time_out() -> None:
 async def test_tcp_passes_when_the_port_opens() -> None:
     async with web(answer()) as server:
         probe = Probe(tcp_socket=TCPSocketAction(port=server.port))
-        assert (await ask(probe, target(), FakeDoor())).result is Result.SUCCESS
+        assert (await ask(probe, target(), FakeDoor())).result is ProbeOutcome.SUCCESS
     port = await free_port()
     got = await ask(Probe(tcp_socket=TCPSocketAction(port=port)), target(), FakeDoor())
-    assert got.result is Result.FAILURE
+    assert got.result is ProbeOutcome.FAILURE
     assert got.message == f"dial tcp 127.0.0.1:{port}: connect: connection refused"
 
 
@@ -117,19 +117,19 @@ async def test_network_probes_of_a_pod_without_an_address_are_suspended() -> Non
         Probe(tcp_socket=TCPSocketAction(port=1)),
         Probe(grpc=GRPCAction(port=1)),
     ):
-        assert (await ask(probe, target(pod_ip=""), FakeDoor())).result is Result.SUSPENDED
+        assert (await ask(probe, target(pod_ip=""), FakeDoor())).result is ProbeOutcome.SUSPENDED
 
 
 async def test_exec_passes_with_exit_code_0_and_fails_with_its_output_otherwise() -> None:
     door = FakeDoor()
-    assert (await ask(EXEC, target(), door)).result is Result.SUCCESS
+    assert (await ask(EXEC, target(), door)).result is ProbeOutcome.SUCCESS
     assert door.commands == [(UnitId("u"), ("check", "it"), 3)]
     got = await ask(EXEC, target(), FakeDoor(result(2, b"disk full")))
-    assert (got.result, got.message) == (Result.FAILURE, "disk full")
+    assert (got.result, got.message) == (ProbeOutcome.FAILURE, "disk full")
 
 
 async def test_an_exec_time_out_is_the_containers_failure_if_the_runtime_answers() -> None:
-    assert (await ask(EXEC, target(), FakeDoor(TimedOut("late")))).result is Result.FAILURE
+    assert (await ask(EXEC, target(), FakeDoor(TimedOut("late")))).result is ProbeOutcome.FAILURE
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ async def test_an_exec_time_out_is_the_containers_failure_if_the_runtime_answers
     ],
 )
 async def test_exec_neither_passes_nor_fails_while_the_runtime_does_not_answer(door: FakeDoor) -> None:
-    assert (await ask(EXEC, target(), door)).result is Result.SUSPENDED
+    assert (await ask(EXEC, target(), door)).result is ProbeOutcome.SUSPENDED
     assert len(door.commands) <= 1
 
 
@@ -149,7 +149,7 @@ async def test_exec_neither_passes_nor_fails_while_the_runtime_does_not_answer(d
 async def test_an_error_is_tried_three_times_and_does_not_count(error: Internal | NotFound) -> None:
     door = FakeDoor(error)
     got = await ask(EXEC, target(), door)
-    assert got.result is Result.UNKNOWN
+    assert got.result is ProbeOutcome.UNKNOWN
     assert not got.counts
     assert len(door.commands) == 3
 
@@ -174,15 +174,15 @@ async def test_grpc_asks_for_its_service_and_needs_serving() -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     probe = Probe(grpc=GRPCAction(port=port, service="shop"), timeout_seconds=5)
-    assert (await ask(probe, target(), FakeDoor())).result is Result.SUCCESS
+    assert (await ask(probe, target(), FakeDoor())).result is ProbeOutcome.SUCCESS
     assert asked == ["shop"]
     status = pb.HealthCheckResponse.NOT_SERVING
     got = await ask(probe, target(), FakeDoor())
-    assert got.result is Result.FAILURE
+    assert got.result is ProbeOutcome.FAILURE
     assert "NOT_SERVING" in got.message
     status = 99  # type: ignore[assignment]
     got = await ask(probe, target(), FakeDoor())
-    assert got.result is Result.FAILURE
+    assert got.result is ProbeOutcome.FAILURE
     assert "99" in got.message
     await server.stop(None)
 
@@ -193,11 +193,11 @@ async def test_grpc_without_health_service_or_server_fails_in_words() -> None:
     await server.start()
     got = await ask(Probe(grpc=GRPCAction(port=port), timeout_seconds=5), target(), FakeDoor())
     await server.stop(None)
-    assert got.result is Result.FAILURE
+    assert got.result is ProbeOutcome.FAILURE
     assert "does not implement" in got.message
     closed = Probe(grpc=GRPCAction(port=await free_port()), timeout_seconds=2)
-    assert (await ask(closed, target(), FakeDoor())).result is Result.FAILURE
+    assert (await ask(closed, target(), FakeDoor())).result is ProbeOutcome.FAILURE
 
 
 async def test_a_probe_without_handler_gives_no_answer() -> None:
-    assert (await ask(Probe(), target(), FakeDoor())).result is Result.UNKNOWN
+    assert (await ask(Probe(), target(), FakeDoor())).result is ProbeOutcome.UNKNOWN

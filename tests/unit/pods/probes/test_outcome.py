@@ -6,16 +6,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletx.kube.types.core import Probe
-from kubeletx.pods.probes import Answer, ProbeKind, Result, Tally, Timing, first_tally, is_on_hold, tally
+from kubeletx.pods.probes import (
+    ProbeKind,
+    ProbeOutcome,
+    ProbeResult,
+    Tally,
+    Timing,
+    first_tally,
+    is_on_hold,
+    tally,
+)
 
-RESULTS = st.sampled_from(list(Result))
+RESULTS = st.sampled_from(list(ProbeOutcome))
 KINDS = st.sampled_from(list(ProbeKind))
 
 
-def play(kind: ProbeKind, results: list[Result], timing: Timing) -> Tally:
+def play(kind: ProbeKind, results: list[ProbeOutcome], timing: Timing) -> Tally:
     now = first_tally(kind)
     for one in results:
-        now = tally(now, Answer(one), timing)
+        now = tally(now, ProbeResult(one), timing)
     return now
 
 
@@ -38,7 +47,7 @@ def test_first_values_are_not_ready_alive_and_not_known_to_be_started() -> None:
 
 def test_thresholds_count_answers_in_a_row() -> None:
     timing = Timing(success_threshold=2, failure_threshold=3)
-    s, f = Result.SUCCESS, Result.FAILURE
+    s, f = ProbeOutcome.SUCCESS, ProbeOutcome.FAILURE
     assert play(ProbeKind.READINESS, [s], timing).value is False
     assert play(ProbeKind.READINESS, [s, f, s], timing).value is False
     assert play(ProbeKind.READINESS, [s, s], timing).value is True
@@ -47,26 +56,28 @@ def test_thresholds_count_answers_in_a_row() -> None:
 
 
 def test_a_warning_is_a_success() -> None:
-    assert play(ProbeKind.READINESS, [Result.WARNING], Timing()).value is True
+    assert play(ProbeKind.READINESS, [ProbeOutcome.WARNING], Timing()).value is True
 
 
 @given(kind=KINDS, results=st.lists(RESULTS, max_size=20), noise=st.lists(st.integers(0, 20), max_size=6))
-def test_errors_and_outages_change_nothing(kind: ProbeKind, results: list[Result], noise: list[int]) -> None:
-    counted = [r for r in results if Answer(r).counts]
+def test_errors_and_outages_change_nothing(
+    kind: ProbeKind, results: list[ProbeOutcome], noise: list[int]
+) -> None:
+    counted = [r for r in results if ProbeResult(r).counts]
     noisy = list(counted)
     for place in noise:
-        noisy.insert(place % (len(noisy) + 1), Result.UNKNOWN if place % 2 else Result.SUSPENDED)
+        noisy.insert(place % (len(noisy) + 1), ProbeOutcome.UNKNOWN if place % 2 else ProbeOutcome.SUSPENDED)
     assert play(kind, noisy, Timing()) == play(kind, counted, Timing())
 
 
 @given(kind=KINDS, results=st.lists(RESULTS, max_size=30), s=st.integers(1, 4), f=st.integers(1, 4))
 def test_a_decided_value_always_ends_a_row_of_its_threshold(
-    kind: ProbeKind, results: list[Result], s: int, f: int
+    kind: ProbeKind, results: list[ProbeOutcome], s: int, f: int
 ) -> None:
     timing = Timing(success_threshold=s, failure_threshold=f)
     now = first_tally(kind)
     for one in results:
-        after = tally(now, Answer(one), timing)
+        after = tally(now, ProbeResult(one), timing)
         if after.value is not now.value:
             assert after.is_decided
             assert after.row >= (s if after.value else f)

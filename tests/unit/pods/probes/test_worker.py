@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kubeletx.api import ObjectRef, UnitId
 from kubeletx.kube.types.core import Container, ExecAction, Probe
 from kubeletx.pods.model.facts import ProbeFacts
-from kubeletx.pods.probes import Answer, ProbeSet, ProbeTarget, Result
+from kubeletx.pods.probes import ProbeOutcome, ProbeResult, ProbeSet, ProbeTarget
 from kubeletx.testing.clock import FakeClock
 from kubeletx.testing.host import FakeEventSink
 from tests.unit.pods.doors import FakeDoor
@@ -30,7 +30,7 @@ class Bench:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.events = FakeEventSink()
-        self.gives: dict[str, Result] = {}
+        self.gives: dict[str, ProbeOutcome] = {}
         self.asked: list[tuple[str, float]] = []
         self.results: list[ProbeFacts] = []
         self.during: Callable[[], None] | None = None
@@ -45,13 +45,13 @@ class Bench:
             draw=lambda: 0.5,
         )
 
-    async def _ask(self, probe: Probe, target: ProbeTarget, door: object) -> Answer:
+    async def _ask(self, probe: Probe, target: ProbeTarget, door: object) -> ProbeResult:
         assert probe.exec is not None
         name = probe.exec.command[0]
         self.asked.append((name, self.clock.monotonic() - self.began))
         if self.during is not None:
             self.during()
-        return Answer(self.gives.get(name, Result.SUCCESS), f"{name} says so")
+        return ProbeResult(self.gives.get(name, ProbeOutcome.SUCCESS), f"{name} says so")
 
     def target(self, container: Container, unit: str = "u-0", **fields: object) -> ProbeTarget:
         given = {"started_at": self.clock.now(), "field": f"spec.containers{{{container.name}}}", **fields}
@@ -117,13 +117,13 @@ async def test_the_startup_probe_holds_back_the_others_which_then_ask_at_once(be
         liveness_probe=probe("live"),
         startup_probe=probe("start", period_seconds=3, failure_threshold=10),
     )
-    bench.gives["start"] = Result.FAILURE
+    bench.gives["start"] = ProbeOutcome.FAILURE
     bench.set.sync([bench.target(container)])
     await bench.clock.run_for(10)
     assert bench.times("start") == [0, 3, 6, 9]
     assert bench.times("ready") == bench.times("live") == []
     assert bench.results == []
-    bench.gives["start"] = Result.SUCCESS
+    bench.gives["start"] = ProbeOutcome.SUCCESS
     await bench.clock.run_for(3)
     assert bench.times("ready") == bench.times("live") == [12]
     assert (bench.last.startup, bench.last.readiness) == (True, True)
@@ -133,7 +133,7 @@ async def test_the_startup_probe_holds_back_the_others_which_then_ask_at_once(be
 
 async def test_a_failed_startup_probe_rests_until_another_unit(bench: Bench) -> None:
     container = Container(name="web", startup_probe=probe("start", period_seconds=1, failure_threshold=2))
-    bench.gives["start"] = Result.FAILURE
+    bench.gives["start"] = ProbeOutcome.FAILURE
     bench.set.sync([bench.target(container)])
     await bench.clock.run_for(10)
     assert bench.times("start") == [0, 1]
@@ -144,26 +144,26 @@ async def test_a_failed_startup_probe_rests_until_another_unit(bench: Bench) -> 
 
 
 async def test_a_failed_liveness_probe_rests_until_another_unit(bench: Bench) -> None:
-    bench.gives["live"] = Result.FAILURE
+    bench.gives["live"] = ProbeOutcome.FAILURE
     bench.set.sync([bench.target(LIVE)])
     await bench.clock.run_for(30)
     assert bench.times("live") == [0, 5]
     assert bench.last == ProbeFacts(unit_id=UnitId("u-0"), liveness=False)
-    bench.gives["live"] = Result.SUCCESS
+    bench.gives["live"] = ProbeOutcome.SUCCESS
     bench.set.sync([bench.target(LIVE, "u-1")])
     await bench.clock.run_for(1)
     assert bench.last == ProbeFacts(unit_id=UnitId("u-1"), liveness=True)
 
 
 async def test_failures_warnings_and_errors_are_told_as_the_kubelet_does(bench: Bench) -> None:
-    bench.gives["ready"] = Result.FAILURE
+    bench.gives["ready"] = ProbeOutcome.FAILURE
     bench.set.sync([bench.target(READY)])
     await bench.clock.run_for(1)
-    bench.gives["ready"] = Result.WARNING
+    bench.gives["ready"] = ProbeOutcome.WARNING
     await bench.clock.run_for(5)
-    bench.gives["ready"] = Result.UNKNOWN
+    bench.gives["ready"] = ProbeOutcome.UNKNOWN
     await bench.clock.run_for(5)
-    bench.gives["ready"] = Result.SUSPENDED
+    bench.gives["ready"] = ProbeOutcome.SUSPENDED
     await bench.clock.run_for(5)
     told = [(e.type, e.reason, e.message) for e in bench.events.recorded]
     assert told == [
@@ -187,7 +187,7 @@ async def test_held_and_parked_units_are_not_asked_and_go_on_afterwards(bench: B
 
 async def test_a_unit_that_was_held_while_it_was_asked_is_not_blamed(bench: Bench) -> None:
     container = Container(name="web", liveness_probe=probe("live", failure_threshold=1))
-    bench.gives["live"] = Result.FAILURE
+    bench.gives["live"] = ProbeOutcome.FAILURE
     bench.during = lambda: bench.set.sync([bench.target(container, is_resting=True)])
     bench.set.sync([bench.target(container)])
     await bench.clock.run_for(30)
@@ -205,7 +205,7 @@ async def test_only_readiness_goes_on_while_the_pod_is_being_stopped(bench: Benc
     bench.set.sync([bench.target(container)])
     await bench.clock.run_for(1)
     bench.set.sync([bench.target(container, is_stopping=True)])
-    bench.gives["ready"] = Result.FAILURE
+    bench.gives["ready"] = ProbeOutcome.FAILURE
     await bench.clock.run_for(20)
     assert bench.times("live") == [0]
     assert bench.times("ready") == [0, 5, 10, 15, 20]
@@ -229,7 +229,7 @@ async def test_after_a_restart_of_the_agent_the_first_question_is_spread_over_a_
 async def test_after_a_restart_of_the_agent_one_failure_does_not_make_a_ready_unit_unready(
     bench: Bench,
 ) -> None:
-    bench.gives["ready"] = Result.FAILURE
+    bench.gives["ready"] = ProbeOutcome.FAILURE
     bench.set.sync([bench.target(READY, was_ready=True, was_started=True)])
     await bench.clock.run_for(9)
     assert len(bench.times("ready")) == 2
@@ -285,7 +285,7 @@ async def test_probes_that_rested_while_a_command_held_the_unit_go_on_after_it(b
     bench.set.sync([bench.target(container, is_stopping=True)])
     await bench.clock.run_for(10)
     assert bench.times("live") == [0, 5]
-    bench.gives["live"] = Result.FAILURE
+    bench.gives["live"] = ProbeOutcome.FAILURE
     bench.set.sync([bench.target(container)])
     await bench.clock.run_for(30)
     assert bench.times("live") == [0, 5, 16, 21]

@@ -18,14 +18,14 @@ from kubeletx.kube.types.core import (
     VirtualMachine,
 )
 from kubeletx.pods.model.facts import (
-    Backoff,
+    ActionFailure,
     Deletion,
     DesiredPod,
-    Failure,
     HookState,
     Outage,
     PodFacts,
     ProbeFacts,
+    RestartBackoff,
     UnitFacts,
     Waiting,
 )
@@ -129,7 +129,7 @@ _STATES = st.sampled_from(list(UnitState))
 _FAILURES = st.one_of(
     st.none(),
     st.builds(
-        Failure,
+        ActionFailure,
         reason=st.sampled_from(["ErrImagePull", "CreateContainerError", "PostStartHookError"]),
         message=st.just("m"),
         retry_at=st.one_of(st.none(), st.floats(0, 300)),
@@ -157,7 +157,9 @@ def _known(draw: st.DrawFn, name: str) -> UnitFacts:
         failure=draw(_FAILURES),
         image_failure=draw(_FAILURES),
         backoff=draw(
-            st.one_of(st.none(), st.builds(Backoff, delay_seconds=st.floats(1, 300), updated_at=st.just(0.0)))
+            st.one_of(
+                st.none(), st.builds(RestartBackoff, delay_seconds=st.floats(1, 300), updated_at=st.just(0.0))
+            )
         ),
         exited_at=draw(st.one_of(st.none(), st.floats(0, 100))),
         hook=draw(st.sampled_from(list(HookState))),

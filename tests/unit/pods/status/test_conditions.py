@@ -16,7 +16,15 @@ from kubeletx.kube.types.core import (
     PodStatus,
     Probe,
 )
-from kubeletx.pods.model.facts import Deletion, Failure, Outage, ProbeFacts, Rejection, UnitFacts, Waiting
+from kubeletx.pods.model.facts import (
+    ActionFailure,
+    Deletion,
+    Outage,
+    ProbeFacts,
+    Rejection,
+    UnitFacts,
+    Waiting,
+)
 from tests.unit.pods.status_model import START, condition, exited, facts, pod, snapshot, status_of, unit
 
 PROBE = Probe(exec=ExecAction(command=("true",)))
@@ -183,7 +191,7 @@ def test_a_rejected_pod_is_failed_with_the_kubelets_words_and_shows_no_container
 
 
 def test_a_sandbox_that_cannot_be_made_is_the_reason_for_not_being_ready_to_start() -> None:
-    failure = Failure(reason="FailedCreatePodSandBox", message="no CNI", retry_at=101)
+    failure = ActionFailure(reason="FailedCreatePodSandBox", message="no CNI", retry_at=101)
     found = condition(
         status_of(pod("a"), facts(sandbox=None, sandbox_failure=failure)), "PodReadyToStartContainers"
     )

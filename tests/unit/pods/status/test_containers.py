@@ -9,7 +9,15 @@ from msgspec.structs import replace
 
 from kubeletx.api import UnitId, UnitState
 from kubeletx.kube.types.core import Container, EphemeralContainer, ExecAction, Probe, VolumeMount
-from kubeletx.pods.model.facts import Backoff, Failure, HookState, Outage, ProbeFacts, UnitFacts, Waiting
+from kubeletx.pods.model.facts import (
+    ActionFailure,
+    HookState,
+    Outage,
+    ProbeFacts,
+    RestartBackoff,
+    UnitFacts,
+    Waiting,
+)
 from kubeletx.pods.status.build import status_changes_at
 from tests.unit.pods.status_model import START, at, container, exited, facts, pod, status_of, unit
 
@@ -88,7 +96,7 @@ def test_a_container_that_is_to_come_waits_with_the_kubelets_reason(init: bool, 
     ],
 )
 def test_a_failed_start_is_the_reason_for_waiting(reason: str) -> None:
-    known = facts(units={"web": UnitFacts(failure=Failure(reason=reason, message="m", retry_at=101))})
+    known = facts(units={"web": UnitFacts(failure=ActionFailure(reason=reason, message="m", retry_at=101))})
     waiting = container(status_of(pod("web"), known), "web").state.waiting
     assert waiting is not None
     assert (waiting.reason, waiting.message) == (reason, "m")
@@ -96,7 +104,7 @@ def test_a_failed_start_is_the_reason_for_waiting(reason: str) -> None:
 
 @pytest.mark.parametrize("reason", ["ErrImageNeverPull", "InvalidImageName", "ImageInspectError"])
 def test_image_failures_without_pull_keep_their_reason(reason: str) -> None:
-    failed = Failure(reason=reason, message="m", retry_at=110, delay_seconds=10)
+    failed = ActionFailure(reason=reason, message="m", retry_at=110, delay_seconds=10)
     known = facts(units={"web": UnitFacts(image_failure=failed)})
     waiting = container(status_of(pod("web"), known, 109), "web").state.waiting
     assert waiting is not None
@@ -105,7 +113,7 @@ def test_image_failures_without_pull_keep_their_reason(reason: str) -> None:
 
 @pytest.mark.parametrize("reason", ["ErrImagePull", "RegistryUnavailable", "SignatureValidationFailed"])
 def test_a_failed_pull_is_shown_first_and_then_as_image_pull_back_off(reason: str) -> None:
-    failed = Failure(reason=reason, message="not found", retry_at=110, delay_seconds=10)
+    failed = ActionFailure(reason=reason, message="not found", retry_at=110, delay_seconds=10)
     known = facts(units={"web": UnitFacts(image_failure=failed)})
     first = container(status_of(pod("web"), known, 100.5), "web").state.waiting
     later = container(status_of(pod("web"), known, 101.5), "web").state.waiting
@@ -121,7 +129,7 @@ def test_a_failed_pull_is_shown_first_and_then_as_image_pull_back_off(reason: st
 def test_a_crash_loop_waits_with_the_kubelets_text_and_shows_the_end_as_last_state() -> None:
     known = facts(
         exited("web", 1, attempt=2),
-        units={"web": UnitFacts(exited_at=99.0, backoff=Backoff(delay_seconds=80, updated_at=50))},
+        units={"web": UnitFacts(exited_at=99.0, backoff=RestartBackoff(delay_seconds=80, updated_at=50))},
     )
     shown = container(status_of(pod("web"), known), "web")
     assert shown.state.waiting is not None
@@ -133,7 +141,7 @@ def test_a_crash_loop_waits_with_the_kubelets_text_and_shows_the_end_as_last_sta
 
 
 def test_once_the_back_off_is_over_the_end_itself_is_shown() -> None:
-    entry = UnitFacts(exited_at=99.0, backoff=Backoff(delay_seconds=10, updated_at=50))
+    entry = UnitFacts(exited_at=99.0, backoff=RestartBackoff(delay_seconds=10, updated_at=50))
     known = facts(exited("web", 1), units={"web": entry})
     assert container(status_of(pod("web"), known, 110), "web").state.terminated is not None
 
@@ -141,8 +149,8 @@ def test_once_the_back_off_is_over_the_end_itself_is_shown() -> None:
 def test_a_container_that_will_not_run_again_stays_terminated_whatever_is_known() -> None:
     entry = UnitFacts(
         exited_at=99.0,
-        backoff=Backoff(delay_seconds=10, updated_at=50),
-        failure=Failure(reason="RunContainerError", message="", retry_at=None),
+        backoff=RestartBackoff(delay_seconds=10, updated_at=50),
+        failure=ActionFailure(reason="RunContainerError", message="", retry_at=None),
     )
     known = facts(exited("a"), unit("b"), units={"a": entry})
     assert container(status_of(pod("a", "b", policy="OnFailure"), known), "a").state.terminated is not None
@@ -240,7 +248,7 @@ def test_a_failed_post_start_hook_is_told() -> None:
     entry = UnitFacts(
         hook=HookState.FAILED,
         hook_unit=UnitId("web-0"),
-        failure=Failure(reason="PostStartHookError", message="exit 1", retry_at=100),
+        failure=ActionFailure(reason="PostStartHookError", message="exit 1", retry_at=100),
     )
     waiting = container(status_of(pod("web"), facts(unit("web"), units={"web": entry})), "web").state.waiting
     assert waiting is not None
@@ -292,7 +300,7 @@ def test_an_init_container_is_ready_once_it_completed() -> None:
 
 
 def test_a_failed_init_container_waits_in_its_back_off() -> None:
-    entry = UnitFacts(exited_at=99.0, backoff=Backoff(delay_seconds=20, updated_at=50))
+    entry = UnitFacts(exited_at=99.0, backoff=RestartBackoff(delay_seconds=20, updated_at=50))
     known = facts(exited("i", 1), units={"i": entry})
     waiting = container(status_of(pod("web", init=(Container(name="i"),)), known), "i").state.waiting
     assert waiting is not None
@@ -300,7 +308,7 @@ def test_a_failed_init_container_waits_in_its_back_off() -> None:
 
 
 def test_a_completed_init_container_never_waits() -> None:
-    entry = UnitFacts(exited_at=99.0, backoff=Backoff(delay_seconds=20, updated_at=50))
+    entry = UnitFacts(exited_at=99.0, backoff=RestartBackoff(delay_seconds=20, updated_at=50))
     known = facts(exited("i"), units={"i": entry})
     shown = container(status_of(pod("web", init=(Container(name="i"),)), known), "i")
     assert shown.state.terminated is not None
@@ -341,7 +349,7 @@ def test_waiting_containers_tell_which_runtime_the_pod_waits_for() -> None:
 
 
 def test_a_sandbox_that_cannot_be_made_is_told_in_the_waiting_message() -> None:
-    failure = Failure(reason="FailedCreatePodSandBox", message="no CNI", retry_at=101)
+    failure = ActionFailure(reason="FailedCreatePodSandBox", message="no CNI", retry_at=101)
     waiting = container(status_of(pod("a"), facts(sandbox=None, sandbox_failure=failure)), "a").state.waiting
     assert waiting is not None
     assert (waiting.reason, waiting.message) == ("ContainerCreating", "FailedCreatePodSandBox: no CNI")

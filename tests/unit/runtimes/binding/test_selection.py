@@ -31,10 +31,10 @@ from kubeletx.kube.types.core import (
 from kubeletx.runtimes.binding.features import missing, needs_of
 from kubeletx.runtimes.binding.selection import (
     Chosen,
-    Rejected,
+    RejectPod,
+    RuntimeCandidate,
     RuntimeRequest,
-    RuntimeView,
-    Waits,
+    WaitForRuntime,
     choose,
     choose_for,
     requested_by_sandbox,
@@ -52,10 +52,10 @@ def pod(annotations: dict[str, str] | None = None, **spec: Any) -> Pod:
     )
 
 
-def view(name: str, workload_type: str = "container", **more: Any) -> RuntimeView:
+def view(name: str, workload_type: str = "container", **more: Any) -> RuntimeCandidate:
     more.setdefault("ready", True)
     more.setdefault("traits", TRAITS)
-    return RuntimeView(name=RuntimeName(name), workload_type=workload_type, **more)
+    return RuntimeCandidate(name=RuntimeName(name), workload_type=workload_type, **more)
 
 
 NODE = (view("kvm", "vm"), view("one"), view("two", handlers=("runc", "crun")))
@@ -96,14 +96,14 @@ def test_a_class_decides_the_type_and_a_name_does_not() -> None:
     assert choose(pod(runtime_class_name="vms"), NODE, CLASSES).runtime == "kvm"  # type: ignore[union-attr]
     assert workload_type_of(pod(runtime_class_name="vms"), NODE, CLASSES) == "vm"
     choice = choose(pod(runtime_service_name="kvm"), NODE, CLASSES)
-    assert isinstance(choice, Rejected)
+    assert isinstance(choice, RejectPod)
     assert choice.reason == names.RUNTIME_MISMATCH
     assert "runtime 'kvm' is of type vm, the pod is a container workload" in choice.message
 
 
 def test_names_that_disagree_are_rejected_with_both_named() -> None:
     choice = choose(pod({names.RUNTIME_SERVICE_NAME: "one"}, runtime_class_name="second"), NODE, CLASSES)
-    assert isinstance(choice, Rejected)
+    assert isinstance(choice, RejectPod)
     assert "names 'one'" in choice.message
     assert "names 'two'" in choice.message
 
@@ -127,11 +127,13 @@ def test_names_that_disagree_are_rejected_with_both_named() -> None:
         (pod(), (view("a", traits=None), view("b")), names.RUNTIME_NOT_READY, "'a'.*not reached yet"),
     ],
 )
-def test_what_may_heal_waits(wanted: Pod, node: tuple[RuntimeView, ...], reason: str, words: str) -> None:
+def test_what_may_heal_waits(
+    wanted: Pod, node: tuple[RuntimeCandidate, ...], reason: str, words: str
+) -> None:
     import re
 
     choice = choose(wanted, node, CLASSES)
-    assert isinstance(choice, Waits)
+    assert isinstance(choice, WaitForRuntime)
     assert choice.reason == reason
     assert re.search(words, choice.message)
 
@@ -149,7 +151,7 @@ def test_strict_groups_are_refused_with_the_kubelets_reason() -> None:
     node = (view("a", traits=Traits(refuses=("strict-groups",))),)
     strict = PodSecurityContext(supplemental_groups_policy="Strict")
     choice = choose(pod(security_context=strict), node, {})
-    assert isinstance(choice, Rejected)
+    assert isinstance(choice, RejectPod)
     assert choice.reason == "SupplementalGroupsPolicyNotSupported"
 
 
@@ -159,7 +161,7 @@ def test_a_feature_the_runtime_refuses_is_a_rejection_that_names_it() -> None:
         containers=(Container(name="c", tty=True, security_context=SecurityContext(privileged=True)),)
     )
     choice = choose(needy, node, {})
-    assert isinstance(choice, Rejected)
+    assert isinstance(choice, RejectPod)
     assert choice.reason == names.RUNTIME_UNSUPPORTED
     assert choice.message == "runtime 'a' cannot do what the pod needs: privileged, tty"
     assert isinstance(choose(pod(), node, {}), Chosen)
@@ -169,7 +171,7 @@ def test_a_handler_refuses_other_things_than_its_runtime() -> None:
     traits = Traits(refuses=("user-namespace",), handler_refuses={"crun": (), "runc": ("tty",)})
     node = (view("two", handlers=("runc", "crun"), traits=traits),)
     own = {"host_users": False, "runtime_service_name": "two"}
-    assert isinstance(choose(pod(**own), node, CLASSES), Rejected)
+    assert isinstance(choose(pod(**own), node, CLASSES), RejectPod)
     assert isinstance(choose(pod(**own, runtime_class_name="crun"), node, CLASSES), Chosen)
 
 
@@ -245,7 +247,7 @@ def test_the_needs_of_a_full_pod() -> None:
 
 runtimes = st.lists(
     st.builds(
-        RuntimeView,
+        RuntimeCandidate,
         name=st.sampled_from([RuntimeName(n) for n in "abcdef"]),
         workload_type=st.sampled_from(["container", "vm"]),
         ready=st.booleans(),
@@ -271,13 +273,13 @@ pods = st.builds(
 
 @given(pods, runtimes, st.permutations([("k1", "a"), ("k2", "b--h"), ("k3", "c")]))
 def test_no_order_of_a_map_decides_anything(
-    wanted: Pod, node: list[RuntimeView], classes: list[tuple[str, str]]
+    wanted: Pod, node: list[RuntimeCandidate], classes: list[tuple[str, str]]
 ) -> None:
     assert choose(wanted, node, dict(classes)) == choose(wanted, node, dict(sorted(classes)))
 
 
 @given(pods, runtimes)
-def test_a_named_pod_gets_that_runtime_or_none(wanted: Pod, node: list[RuntimeView]) -> None:
+def test_a_named_pod_gets_that_runtime_or_none(wanted: Pod, node: list[RuntimeCandidate]) -> None:
     choice = choose(wanted, node, {"k1": "a", "k2": "b--h"})
     if isinstance(choice, Chosen):
         runtime = next(r for r in node if r.name == choice.runtime)
@@ -287,7 +289,9 @@ def test_a_named_pod_gets_that_runtime_or_none(wanted: Pod, node: list[RuntimeVi
 
 
 @given(runtimes, st.data())
-def test_the_default_depends_on_the_order_listed_alone(node: list[RuntimeView], data: st.DataObject) -> None:
+def test_the_default_depends_on_the_order_listed_alone(
+    node: list[RuntimeCandidate], data: st.DataObject
+) -> None:
     choice = choose(pod(), node, {})
     others = [r for r in node if r.workload_type != "container" or r.cordoned]
     mine = [r for r in node if r not in others]
@@ -326,7 +330,7 @@ def test_a_cri_sandbox_may_name_its_runtime_and_type_in_annotations() -> None:
         runtime=RuntimeName("two"), why=f"named by annotation {names.RUNTIME_SERVICE_NAME}"
     )
     both = requested_by_sandbox("one", notes, PodUid("u1"))
-    assert isinstance(both, Rejected)
+    assert isinstance(both, RejectPod)
     assert both.message.endswith("runtime handler names 'one'; name one")
 
 
@@ -338,7 +342,7 @@ def test_what_a_workload_lacks_is_asked_for_the_handler_and_rejects_it() -> None
         return ("sysctls",)
 
     found = choose_for(requested_by_sandbox("two--crun", {}, PodUid("u1")), NODE, lacking)
-    assert isinstance(found, Rejected)
+    assert isinstance(found, RejectPod)
     assert asked == ["crun"]
 
 

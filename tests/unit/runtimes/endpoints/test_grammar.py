@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from kubeletx.api import Endpoint, InvalidConfig, RuntimeName
 from kubeletx.runtimes.endpoints.grammar import format_endpoints, is_name, parse_endpoints
-from kubeletx.runtimes.endpoints.kinds import Kind, KindTable
+from kubeletx.runtimes.endpoints.kinds import KindTable, RuntimeKind
 
 
 def no_factory(*_args: Any) -> Any:
     raise AssertionError("parsing makes no runtimes")
 
 
-def kind(name: str, types: tuple[str, ...], schemes: tuple[str, ...], **more: Any) -> Kind:
-    return Kind(name=name, factory=no_factory, workload_types=types, schemes=schemes, **more)
+def kind(name: str, types: tuple[str, ...], schemes: tuple[str, ...], **more: Any) -> RuntimeKind:
+    return RuntimeKind(name=name, factory=no_factory, workload_types=types, schemes=schemes, **more)
 
 
 KINDS = KindTable(

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kubeletx.api import AlreadyExists, InvalidConfig
-from kubeletx.runtimes.endpoints.kinds import Kind, KindTable
+from kubeletx.runtimes.endpoints.kinds import KindTable, RuntimeKind
 
 
 class Settings(msgspec.Struct, frozen=True, rename="camel"):
@@ -36,7 +36,7 @@ def test_a_kind_is_registered_once() -> None:
     with pytest.raises(
         AlreadyExists, match="'one' of plugin other is registered already by plugin plugin-one"
     ):
-        kinds.add(Kind(name="one", factory=make, workload_types=(), schemes=(), plugin="other"))
+        kinds.add(RuntimeKind(name="one", factory=make, workload_types=(), schemes=(), plugin="other"))
 
 
 def test_known_workload_types_include_what_plugins_declare() -> None:

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from kubeletx.api import ImageStatus, PodUid, SandboxId, StoreId, UnitId, UnitState, UnitSummary
 from kubeletx.runtimes.images import references
-from kubeletx.runtimes.images.choice import DiskUsage, bytes_to_free, choose, deletable, too_old, used_images
+from kubeletx.runtimes.images.choice import (
+    FilesystemUsage,
+    bytes_to_free,
+    choose,
+    deletable,
+    too_old,
+    used_images,
+)
 from kubeletx.runtimes.images.records import ImageRecord
 from kubeletx.runtimes.images.settings import CollectionSettings
 
@@ -55,10 +62,10 @@ def records(*all_records: ImageRecord) -> dict[str, ImageRecord]:
 
 def test_the_thresholds_are_the_kubelets() -> None:
     settings = CollectionSettings()
-    assert bytes_to_free(DiskUsage(capacity_bytes=1000, available_bytes=160), settings) == 0
-    assert bytes_to_free(DiskUsage(capacity_bytes=1000, available_bytes=150), settings) == 50
-    assert bytes_to_free(DiskUsage(capacity_bytes=1000, available_bytes=0), settings) == 200
-    assert bytes_to_free(DiskUsage(capacity_bytes=0, available_bytes=0), settings) == 0
+    assert bytes_to_free(FilesystemUsage(capacity_bytes=1000, available_bytes=160), settings) == 0
+    assert bytes_to_free(FilesystemUsage(capacity_bytes=1000, available_bytes=150), settings) == 50
+    assert bytes_to_free(FilesystemUsage(capacity_bytes=1000, available_bytes=0), settings) == 200
+    assert bytes_to_free(FilesystemUsage(capacity_bytes=0, available_bytes=0), settings) == 0
 
 
 def test_an_image_is_used_by_any_unit_and_by_what_pods_want() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kubeletx.api import InvalidPod
 from kubeletx.runtimes.images import references
-from kubeletx.runtimes.images.keyring import Entry, helper_server, key_of, matching, registry_of
+from kubeletx.runtimes.images.keyring import RegistryEntry, helper_server, key_of, matching, registry_of
 
 DIGEST = "sha256:" + "a" * 64
 
@@ -53,7 +53,9 @@ def test_a_parsed_reference_parses_to_itself(host: str, path: list[str], end: st
 
 
 def servers(image: str, *keys: str) -> list[str]:
-    return [entry.server for entry in matching([Entry(server=key, username="u") for key in keys], image)]
+    return [
+        entry.server for entry in matching([RegistryEntry(server=key, username="u") for key in keys], image)
+    ]
 
 
 def test_the_longest_matching_path_comes_first() -> None:
@@ -95,6 +97,6 @@ def test_helpers_are_found_like_entries() -> None:
 
 
 def test_secrets_are_not_shown() -> None:
-    entry = Entry(server="r.io", username="u", password="hunter2", identity_token="tok")
+    entry = RegistryEntry(server="r.io", username="u", password="hunter2", identity_token="tok")
     assert "hunter2" not in repr(entry)
     assert "tok" not in repr(entry)

@@ -25,7 +25,7 @@ from kubeletx.api import (
     Unsupported,
     names,
 )
-from kubeletx.runtimes.images.choice import DiskUsage
+from kubeletx.runtimes.images.choice import FilesystemUsage
 from kubeletx.runtimes.images.errors import PullBackOff, PullFailed
 from kubeletx.runtimes.images.gc import ImageCollector
 from kubeletx.runtimes.images.puller import Puller
@@ -71,7 +71,7 @@ class Shop:
             credentials=self.credentials,
             settings=PullSettings(qps=0),
         )
-        self.disk = DiskUsage(capacity_bytes=1000, available_bytes=1000)
+        self.disk = FilesystemUsage(capacity_bytes=1000, available_bytes=1000)
         self.wanted: dict[str, list[str]] = {}
         self.sink = FakeEventSink()
         self.collector = ImageCollector(
@@ -336,7 +336,7 @@ async def test_over_the_threshold_the_longest_unused_of_ours_goes(shop: Shop) ->
     await fill(shop, "a:1", "b:1", "c:1")
     await pod_on(shop, "one", await shop.pull("a:1"))
     shop.world.clock.advance(1000)
-    shop.disk = DiskUsage(capacity_bytes=20 * size, available_bytes=int(3 * size))
+    shop.disk = FilesystemUsage(capacity_bytes=20 * size, available_bytes=int(3 * size))
     removed = await shop.collector.collect(await shop.store())
     assert [i.tags for i in removed.images] == [("b:1",)]
     assert removed.freed_bytes == size
@@ -346,11 +346,11 @@ async def test_over_the_threshold_the_longest_unused_of_ours_goes(shop: Shop) ->
 
 async def test_what_others_pulled_stays_and_too_little_is_said(shop: Shop) -> None:
     shop.world.clock.advance(1000)
-    shop.disk = DiskUsage(capacity_bytes=1000, available_bytes=0)
+    shop.disk = FilesystemUsage(capacity_bytes=1000, available_bytes=0)
     await shop.collector.collect_all()
     assert len(shop.fake("one").backend.images) == 1
     assert shop.sink.reasons() == ["FreeDiskSpaceFailed", "FreeDiskSpaceFailed"]
-    shop.disk = DiskUsage(capacity_bytes=0, available_bytes=0)
+    shop.disk = FilesystemUsage(capacity_bytes=0, available_bytes=0)
     await shop.collector.collect_all()
     assert shop.sink.reasons()[-1] == names.Event.INVALID_DISK_CAPACITY
 
@@ -367,7 +367,7 @@ async def test_without_an_answer_from_every_runtime_of_a_store_nothing_is_collec
     await shop.store("two")
     await fill(shop, "a:1")
     shop.world.clock.advance(1000)
-    shop.disk = DiskUsage(capacity_bytes=1000, available_bytes=0)
+    shop.disk = FilesystemUsage(capacity_bytes=1000, available_bytes=0)
     shop.fake("two").script("list_units", error=Unavailable("hung"))
     await shop.collector.collect_all()
     assert len(await store.list()) == 2

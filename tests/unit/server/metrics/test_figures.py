@@ -12,10 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kubeletx.api import InterfaceStats, PodUid, UnitId, UnitStats
 from kubeletx.node.cgroup_processes import ProcessUsage
-from kubeletx.node.cgroup_usage import CgroupSpec, CgroupUsage, DiskUsage
+from kubeletx.node.cgroup_usage import BlockDeviceUsage, CgroupSpec, CgroupUsage
 from kubeletx.node.host_usage import FsUsage, HostUsage
 from kubeletx.node.machine import MachineInfo
-from kubeletx.node.psi import Pressure, Pressures, Stall
+from kubeletx.node.psi import Pressures, PressureStall, Stall
 from kubeletx.server.metrics.cadvisor import cadvisor_metrics
 from kubeletx.server.metrics.figures import (
     Figures,
@@ -153,7 +153,7 @@ def test_cadvisors_series_carry_its_labels_and_the_runtime() -> None:
         cache_bytes=20,
         rss_bytes=30,
         swap_bytes=0,
-        disks=(DiskUsage(device="8:0", read_bytes=1, write_bytes=2, reads=3, writes=4),),
+        disks=(BlockDeviceUsage(device="8:0", read_bytes=1, write_bytes=2, reads=3, writes=4),),
     )
     one = replace(unit(), cgroup=counted, cpu_limit_millicores=500, memory_limit_bytes=1 << 20)
     found = samples(cadvisor_metrics(figures(pod(one)), lambda device: "/dev/sda"))
@@ -297,11 +297,11 @@ def test_volumes_are_told_and_those_on_the_nodes_disk_count_as_ephemeral_storage
 
 
 STALL = Stall(avg10=1.5, avg60=0.5, total_us=3_000_000)
-PRESSURE = Pressure(some=STALL, full=Stall(total_us=1000))
+PRESSURE = PressureStall(some=STALL, full=Stall(total_us=1000))
 PRESSURES = Pressures(cpu=PRESSURE, memory=PRESSURE, io=PRESSURE)
 WHOLE = CgroupUsage(
     **{name: 7 for name in CgroupUsage.__struct_fields__ if name not in ("disks", "spec", "pressures")},  # type: ignore[arg-type]
-    disks=(DiskUsage(device="8:0", read_bytes=1, write_bytes=2, reads=3, writes=4),),
+    disks=(BlockDeviceUsage(device="8:0", read_bytes=1, write_bytes=2, reads=3, writes=4),),
     spec=CgroupSpec(
         cpu_shares=512,
         cpu_quota_us=50_000,
