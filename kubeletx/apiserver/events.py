@@ -181,9 +181,10 @@ class EventReporter:
         if key in self._sent:
             try:
                 await self._client.patch(EVENTS.path(namespace, key), patch, Event, kind=Patch.MERGE)
-                return
             except NotFound:
                 self._sent.pop(key, None)
+            else:
+                return
         fresh = replace(event, metadata=ObjectMeta(name=key, namespace=namespace))
         try:
             await self._client.create(EVENTS.path(namespace), fresh, Event)

@@ -28,7 +28,6 @@ async def supervise(
     while True:
         try:
             await run()
-            return
         except asyncio.CancelledError:
             raise
         except KubeletxError as error:
@@ -37,6 +36,8 @@ async def supervise(
         except Exception as error:
             log.exception("Task failed with a bug and starts again", task=name)
             failure = error
+        else:
+            return
         if on_failure is not None:
             on_failure(failure)
         await clock.sleep(RESTART_SECONDS)

@@ -252,10 +252,11 @@ class NodeLease:
             try:
                 made = self._renewed(Lease())
                 self._lease = await self._client.create(LEASES.path(NAMESPACE), made, Lease)
-                return
             except AlreadyExists:
                 if not await self._find_again():
                     return
+            else:
+                return
         if self._lease is None:
             raise Conflict(f"lease {NAMESPACE}/{self._name} comes and goes")
         try:

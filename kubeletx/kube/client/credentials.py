@@ -219,14 +219,14 @@ def make_context(
             raise _unusable(access.ca, "the cluster's authority") from error
     if certificate is not None and key is not None:
         try:
-            with _file_of(certificate) as one, _file_of(key) as other:
+            with _OpenableName(certificate) as one, _OpenableName(key) as other:
                 context.load_cert_chain(one, other, password="")  # else OpenSSL asks for one at the terminal
         except (ssl.SSLError, ValueError) as error:
             raise _unusable(certificate, "a certificate and its key, without a passphrase,") from error
     return context
 
 
-class _file_of:
+class _OpenableName:
     """A name that OpenSSL can open: the path itself, or a file in memory while the block runs."""
 
     def __init__(self, material: Path | bytes) -> None:

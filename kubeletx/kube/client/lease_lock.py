@@ -280,9 +280,10 @@ class LeaseLock:
             )
             try:
                 await self._client.replace(self._path, replace(lease, spec=spec), Lease)
-                return
             except Conflict:
                 continue
+            else:
+                return
 
     async def _find(self) -> Lease | None:
         try:

@@ -297,11 +297,12 @@ class ImageStore:
         for one in candidates or (Credential(),):
             try:
                 await service.pull_image(image, one.auth, sandbox, report)
-                return one.origin
             except KubeletxError as error:
                 failures.append(error)
             except Exception as error:
                 raise translate(error, via.name, "pull_image") from error
+            else:
+                return one.origin
         raise failures[-1]
 
     async def _ask(

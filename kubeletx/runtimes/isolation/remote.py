@@ -29,7 +29,7 @@ PeerOf = Callable[[], Peer]
 def remote_class(protocol: type) -> Callable[[PeerOf, str], Any]:
     """A class whose objects answer for `protocol` by asking the other side."""
 
-    def __init__(self: Any, peer_of: PeerOf, target: str) -> None:
+    def __init__(self: Any, peer_of: PeerOf, target: str) -> None:  # noqa: N807 - becomes the method
         self._peer_of, self._target = peer_of, target
 
     members: dict[str, Any] = {"__init__": __init__}

@@ -135,13 +135,14 @@ class GuestAgent:
             while True:
                 try:
                     await self.ask(unit_id, "guest-ping", {})
-                    return
                 except AgentSilent as error:
                     if silences is not None:
                         silences.append(error)
                     left = deadline - loop.time()
                     if left <= 0:
                         raise
+                else:
+                    return
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(min(left, _ASK_AGAIN_SECONDS)):
                         await _news_of(queue, unit_id)

@@ -284,8 +284,6 @@ class LibvirtImages:
             image_id = known[0] if known is not None else ""
             if fetched is not None:
                 image_id = await self._import(source, request, fetched, stop)
-            is_kept = False
-            return image_id
         except Refused as refused:
             is_kept = False
             raise refused.of(image) from refused
@@ -295,6 +293,9 @@ class LibvirtImages:
         except OSError as error:
             is_kept = is_kept and not is_full(error)
             raise from_os_error(error, image, self._store.directory) from error
+        else:
+            is_kept = False
+            return image_id
         finally:
             await self._workers.finish(self._store.keep_parts if is_kept else self._store.discard, work)
 
