@@ -59,6 +59,7 @@ async def assemble(
             volumes=volumes,
             images=images,
             objects=made.objects,
+            extras=made.extras,
             review=plugin_rooms.review,
             more_sources=plugin_rooms.sources,
         )

@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack
 from types import MappingProxyType, TracebackType
 from typing import Protocol, Self, TypeVar
 
-from kubeletx.api import ClusterObjects
-from kubeletx.pods import StatusBoard
+from kubeletx.api import AlreadyExists, ClusterObjects
+from kubeletx.pods import ExtrasProvider, StatusBoard
 from kubeletx.server.views import PartHealth
 from kubeletx.store import Store
 
@@ -37,6 +37,7 @@ class Composition:
     def __init__(self) -> None:
         self._parts: list[Part] = []
         self._objects: dict[str, ClusterObjects] = {}
+        self._extras: dict[str, ExtrasProvider] = {}
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -57,6 +58,11 @@ class Composition:
         """Cluster objects by the name of a pod's source; a live view."""
         return MappingProxyType(self._objects)
 
+    @property
+    def extras(self) -> Mapping[str, ExtrasProvider]:
+        """Providers of extras for units, by name; a live view."""
+        return MappingProxyType(self._extras)
+
     def sources(self) -> frozenset[str]:
         """Names of all pod sources."""
         return frozenset(name for part in self._parts for name in part.sources)
@@ -66,10 +72,13 @@ class Composition:
         return tuple(found for part in self._parts for check in part.health for found in check())
 
     def add(self, room: R) -> R:
-        """Take the room's part; returns the room."""
+        """Take the room's part; returns the room. Raises AlreadyExists for a second provider of one name."""
         part = room.part
+        if taken := sorted(self._extras.keys() & part.extras.keys()):
+            raise AlreadyExists(f"{part.name}: another part has providers of extras {taken}")
         self._parts.append(part)
         self._objects.update(part.objects)
+        self._extras.update(part.extras)
         for close in part.close:
             self._stack.push_async_callback(_close, close)
         return room

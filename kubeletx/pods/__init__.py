@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .model.node_context import NodeContext
     from .model.phase import FINAL
     from .model.restart_policy import RESTART_ALL, should_restart
-    from .model.roles import all_units, ephemeral_units, init_units, regular_units
+    from .model.roles import UnitRole, all_units, ephemeral_units, init_units, regular_units
     from .plan.progress import has_ended, newest
     from .plan.resize_container import INFEASIBLE
     from .probes import ProbeOutcome
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .probes.hook_runner import UnitHooks
     from .records import POD_TABLES, PodRecords
     from .recovery import UNKNOWN_SOURCE
+    from .specs.extras import ExtrasProvider, UnitExtras
     from .specs.host_facts import HostFacts, read_host_facts
     from .specs.resources import pod_cgroup_resources
     from .specs.user_namespaces import UserNamespaces
@@ -62,6 +63,7 @@ __all__ = [
     "EvictedNode",
     "EvictionPolicy",
     "Evictor",
+    "ExtrasProvider",
     "FileWatcher",
     "HostFacts",
     "HostShutdown",
@@ -84,9 +86,11 @@ __all__ = [
     "Review",
     "RotationLimits",
     "StatusBoard",
+    "UnitExtras",
     "UnitHooks",
     "UnitImages",
     "UnitProbes",
+    "UnitRole",
     "UserNamespaces",
     "VolumeBoard",
     "Waiting",
@@ -112,6 +116,7 @@ _HOMES = {
     "EvictedNode": "eviction.evictor",
     "EvictionPolicy": "eviction.evictor",
     "Evictor": "eviction.evictor",
+    "ExtrasProvider": "specs.extras",
     "FINAL": "model.phase",
     "ActionFailure": "model.facts",
     "FileWatcher": "logs.file_watch",
@@ -142,9 +147,11 @@ _HOMES = {
     "RotationLimits": "logs.rotation",
     "StatusBoard": "status.board",
     "UNKNOWN_SOURCE": "recovery",
+    "UnitExtras": "specs.extras",
     "UnitHooks": "probes.hook_runner",
     "UnitImages": "unit_images",
     "UnitProbes": "probes.all_probes",
+    "UnitRole": "model.roles",
     "UserNamespaces": "specs.user_namespaces",
     "VolumeBoard": "eviction.volume_use",
     "Waiting": "model.facts",

@@ -21,6 +21,7 @@ from .model.sources import BUILT_IN, SourceTable
 from .probes.all_probes import UnitProbes
 from .probes.hook_runner import UnitHooks
 from .records import PodRecords
+from .specs import ExtrasProvider
 from .status.board import StatusBoard
 from .status.build import NodeIdentity
 from .unit_images import UnitImages
@@ -58,5 +59,7 @@ class PodDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Asked before a pod is bound: why it may not run here, or what it waits for. None: admission alone decides."""
     classes: Mapping[str, str] = {}
     cluster: Mapping[str, ClusterObjects] = {}
+    extras: Mapping[str, ExtrasProvider] = {}
+    """Providers of mounts, variables and annotations for units, by name; may change."""
     sources: SourceTable = BUILT_IN
     crash_cap_seconds: float = 300.0

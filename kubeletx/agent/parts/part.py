@@ -17,7 +17,7 @@ from sqlalchemy import MetaData
 
 from kubeletx.api import Clock, ClusterObjects
 from kubeletx.kube.types.core import PodStatus
-from kubeletx.pods import DesiredPod, PodFacts
+from kubeletx.pods import DesiredPod, ExtrasProvider, PodFacts
 from kubeletx.server.views import PartHealth
 from kubeletx.store import Store
 
@@ -76,6 +76,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """Names of the pod sources that report `synced` to the manager."""
     objects: Mapping[str, ClusterObjects] = {}
     """Cluster objects for pods, by the name of their source."""
+    extras: Mapping[str, ExtrasProvider] = {}
+    """Providers of mounts, variables and annotations for units, by names that no other part uses."""
 
 
 class PartContext(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from kubeletx.node.status import runtime_labels
 from kubeletx.pods import (
     POD_TABLES,
     Counters,
+    ExtrasProvider,
     FileWatcher,
     LogKeeper,
     NodeIdentity,
@@ -58,7 +59,10 @@ class PodsRoom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodNeeds(msgspec.Struct, frozen=True, kw_only=True):
-    """The rooms below pods. `objects`: of the cluster, by the source of the pods that may refer to them."""
+    """The rooms below pods. `objects`: of the cluster, by the source of the pods that may refer to them.
+
+    `extras`: providers of mounts, variables and annotations for units, by name.
+    """
 
     node: NodeRoom
     link: LinkRoom
@@ -66,6 +70,7 @@ class PodNeeds(msgspec.Struct, frozen=True, kw_only=True):
     volumes: VolumesRoom
     images: ImagesRoom
     objects: Mapping[str, ClusterObjects]
+    extras: Mapping[str, ExtrasProvider]
     review: Review | None = None
     """Reviews new pods before they are bound; None: admission alone decides."""
     more_sources: tuple[SourceTraits, ...] = ()
@@ -118,6 +123,7 @@ def make_pods(ctx: PartContext, needs: PodNeeds) -> PodsRoom:
             sources=BUILT_IN.with_more(needs.more_sources),
             classes=needs.link.classes,
             cluster=needs.objects,
+            extras=needs.extras,
             crash_cap_seconds=config.pods.max_restart_period_seconds,
         )
     )

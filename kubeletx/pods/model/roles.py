@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from msgspec.structs import replace
 
 from kubeletx.kube.manifests.machine_form import machine_of
 from kubeletx.kube.requests import is_sidecar as is_sidecar
 from kubeletx.kube.types.core import Container, EphemeralContainer, Pod, ResourceRequirements, VirtualMachine
+
+
+class UnitRole(StrEnum):
+    """Part of a unit in its pod."""
+
+    INIT = "init"
+    SIDECAR = "sidecar"
+    REGULAR = "regular"
+    EPHEMERAL = "ephemeral"
 
 
 def init_units(pod: Pod) -> tuple[Container, ...]:
@@ -47,6 +58,16 @@ def find_unit(pod: Pod, name: str) -> Container | EphemeralContainer | None:
         if unit.name == name:
             return unit
     return None
+
+
+def role_of(pod: Pod, name: str) -> UnitRole:
+    """Role of the unit with this name; a virtual machine is a regular unit."""
+    for container in init_units(pod):
+        if container.name == name:
+            return UnitRole.SIDECAR if is_sidecar(container) else UnitRole.INIT
+    if any(container.name == name for container in ephemeral_units(pod)):
+        return UnitRole.EPHEMERAL
+    return UnitRole.REGULAR
 
 
 def spec_of(

@@ -5,6 +5,7 @@ from ..model.spec_errors import ContainerConfigError, SandboxConfigError
 from .compose import compose_unit
 from .dns import PodWarning
 from .environment import skipped_names
+from .extras import ExtrasProvider, UnitExtras, gather_extras
 from .hosts import hosts_text
 from .inputs import SandboxInputs, UnitInputs
 from .sandbox import build_sandbox_spec, sandbox_warnings
@@ -13,14 +14,17 @@ from .unit import build_unit_spec, unit_environment
 
 __all__ = [
     "ContainerConfigError",
+    "ExtrasProvider",
     "NodeContext",
     "PodWarning",
     "SandboxConfigError",
     "SandboxInputs",
+    "UnitExtras",
     "UnitInputs",
     "build_sandbox_spec",
     "build_unit_spec",
     "compose_unit",
+    "gather_extras",
     "hosts_text",
     "sandbox_warnings",
     "service_variables",

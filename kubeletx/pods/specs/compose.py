@@ -1,4 +1,4 @@
-"""One call from container to `UnitSpec`: environment, then mounts, then the spec."""
+"""One call from container to `UnitSpec`: environment, then mounts, then the spec, each with the extras of other rooms."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from kubeletx.kube.types.core import Container
 from kubeletx.volumes import PreparedVolumes, VolumePreparer
 from kubeletx.volumes.container_mounts import ContainerMounts
 
+from .extras import extra_mounts
 from .hosts import hosts_text
 from .inputs import UnitInputs
 from .unit import build_unit_spec, unit_environment
@@ -18,7 +19,7 @@ _UNKNOWN = Traits(refuses=("recursive-read-only",))
 async def compose_unit(inputs: UnitInputs, volumes: VolumePreparer, prepared: PreparedVolumes) -> UnitSpec:
     """The unit to create, with every file and mount that it needs made ready on the node.
 
-    A runtime that refuses mounts gets none. Raises what `build_unit_spec` and `VolumePreparer.mounts_for` raise.
+    A runtime that refuses mounts gets none; extras with mounts are then refused. Raises what `build_unit_spec` and `VolumePreparer.mounts_for` raise.
     """
     pod, container, node = inputs.pod, inputs.container, inputs.node
     able = inputs.traits or _UNKNOWN
@@ -26,11 +27,17 @@ async def compose_unit(inputs: UnitInputs, volumes: VolumePreparer, prepared: Pr
     hosts = None
     if isinstance(container, Container):
         environment = unit_environment(
-            pod, container, node, pod_ips=inputs.pod_ips, objects=inputs.objects, services=inputs.services
+            pod,
+            container,
+            node,
+            pod_ips=inputs.pod_ips,
+            objects=inputs.objects,
+            services=inputs.services,
+            extras=inputs.extras,
         )
         hosts = hosts_text(pod, node, inputs.pod_ips)
-    found = ContainerMounts()
-    if "mounts" not in able.refuses:
+    found, takes_mounts = ContainerMounts(), "mounts" not in able.refuses
+    if takes_mounts:
         found = await volumes.mounts_for(
             pod,
             container,
@@ -40,4 +47,9 @@ async def compose_unit(inputs: UnitInputs, volumes: VolumePreparer, prepared: Pr
             hosts_text=hosts,
             recursive_read_only=node.recursive_read_only and "recursive-read-only" not in able.refuses,
         )
-    return build_unit_spec(inputs, mounts=found.mounts, devices=found.devices, environment=environment)
+    extras = extra_mounts(
+        pod, container, found, inputs.extras, runtime=inputs.runtime_name, takes_mounts=takes_mounts
+    )
+    return build_unit_spec(
+        inputs, mounts=(*found.mounts, *extras), devices=found.devices, environment=environment
+    )

@@ -1,4 +1,4 @@
-"""Environment of a container (kubelet E1, E3): service variables, envFrom, env; later ones win.
+"""Environment of a container (kubelet E1, E3): extras, service variables, envFrom, env; later ones win.
 
 A value may refer to variables before it with ``$(NAME)``. What names a config map or a secret needs an
 `ObjectSet`; without one (static pods) it is refused unless it is optional. Pure.
@@ -6,7 +6,7 @@ A value may refer to variables before it with ``$(NAME)``. What names a config m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from kubeletx import api
@@ -26,6 +26,7 @@ from kubeletx.volumes.cluster_objects import ObjectSet, read
 from kubeletx.volumes.pod_fields import FieldContext, containers_by_name, field_text, resource_text
 
 from ..model.spec_errors import ContainerConfigError, path_of
+from .extras import GivenExtras
 from .process_size import ProcessSize
 
 EnvFileReader: TypeAlias = Callable[[str, str], dict[str, str] | None]
@@ -42,11 +43,12 @@ def build_environment(
     objects: ObjectSet | None = None,
     services: Mapping[str, str] | None = None,
     read_file: EnvFileReader | None = None,
+    extras: Sequence[GivenExtras] = (),
 ) -> dict[str, str]:
     """Variables in order, expanded. Raises InvalidPod with reason CreateContainerConfigError.
 
     `objects`: None when the pod's source has no cluster behind it. `services`: service variables, which
-    anything of the same name replaces. `read_file`: for fileKeyRef; None: there are no such files.
+    anything of the same name replaces. `read_file`: for fileKeyRef; None: there are no such files. `extras`: come first.
     """
     path = path_of(pod, container)
     empty_dirs = {volume.name for volume in pod.spec.volumes if volume.empty_dir is not None}
@@ -58,6 +60,9 @@ def build_environment(
         process.variable(name, value, where)
         found[name] = value
 
+    for one in extras:
+        for name, value in one.extras.variables.items():
+            add(name, value, f"extras of provider {one.provider!r}")
     for name, value in (services or {}).items():
         add(name, value, f"{path}.env")
     for index, source in enumerate(container.env_from):

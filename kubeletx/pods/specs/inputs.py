@@ -11,6 +11,7 @@ from kubeletx.kube.types.core import Container, Pod, VirtualMachine
 from kubeletx.volumes.cluster_objects import ObjectSet
 
 from ..model.node_context import NodeContext
+from .extras import GivenExtras
 
 
 class UnitInputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,7 +19,8 @@ class UnitInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     `attempt`: the unit's restart count. `image`: None when the runtime keeps no images. `traits`: of the runtime; None
     while it was never reached. `pod_ips`: the sandbox's addresses; empty for host network. `objects`: what the
-    environment refers to; None when the pod's source has no cluster behind it. `services`: service variables.
+    environment refers to; None when the pod's source has no cluster behind it. `services`: service variables. `extras`: of
+    the providers that other rooms register.
     """
 
     pod: Pod
@@ -33,6 +35,7 @@ class UnitInputs(msgspec.Struct, frozen=True, kw_only=True):
     user_mappings: tuple[IdMapping, ...] | None = None
     objects: ObjectSet | None = None
     services: Mapping[str, str] | None = None
+    extras: Sequence[GivenExtras] = ()
 
     @property
     def log_mode(self) -> LogMode:

@@ -27,6 +27,7 @@ from ..logs.paths import log_path
 from ..model.node_context import NodeContext
 from ..model.spec_errors import path_of
 from .environment import as_variables, build_environment
+from .extras import GivenExtras, extra_annotations
 from .inputs import UnitInputs
 from .labels import unit_annotations, unit_labels
 from .machine import build_machine
@@ -58,12 +59,18 @@ def build_unit_spec(
             mounts=tuple(mounts),
             log_path=log_path(container.name, attempt, log_mode),
             labels=unit_labels(pod, container, context, inputs.runtime_name),
-            annotations=unit_annotations(pod, container, attempt),
+            annotations={**extra_annotations(inputs.extras), **unit_annotations(pod, container, attempt)},
         )
     values = environment
     if values is None:
         values = unit_environment(
-            pod, container, context, pod_ips=inputs.pod_ips, objects=inputs.objects, services=inputs.services
+            pod,
+            container,
+            context,
+            pod_ips=inputs.pod_ips,
+            objects=inputs.objects,
+            services=inputs.services,
+            extras=inputs.extras,
         )
     security = process_security(
         pod,
@@ -95,7 +102,7 @@ def build_unit_spec(
         mounts=_mapped(mounts, inputs.user_mappings),
         log_path=log_path(container.name, attempt, log_mode),
         labels=unit_labels(pod, container, context, inputs.runtime_name),
-        annotations=unit_annotations(pod, container, attempt),
+        annotations={**extra_annotations(inputs.extras), **unit_annotations(pod, container, attempt)},
     )
 
 
@@ -107,13 +114,20 @@ def unit_environment(
     pod_ips: Sequence[str] = (),
     objects: ObjectSet | None = None,
     services: Mapping[str, str] | None = None,
+    extras: Sequence[GivenExtras] = (),
 ) -> dict[str, str]:
     """The container's environment; subPathExpr and $(NAME) in commands refer to it."""
     ips = tuple(pod_ips) or (context.host_ips if pod.spec.host_network else ())
 
     files = EnvFiles(context.root_dir, pod.uid)
     return build_environment(
-        pod, container, context.fields(ips), objects=objects, services=services, read_file=files.read
+        pod,
+        container,
+        context.fields(ips),
+        objects=objects,
+        services=services,
+        read_file=files.read,
+        extras=extras,
     )
 
 

@@ -55,6 +55,7 @@ from ..specs import (
     UnitInputs,
     build_sandbox_spec,
     compose_unit,
+    gather_extras,
     sandbox_warnings,
     service_variables,
     skipped_names,
@@ -121,6 +122,7 @@ class SpecBuilder:
         shaped = _as_container(container)
         objects, services = await self._environment_of(desired, shaped)
         prepared = await self._volumes_of(desired)
+        providers = self._deps.extras
         inputs = UnitInputs(
             pod=with_pod_granted(pod, facts),
             container=shaped,
@@ -134,6 +136,7 @@ class SpecBuilder:
             user_mappings=await self._user_mappings(pod),
             objects=objects,
             services=services,
+            extras=await gather_extras(providers, pod, shaped) if providers else (),
         )
         spec = await compose_unit(inputs, self._deps.volumes, prepared)
         if not isinstance(spec.detail, Machine):

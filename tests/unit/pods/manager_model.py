@@ -23,6 +23,7 @@ from kubeletx.pods.model.sources import BUILT_IN
 from kubeletx.pods.probes.all_probes import UnitProbes
 from kubeletx.pods.probes.hook_runner import UnitHooks
 from kubeletx.pods.records import POD_TABLES, PodRecords
+from kubeletx.pods.specs import ExtrasProvider
 from kubeletx.pods.status.board import StatusBoard
 from kubeletx.pods.status.build import NodeIdentity
 from kubeletx.pods.unit_images import UnitImages
@@ -124,6 +125,7 @@ class Node:
         self.tombstones: Tombstones
         self.cluster: dict[str, ClusterObjects] = {}
         """Where pull secrets are, by source."""
+        self.extras: dict[str, ExtrasProvider] = {}
         self.sources = BUILT_IN
         self.cgroups: Any = None
         """Makes cgroups of pods in the next life of the agent; None: nothing does."""
@@ -218,6 +220,7 @@ class Node:
                 directories=PodFiles(context, directories, volumes, self.blocking),
                 cgroups=self.cgroups,
                 sources=self.sources,
+                extras=self.extras,
                 user_mappings=_no_mappings,
                 on_unit_started=lambda: None,
                 records=PodRecords(store),

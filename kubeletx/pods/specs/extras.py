@@ -1,0 +1,194 @@
+"""Extras: mounts, variables and annotations that other rooms add to a unit.
+
+    room ─► Part.extras {name: provider} ─► gather_extras ─► UnitInputs.extras ─► compose_unit
+
+Providers are asked before each create of a unit, in the order of their names. What they give ranks below the pod:
+
+    variable     service variables, envFrom and env of the same name replace it; ``$(NAME)`` in env, command, args and
+                 subPathExpr sees it like a service variable
+    mount        a path that the container mounts already is refused
+    annotation   a key of the pod or of the host is refused
+
+Two providers may not give the same thing. A provider that fails, hangs or gives what is refused makes the unit wait
+(CreateContainerConfigError, with back-off); the message names the provider.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+import structlog
+
+from kubeletx.api import Internal, KubeletxError, Mount, names
+from kubeletx.kube.types.core import Container, Pod, VirtualMachine
+from kubeletx.volumes.container_mounts import ContainerMounts
+
+from ..model.roles import UnitRole, role_of
+from ..model.spec_errors import CREATE_CONTAINER_CONFIG_ERROR, ContainerConfigError, path_of
+
+log = structlog.get_logger(__name__)
+
+ANSWER_SECONDS: Final = 10.0
+"""Deadline of one provider for one unit."""
+LONG_RUNNING: Final = frozenset({UnitRole.REGULAR, UnitRole.SIDECAR})
+_KUBELET_PREFIX: Final = "io.kubernetes."
+_OWN_DOMAIN: Final = names.OWN_PREFIX.rstrip("/")
+
+
+class UnitExtras(msgspec.Struct, frozen=True, kw_only=True):
+    """Additions of one provider to one unit. Its repr shows no values and no paths of the node.
+
+    `mounts`: sources exist until the unit is removed. A machine gets them as its runtime brings volumes into guests.
+    `variables`: not for machines. `annotations`: of the unit, not of the sandbox. `scope`: roles of units that get them.
+    """
+
+    mounts: tuple[Mount, ...] = ()
+    variables: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    scope: frozenset[UnitRole] = LONG_RUNNING
+
+    def __repr__(self) -> str:
+        targets = [mount.target for mount in self.mounts]
+        return (
+            f"UnitExtras(mounts={targets}, variables={list(self.variables)}, "
+            f"annotations={list(self.annotations)}, scope={sorted(map(str, self.scope))})"
+        )
+
+
+ExtrasProvider: TypeAlias = Callable[[Pod, Container | VirtualMachine], Awaitable[UnitExtras]]
+"""Returns the extras of one unit; may be asked again for the same one. An ephemeral container comes as a `Container`."""
+
+
+class GivenExtras(msgspec.Struct, frozen=True):
+    """Extras of one provider, which suit the unit."""
+
+    provider: str
+    extras: UnitExtras
+
+
+class ExtrasError(Internal):
+    """A provider failed or gave what no unit can have (Waiting reason CreateContainerConfigError)."""
+
+    def __init__(self, provider: str, container: str, problem: str) -> None:
+        text = f"extras of provider {provider!r} for container {container!r}: {problem}"
+        super().__init__(text, reason=CREATE_CONTAINER_CONFIG_ERROR)
+
+
+async def gather_extras(
+    providers: Mapping[str, ExtrasProvider],
+    pod: Pod,
+    container: Container | VirtualMachine,
+    *,
+    seconds: float = ANSWER_SECONDS,
+) -> tuple[GivenExtras, ...]:
+    """Extras of all providers whose scope has the unit, by name. Raises ExtrasError."""
+    role = role_of(pod, container.name)
+    found: list[GivenExtras] = []
+    for name in sorted(providers):
+        extras = await _ask(name, providers[name], pod, container, seconds)
+        if role in extras.scope:
+            _check(name, extras, pod, container, found)
+            found.append(GivenExtras(name, extras))
+    return tuple(found)
+
+
+def extra_annotations(given: Iterable[GivenExtras]) -> dict[str, str]:
+    """Annotations of all extras."""
+    return {key: value for one in given for key, value in one.extras.annotations.items()}
+
+
+def extra_mounts(
+    pod: Pod,
+    container: Container | VirtualMachine,
+    own: ContainerMounts,
+    given: Iterable[GivenExtras],
+    *,
+    runtime: str,
+    takes_mounts: bool,
+) -> tuple[Mount, ...]:
+    """Mounts of all extras. Raises InvalidPod for a path that the container has already, or if the runtime takes none."""
+    taken = {posixpath.normpath(mount.target) for mount in own.mounts}
+    taken |= {posixpath.normpath(device.container_path) for device in own.devices}
+    found = []
+    for one in given:
+        for mount in one.extras.mounts:
+            what = f"provider {one.provider!r} mounts {mount.target!r} into container {container.name!r}"
+            if not takes_mounts:
+                raise ContainerConfigError(
+                    field=path_of(pod, container), problem=f"{what}, and runtime {runtime} takes no mounts"
+                )
+            if posixpath.normpath(mount.target) in taken:
+                raise ContainerConfigError(
+                    field=f"{path_of(pod, container)}.volumeMounts",
+                    problem=f"{what}, which has a mount of its own there",
+                    fix="use another mountPath",
+                )
+            found.append(mount)
+    return tuple(found)
+
+
+async def _ask(
+    name: str, provider: ExtrasProvider, pod: Pod, container: Container | VirtualMachine, seconds: float
+) -> UnitExtras:
+    try:
+        async with asyncio.timeout(seconds):
+            return await provider(pod, container)
+    except TimeoutError as err:
+        raise ExtrasError(name, container.name, f"no answer within {seconds:g} s") from err
+    except KubeletxError as err:
+        raise ExtrasError(name, container.name, str(err)) from err
+    except (
+        Exception
+    ) as err:  # a bug of one provider concerns its units only; its text may hold what is secret
+        log.exception(
+            "Failed to ask a provider of extras", pod=pod.ref, container=container.name, provider=name
+        )
+        raise ExtrasError(name, container.name, f"{type(err).__name__}, see the agent's log") from err
+
+
+def _check(
+    provider: str,
+    extras: UnitExtras,
+    pod: Pod,
+    container: Container | VirtualMachine,
+    earlier: Sequence[GivenExtras],
+) -> None:
+    """Raise ExtrasError for what cannot be, and for what an earlier provider gave."""
+    owners = {thing: one.provider for one in earlier for thing in _things(one.extras)}
+    for kind, key in _things(extras):
+        problem = _problem(kind, key, pod)
+        if (owner := owners.get((kind, key))) is not None:
+            problem = f"provider {owner!r} gives it too"
+        if problem:
+            raise ExtrasError(provider, container.name, f"{kind} {key!r}: {problem}")
+        owners[kind, key] = provider
+    for mount in extras.mounts:
+        if not mount.image and not mount.source.startswith("/"):
+            raise ExtrasError(
+                provider, container.name, f"mount {mount.target!r}: its source is no absolute path"
+            )
+
+
+def _things(extras: UnitExtras) -> list[tuple[str, str]]:
+    """Everything that only one provider may give."""
+    return [
+        *(("mount", posixpath.normpath(mount.target)) for mount in extras.mounts),
+        *(("variable", name) for name in extras.variables),
+        *(("annotation", key) for key in extras.annotations),
+    ]
+
+
+def _problem(kind: str, key: str, pod: Pod) -> str:
+    if kind == "mount":
+        return "" if key.startswith("/") and key != "/" else "no absolute path below /"
+    if kind == "variable":
+        is_name = bool(key) and key.isascii() and key.isprintable() and "=" not in key
+        return "" if is_name else "no name of a variable"
+    domain = key.partition("/")[0]
+    if key.startswith(_KUBELET_PREFIX) or domain == _OWN_DOMAIN or domain.endswith(f".{_OWN_DOMAIN}"):
+        return "the key belongs to the agent"
+    return "the pod has this annotation itself" if key in pod.metadata.annotations else ""
