@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 from msgspec.structs import replace
 
 from kubeletx.api import (
@@ -32,6 +33,39 @@ from kubeletx.pods.steps.dispatch import failed
 from kubeletx.pods.worker import _note_exits
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
+
+class Observed(msgspec.Struct, frozen=True):
+    """A recorded look, which is no result: the runtime's snapshot, None before the pod is bound."""
+
+    snapshot: PodSnapshot | None
+    now: Now
+
+    def onto(self, facts: PodFacts) -> PodFacts:
+        """The facts after the look."""
+        if self.snapshot is not None:
+            facts = replace(facts, snapshot=self.snapshot)
+        return _note_exits(facts, self.now)
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A recorded end of an action, or an input that is a result (`action` None)."""
+
+    action: act.Action | None
+    result: results.Result
+    now: Now
+
+
+class AgentRestarted(msgspec.Struct, frozen=True):
+    """A recorded restart of the agent: of the facts only the binding is left."""
+
+    def onto(self, facts: PodFacts) -> PodFacts:
+        """The facts of the new process."""
+        bound = facts.runtime
+        return replace(fresh_facts(), runtime=bound, admitted=bound is not None, recovered=True)
+
+
+Recorded = Observed | Ended | AgentRestarted
+
 START = datetime(2030, 1, 1, tzinfo=UTC)
 
 
@@ -55,6 +89,11 @@ def make_pod(
     return DesiredPod(uid=PodUid("u1"), pod=pod, source="file", spec_hash="h")
 
 
+def fresh_facts() -> PodFacts:
+    """Facts of a pod that was never here, on a runtime that is ready."""
+    return PodFacts(runtime_ready=True, network_ready=True)
+
+
 class PodModel:
     """Carries out plans at once, and lets a test break things in between."""
 
@@ -63,15 +102,14 @@ class PodModel:
         self.mono = 100.0
         self.sandboxes: list[SandboxSummary] = []
         self.units: list[UnitStatus] = []
-        self.facts = self._fresh()
+        self.facts = fresh_facts()
         self.journal: list[act.Action] = []
+        self.record: list[Recorded] = []
+        """Everything that changed the facts, in order."""
         self.finished = False
         self.counter = 0
         self.failing: tuple[type[act.Action], ...] = ()
         """Actions that fail, each time."""
-
-    def _fresh(self) -> PodFacts:
-        return PodFacts(runtime_ready=True, network_ready=True)
 
     def now(self) -> Now:
         return Now(wall=START + timedelta(seconds=self.mono), mono=self.mono)
@@ -89,18 +127,23 @@ class PodModel:
 
     def turn(self) -> Plan:
         """Observe, plan, act on everything, once."""
-        if self.facts.runtime is not None:
-            self.facts = replace(self.facts, snapshot=self.snapshot())
-        self.facts = _note_exits(self.facts, self.now())
+        seen = Observed(self.snapshot() if self.facts.runtime is not None else None, self.now())
+        self.record.append(seen)
+        self.facts = seen.onto(self.facts)
         plan = plan_pod(self.desired, self.facts, self.now())
         keys = [a.key for a in plan.actions]
         assert len(keys) == len(set(keys)), "one action a key"
         for action in plan.actions:
             self.journal.append(action)
-            self.facts = results.apply(self.facts, self._carry_out(action), self.now())
+            self.apply(self._carry_out(action), action)
         self.finished = plan.finished
         self.mono += 0.001
         return plan
+
+    def apply(self, result: results.Result, action: act.Action | None = None) -> None:
+        """Take a result into the facts; `action` None: it is an input."""
+        self.record.append(Ended(action, result, self.now()))
+        self.facts = results.apply(self.facts, result, self.now())
 
     def settle(self, turns: int = 60) -> Plan:
         """Turn until nothing is left to do."""
@@ -112,8 +155,8 @@ class PodModel:
 
     def restart_agent(self) -> None:
         """Everything that only the process knew is lost; the binding and what runs stay."""
-        bound = self.facts.runtime
-        self.facts = replace(self._fresh(), runtime=bound, admitted=bound is not None, recovered=True)
+        self.record.append(AgentRestarted())
+        self.facts = AgentRestarted().onto(self.facts)
 
     def exit(self, name: str, code: int) -> None:
         """The newest unit of this name ends."""
