@@ -143,9 +143,9 @@ class PodExecutor:
                 self.preemption.left(desired.uid)
         return status
 
-    def status_changes_at(self, desired: DesiredPod, facts: PodFacts) -> float | None:
+    def status_changes_at(self, facts: PodFacts) -> float | None:
         """Monotonic time at which the status changes by time only; None if never."""
-        return status_changes_at(desired, facts, self.now())
+        return status_changes_at(facts, self.now())
 
     def sync_probes(self, worker: PodWorker, goal: Goal) -> None:
         """Start and stop probes."""

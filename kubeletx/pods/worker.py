@@ -79,7 +79,7 @@ class WorkerContext(Protocol):
         """Tell the pod's users why nothing happens."""
         ...
 
-    def status_changes_at(self, desired: DesiredPod, facts: PodFacts) -> float | None:
+    def status_changes_at(self, facts: PodFacts) -> float | None:
         """Monotonic time at which the status changes by time only; None if never."""
         ...
 
@@ -224,7 +224,7 @@ class PodWorker:
                 began = time.perf_counter()
                 plan = self._turn()
                 self._context.turned(self, time.perf_counter() - began)
-                wake_at = _earlier(plan.wake_at, self._context.status_changes_at(self.desired, self.facts))
+                wake_at = _earlier(plan.wake_at, self._context.status_changes_at(self.facts))
                 if wake_at is not None:
                     cancel_timer = self._context.call_at(wake_at, self._woken.set)
         finally:

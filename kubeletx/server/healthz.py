@@ -27,7 +27,7 @@ IDLE_SECONDS = 90.0
 def health_routes(backend: AboutVerbs) -> Iterable[web.RouteDef]:
     """The routes, for every server that offers health."""
 
-    async def ping(request: web.Request) -> web.StreamResponse:
+    async def ping(_request: web.Request) -> web.StreamResponse:
         return web.Response(text="ok")
 
     async def whole(request: web.Request) -> web.StreamResponse:

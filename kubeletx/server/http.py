@@ -73,7 +73,7 @@ def failure_of(error: BaseException) -> Status:
     return to_status(Internal(f"internal error: {type(error).__name__}: {error}"))
 
 
-async def note_start(request: web.Request, response: web.StreamResponse) -> None:
+async def note_start(request: web.Request, _response: web.StreamResponse) -> None:
     """A signal of the application: from here on, no other answer can be given (see `cut_if_started`)."""
     request[_STARTED] = True
 

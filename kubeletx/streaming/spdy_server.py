@@ -79,7 +79,7 @@ async def serve_remote_command(
     try:
         streams = await _streams_of(connection, arrived, request, protocol, running)
         if streams is not None:
-            await _serve(connection, streams, protocol, connect, running)
+            await _serve(streams, protocol, connect, running)
             await connection.flush()
     finally:
         await connection.close()
@@ -175,7 +175,6 @@ async def _next(arrived: asyncio.Queue[SpdyStream], running: asyncio.Task[None])
 
 
 async def _serve(
-    connection: SpdyConnection,
     streams: dict[str, SpdyStream],
     protocol: str,
     connect: Connect,

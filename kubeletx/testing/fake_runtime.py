@@ -413,7 +413,7 @@ class FakeRuntime(FakeMachineCalls):
         return found
 
 
-async def run_fake_command(unit_id: UnitId, command: Sequence[str], session: FakeSession) -> int:
+async def run_fake_command(_unit_id: UnitId, command: Sequence[str], session: FakeSession) -> int:
     """The commands every test needs: ``true``, ``false``, ``echo``, ``cat``, ``sleep``, ``sh -c "exit N"``."""
     match list(command):
         case ["true"]:

@@ -11,7 +11,7 @@ backends: dict[str, FakeBackend] = {}
 """By the endpoint's URL; made at the first use."""
 
 
-def make_runtime(endpoint: Endpoint, settings: Any, host: Host) -> FakeRuntime:
+def make_runtime(endpoint: Endpoint, _settings: Any, host: Host) -> FakeRuntime:
     """A runtime over the backend of its URL."""
     backend = backends.get(endpoint.url)
     if backend is None:

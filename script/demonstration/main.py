@@ -93,7 +93,7 @@ def run(lab: Lab, agent: PrivateAgent, *, stay: bool) -> None:
     lab.start()
     if not image.is_made:
         _say("waiting for the guest's disk, which is made of Debian packages the first time")
-    prepare(lab, image.path())
+    prepare(image.path())
     agent.endpoints = f"{lab.endpoints};{machine.endpoint(lab, CACHE)}"
     _say("starting kubeletx, with libvirt in it")
     began = time.monotonic()
@@ -130,7 +130,7 @@ def run(lab: Lab, agent: PrivateAgent, *, stay: bool) -> None:
     raise DemoFailed("the agent ended by itself")
 
 
-def prepare(lab: Lab, image: Path) -> None:
+def prepare(image: Path) -> None:
     """Write what the agent reads: its configuration and the pods."""
     CONFIG.write_text(machine.settings(image))
     shutil.copytree(EXAMPLES, MANIFESTS)
@@ -365,7 +365,7 @@ def _say(text: str) -> None:
     console.print(f"[dim]{text}[/]")
 
 
-def _interrupt(signum: int, frame: FrameType | None) -> None:
+def _interrupt(_signum: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 

@@ -108,7 +108,7 @@ def _node(agent: AgentClient, names: tuple[str, ...]) -> None:
         raise NotFound(f"node {names[0]!r} not found; this agent's node is {node.metadata.name!r}")
     runtimes = agent.get("/v1/runtimes", _Runtimes).items
     pods = agent.get("/v1/pods", PodList).items
-    _print([describe_node(node, runtimes, pods, _events_of(agent, "Node", lambda name: True), now())])
+    _print([describe_node(node, runtimes, pods, _events_of(agent, "Node", lambda _name: True), now())])
 
 
 def describe_runtimes(agent: AgentClient, names: tuple[str, ...], output: str | None) -> int:

@@ -242,9 +242,9 @@ def _watcher(query: Query) -> Callable[[str, Any], None]:
             to_json({"type": type_, "object": item} if query.event_types else item)
         )
     if query.output == "yaml":
-        return lambda type_, item: click.echo(f"---\n{to_yaml(item)}")
+        return lambda _, item: click.echo(f"---\n{to_yaml(item)}")
     if query.output == "name":
-        return lambda type_, item: click.echo(f"{query.kind.singular}/{query.kind.name(item)}")
+        return lambda _, item: click.echo(f"{query.kind.singular}/{query.kind.name(item)}")
     table = _table(query, with_event=query.event_types)
     first = [query.headers]
 

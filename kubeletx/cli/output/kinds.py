@@ -37,8 +37,8 @@ class ObjectKind(NamedTuple):
     list_header: tuple[str, str]
     watch: Callable[[AgentClient], Watch]
     namespaced: bool = False
-    namespace: Callable[[Any], str] = lambda item: ""
-    labels: Callable[[Any], Mapping[str, str]] = lambda item: {}
+    namespace: Callable[[Any], str] = lambda _item: ""
+    labels: Callable[[Any], Mapping[str, str]] = lambda _item: {}
 
 
 class _Items(msgspec.Struct, frozen=True):
@@ -169,7 +169,7 @@ KINDS: Final = (
         ("img",),
         columns.IMAGE,
         _images,
-        lambda image, now: columns.image_rows(image),
+        lambda image, _now: columns.image_rows(image),
         _image_name,
         ("kubeletx.io/v1", "ImageList"),
         watch=_watch_images,

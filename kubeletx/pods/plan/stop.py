@@ -34,7 +34,7 @@ def plan_stop_units(
     wave = _next_wave(desired, living)
     grace = _grace_left(desired, facts, draft.now.mono)
     for unit in wave:
-        _stop(unit, grace, desired, facts, draft)
+        _stop(unit, grace, facts, draft)
     if living or _is_starting(facts):
         return False
     if leave_sandboxes:
@@ -88,7 +88,7 @@ def _grace_left(desired: DesiredPod, facts: PodFacts, now: float) -> int:
     return max(round(left), MINIMUM_GRACE_SECONDS)
 
 
-def _stop(unit: UnitSummary, grace: int, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
+def _stop(unit: UnitSummary, grace: int, facts: PodFacts, draft: Draft) -> None:
     message = f"Stopping container {unit.name}"
     action = StopUnit(name=unit.name, unit_id=unit.id, grace_seconds=grace, reason="Killing", message=message)
     ends_at = facts.stopping.get(unit.name)

@@ -146,7 +146,7 @@ def stored_rejection(status: PodStatus | None) -> Rejection | None:
     return Rejection(reason=status.reason or "", message=(status.message or "").removeprefix(REJECTED))
 
 
-def status_changes_at(desired: DesiredPod, facts: PodFacts, now: Now) -> float | None:
+def status_changes_at(facts: PodFacts, now: Now) -> float | None:
     """Monotonic time at which the status changes by time only, apart from the plan's wake-ups; None if never.
 
     A failed pull is shown by its own reason first and as ImagePullBackOff a moment later.

@@ -16,28 +16,28 @@ from ..http import flag, json_response, stream_lines
 def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
     """The routes of this file, for the admin socket."""
 
-    async def version(request: web.Request) -> web.StreamResponse:
+    async def version(_request: web.Request) -> web.StreamResponse:
         return json_response(await backend.about.version())
 
-    async def metrics(request: web.Request) -> web.StreamResponse:
+    async def metrics(_request: web.Request) -> web.StreamResponse:
         return await metrics_response(backend.about)
 
-    async def plugins(request: web.Request) -> web.StreamResponse:
+    async def plugins(_request: web.Request) -> web.StreamResponse:
         return json_response({"items": await backend.about.plugins()})
 
-    async def reload_plugins(request: web.Request) -> web.StreamResponse:
+    async def reload_plugins(_request: web.Request) -> web.StreamResponse:
         return json_response(await backend.runtimes.reload_plugins())
 
-    async def config(request: web.Request) -> web.StreamResponse:
+    async def config(_request: web.Request) -> web.StreamResponse:
         return json_response({"items": await backend.about.config_view()})
 
-    async def panels(request: web.Request) -> web.StreamResponse:
+    async def panels(_request: web.Request) -> web.StreamResponse:
         return json_response({"items": await backend.about.list_panels()})
 
     async def panel(request: web.Request) -> web.StreamResponse:
         return json_response(await backend.about.show_panel(request.match_info["name"]))
 
-    async def usage(request: web.Request) -> web.StreamResponse:
+    async def usage(_request: web.Request) -> web.StreamResponse:
         return json_response(await backend.node.usage())
 
     async def node(request: web.Request) -> web.StreamResponse:

@@ -200,5 +200,5 @@ def _silent() -> logging.Logger:
     return logger
 
 
-async def _disabled(request: web.Request) -> web.StreamResponse:
+async def _disabled(_request: web.Request) -> web.StreamResponse:
     return plain("Debug endpoints are disabled.", 405)

@@ -17,26 +17,26 @@ from .route import KubeletRoute
 def routes(backend: AboutVerbs, source: FiguresSource) -> tuple[KubeletRoute, ...]:
     """The routes of this file."""
 
-    async def metrics(request: web.Request) -> web.StreamResponse:
+    async def metrics(_request: web.Request) -> web.StreamResponse:
         return await metrics_response(backend)
 
-    async def resource(request: web.Request) -> web.StreamResponse:
+    async def resource(_request: web.Request) -> web.StreamResponse:
         from ..metrics.resource import resource_metrics
 
         return _text(resource_metrics(await source.figures()))
 
-    async def cadvisor(request: web.Request) -> web.StreamResponse:
+    async def cadvisor(_request: web.Request) -> web.StreamResponse:
         from ..metrics.cadvisor import cadvisor_metrics
 
         return _text(cadvisor_metrics(await source.figures(), device_name))
 
-    async def probes(request: web.Request) -> web.StreamResponse:
+    async def probes(_request: web.Request) -> web.StreamResponse:
         from ..metrics.probe import probe_metrics
 
         view = await backend.metrics()
         return _text(probe_metrics(view.probes, view.probe_durations))
 
-    async def slis(request: web.Request) -> web.StreamResponse:
+    async def slis(_request: web.Request) -> web.StreamResponse:
         from ..metrics.probe import sli_metrics
 
         return _text(sli_metrics(await backend.health()))

@@ -21,14 +21,14 @@ from .route import KubeletRoute
 def routes(backend: AdminBackend) -> tuple[KubeletRoute, ...]:
     """The routes of this file."""
 
-    async def pods(request: web.Request) -> web.StreamResponse:
+    async def pods(_request: web.Request) -> web.StreamResponse:
         return json_response(PodList(items=tuple(await backend.pods.list_pods())))
 
-    async def running(request: web.Request) -> web.StreamResponse:
+    async def running(_request: web.Request) -> web.StreamResponse:
         found = [_as_it_runs(pod) for pod in await backend.pods.list_pods()]
         return json_response(PodList(items=tuple(pod for pod in found if pod is not None)))
 
-    async def configz(request: web.Request) -> web.StreamResponse:
+    async def configz(_request: web.Request) -> web.StreamResponse:
         return json_response({"kubeletconfig": configuration(await backend.about.config_view())})
 
     health = tuple(

@@ -18,10 +18,10 @@ from ..metrics.http_counts import HttpCounts, counting
 def readonly_routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
     """``/pods``, ``/metrics`` and ``/healthz``."""
 
-    async def pods(request: web.Request) -> web.StreamResponse:
+    async def pods(_request: web.Request) -> web.StreamResponse:
         return json_response(PodList(items=tuple(await backend.pods.list_pods())))
 
-    async def metrics(request: web.Request) -> web.StreamResponse:
+    async def metrics(_request: web.Request) -> web.StreamResponse:
         return await metrics_response(backend.about)
 
     return (web.get("/pods", pods), web.get("/metrics", metrics), *health_routes(backend.about))

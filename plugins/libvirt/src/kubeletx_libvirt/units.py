@@ -130,7 +130,7 @@ class Units:
             await self._records.save_unit(
                 unit_id, UnitRecord(spec=spec, resources=granted(size)), is_new=True
             )
-            disks = await self._make_disks(unit_id, spec, machine, sandbox)
+            disks = await self._make_disks(spec, machine, sandbox)
             parts = await self._guests.prepare(unit_id, spec, machine, sandbox)
             plan = Plan(
                 uuid=unit_id,
@@ -293,9 +293,7 @@ class Units:
             path = overlay_path(pod_directory(self._records.directory, identity.uid), spec, machine)
             await self._host.blocking(path.unlink, missing_ok=True)
 
-    async def _make_disks(
-        self, unit_id: UnitId, spec: UnitSpec, machine: Machine, sandbox: SandboxSpec
-    ) -> tuple[Disk, ...]:
+    async def _make_disks(self, spec: UnitSpec, machine: Machine, sandbox: SandboxSpec) -> tuple[Disk, ...]:
         volumes = volume_disks(spec, machine)
         if machine.boot_volume is not None:
             if not any(disk.boot for disk in volumes):

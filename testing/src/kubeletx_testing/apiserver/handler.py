@@ -167,7 +167,7 @@ class Handler:
             case "patch" if asked.name:
                 content = await request.read()
                 media_type = request.content_type
-                return _object(self._registry.patch(target, _decode(content, asked), media_type, admit))
+                return _object(self._registry.patch(target, _decode(content), media_type, admit))
             case "delete" if not asked.subresource:
                 stored, gone = self._registry.delete(target, await _options(request), admit)
                 return _deleted(asked, stored, gone)
@@ -278,10 +278,10 @@ def _hang_up(request: web.Request) -> None:
 async def _body(request: web.Request) -> Any:
     if request.content_type not in (_JSON, "application/octet-stream", "application/yaml"):
         raise unsupported_media(_BODIES)
-    return _decode(await request.read(), None)
+    return _decode(await request.read())
 
 
-def _decode(content: bytes, asked: Asked | None) -> Any:
+def _decode(content: bytes) -> Any:
     try:
         return json.loads(content)
     except ValueError as err:
@@ -292,7 +292,7 @@ def _decode(content: bytes, asked: Asked | None) -> Any:
 
 async def _options(request: web.Request) -> Json:
     content = await request.read()
-    options: Json = _decode(content, None) if content else {}
+    options: Json = _decode(content) if content else {}
     if "gracePeriodSeconds" in request.query:
         options["gracePeriodSeconds"] = int(request.query["gracePeriodSeconds"])
     return options

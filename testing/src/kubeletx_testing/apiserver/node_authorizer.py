@@ -91,7 +91,7 @@ def _related(asked: Asked, store: Store) -> str | None:
     return f"no relationship found between node '{node}' and this object"
 
 
-def _lease(asked: Asked, store: Store) -> str | None:
+def _lease(asked: Asked, _store: Store) -> str | None:
     if asked.verb not in _LEASE_VERBS:
         return "can only get, create, update, patch, or delete a node lease"
     if asked.namespace != LEASES:
@@ -101,7 +101,7 @@ def _lease(asked: Asked, store: Store) -> str | None:
     return None
 
 
-def _csi_node(asked: Asked, store: Store) -> str | None:
+def _csi_node(asked: Asked, _store: Store) -> str | None:
     if asked.verb not in _LEASE_VERBS:
         return "can only get, create, update, patch, or delete a CSINode"
     if asked.verb != "create" and asked.name != asked.user.node_name:
@@ -109,7 +109,7 @@ def _csi_node(asked: Asked, store: Store) -> str | None:
     return None
 
 
-def _node(asked: Asked, store: Store) -> str | None:
+def _node(asked: Asked, _store: Store) -> str | None:
     node = asked.user.node_name
     if asked.subresource:
         allowed = asked.subresource == "status" and asked.verb in ("update", "patch")

@@ -135,7 +135,7 @@ def _check_owner(asked: Asked, node: str, pod: Json, store: Store) -> None:
         raise _refused(asked, problem, name)
 
 
-def _node(asked: Asked, node: str, operation: str, old: Json | None, new: Json | None, store: Store) -> None:
+def _node(asked: Asked, node: str, operation: str, old: Json | None, new: Json | None, _store: Store) -> None:
     name = (new or old or {})["metadata"]["name"]
     if name != node:
         raise _refused(asked, f'node "{node}" is not allowed to modify node "{name}"', name)
@@ -178,7 +178,9 @@ def _may_set(label: str) -> bool:
     return any(domain == one or domain.endswith(f".{one}") for one in _OWN_DOMAINS)
 
 
-def _claim(asked: Asked, node: str, operation: str, old: Json | None, new: Json | None, store: Store) -> None:
+def _claim(
+    asked: Asked, node: str, _operation: str, old: Json | None, new: Json | None, _store: Store
+) -> None:
     """Capacity, conditions and resize states of a claim's status; nothing else. Source: admitPVCStatus."""
     if asked.subresource != "status":
         raise _refused(asked, "may only update PVC status")
@@ -199,7 +201,9 @@ def _without_claim_use(claim: Json) -> Json:
     return {**claim, "metadata": metadata, "status": status}
 
 
-def _lease(asked: Asked, node: str, operation: str, old: Json | None, new: Json | None, store: Store) -> None:
+def _lease(
+    asked: Asked, node: str, _operation: str, old: Json | None, new: Json | None, _store: Store
+) -> None:
     metadata = (new or old or {})["metadata"]
     if metadata.get("namespace") != LEASES:
         problem = f'can only access leases in the "{LEASES}" system namespace'
@@ -210,14 +214,16 @@ def _lease(asked: Asked, node: str, operation: str, old: Json | None, new: Json 
 
 
 def _csi_node(
-    asked: Asked, node: str, operation: str, old: Json | None, new: Json | None, store: Store
+    asked: Asked, node: str, _operation: str, old: Json | None, new: Json | None, _store: Store
 ) -> None:
     name = (new or old or {})["metadata"]["name"]
     if name != node:
         raise _refused(asked, "can only access CSINode with the same name as the requesting node", name)
 
 
-def _token(asked: Asked, node: str, operation: str, old: Json | None, new: Json | None, store: Store) -> None:
+def _token(
+    asked: Asked, node: str, _operation: str, _old: Json | None, new: Json | None, store: Store
+) -> None:
     """Tokens only for a pod of the node, with its name and UID. `new` is the TokenRequest."""
     if asked.subresource != "token" or new is None:
         return

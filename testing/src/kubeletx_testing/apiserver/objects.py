@@ -127,7 +127,7 @@ def changed_object(resource: Resource, old: Json, new: Json, is_patch: bool) -> 
         made.message = f'{resource.full_name} "{name}" is invalid: metadata.resourceVersion: {problem}'
         made.details = {**(made.details or {}), "kind": resource.plural}
         raise made
-    _check_names(resource, before, metadata)
+    _check_names(before, metadata)
     for field in _KEPT:
         metadata.pop(field, None)
         if field in before:
@@ -138,7 +138,7 @@ def changed_object(resource: Resource, old: Json, new: Json, is_patch: bool) -> 
     return changed
 
 
-def _check_names(resource: Resource, before: Json, metadata: Json) -> None:
+def _check_names(before: Json, metadata: Json) -> None:
     for field in ("name", "namespace"):
         if not metadata.get(field) and field in before:
             metadata[field] = before[field]

@@ -77,7 +77,7 @@ def json_patch(target: Json, operations: Any) -> Json:
 
 def strategic_patch(target: Json, patch: Json) -> Json:
     """Objects and keyed lists are merged; the directives $patch, $retainKeys and their like are obeyed."""
-    return _object(_merge(target, patch, "", ""))
+    return _object(_merge(target, patch, ""))
 
 
 def _object(value: Any) -> Json:
@@ -141,7 +141,7 @@ def _take(document: Any, path: list[str]) -> Any:
     return document
 
 
-def _merge(target: Any, patch: Json, around: str, name: str) -> Any:
+def _merge(target: Any, patch: Json, name: str) -> Any:
     directive = patch.get("$patch")
     if directive == "replace":
         return _plain({key: part for key, part in patch.items() if key != "$patch"})
@@ -165,7 +165,7 @@ def _merge_field(merged: Json, field: str, part: Any, around: str, order: list[A
     if part is None:
         merged.pop(field, None)
     elif isinstance(part, dict):
-        merged[field] = _merge(merged.get(field), part, around, field)
+        merged[field] = _merge(merged.get(field), part, field)
     elif isinstance(part, list):
         before = merged.get(field) or []
         after = _merge_list(before, part, around, field)
@@ -200,9 +200,9 @@ def _merge_list(target: list[Any], patch: list[Any], around: str, field: str) ->
         if item.get("$patch") == "delete":
             merged = [one for one in merged if one.get(key) != item[key]]
         elif places:
-            merged[places[0]] = _merge(merged[places[0]], item, around, field)
+            merged[places[0]] = _merge(merged[places[0]], item, field)
         else:
-            merged.append(_merge({}, item, around, field))
+            merged.append(_merge({}, item, field))
     return merged
 
 

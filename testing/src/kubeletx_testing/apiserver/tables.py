@@ -53,7 +53,7 @@ def _columns_of(of: Resource) -> list[_Column]:
 
 
 def _plain_column(name: str, index: int, cells: Callable[[Json], list[Any]]) -> _Column:
-    return _Column(_column(name), lambda value, now: cells(value)[index])
+    return _Column(_column(name), lambda value, _now: cells(value)[index])
 
 
 def _custom_column(spec: Json) -> _Column:
@@ -96,7 +96,7 @@ def _since(moment: str, now: datetime) -> str:
     return f"{max(seconds, 0)}s"
 
 
-def _no_cells(value: Json) -> list[Any]:
+def _no_cells(_value: Json) -> list[Any]:
     return []
 
 

@@ -53,7 +53,7 @@ class Watch:
     def __init__(self, asked: Asked, store: Store, settings: Settings) -> None:
         self.asked = asked
         self.orders: asyncio.Queue[Order] = asyncio.Queue()
-        self._matches = matcher_of(asked) or (lambda obj: True)
+        self._matches = matcher_of(asked) or (lambda _obj: True)
         self._store = store
         self._settings = settings
         self._version = version_of(asked)

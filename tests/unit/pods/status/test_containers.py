@@ -122,8 +122,8 @@ def test_a_failed_pull_is_shown_first_and_then_as_image_pull_back_off(reason: st
     assert first.reason == reason
     assert later.reason == "ImagePullBackOff"
     assert later.message == f'Back-off pulling image "img": {reason}: not found'
-    assert status_changes_at(pod("web"), known, at(100.5)) == 101
-    assert status_changes_at(pod("web"), known, at(101.5)) is None
+    assert status_changes_at(known, at(100.5)) == 101
+    assert status_changes_at(known, at(101.5)) is None
 
 
 def test_a_crash_loop_waits_with_the_kubelets_text_and_shows_the_end_as_last_state() -> None:
