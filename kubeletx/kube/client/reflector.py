@@ -31,6 +31,7 @@ import structlog
 
 from kubeletx.api import Clock, KubeletxError, TimedOut, Unavailable
 
+from ..text.objects import decode_object
 from ..types.api_status import Status
 from ..types.meta import ApiStruct, ListMeta, ObjectMeta
 from .backoff import server_backoff
@@ -204,7 +205,7 @@ class Reflector(Generic[T]):
                 if number % DECODE_BATCH == DECODE_BATCH - 1:
                     await asyncio.sleep(0)
                 try:
-                    items.append(self._decoder.decode(raw))
+                    items.append(decode_object(raw, self._decoder))
                 except (msgspec.DecodeError, UnicodeDecodeError) as error:
                     unreadable.append(self._spoiled(raw, error))
             if not page.metadata.continue_:
@@ -266,7 +267,7 @@ class Reflector(Generic[T]):
             )
             return
         try:
-            item = self._decoder.decode(event.object)
+            item = decode_object(event.object, self._decoder)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             if event.type == "DELETED":  # the deleted object is unknown; a new list shows which one it was
                 raise Expired(f"watch of {self._what}: a deleted object cannot be read") from error

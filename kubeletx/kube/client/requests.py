@@ -19,6 +19,7 @@ import msgspec
 
 from kubeletx.api import Clock, InvalidConfig, PermissionDenied, TimedOut, Unavailable
 
+from ..text.objects import decode_object
 from .access import ClusterAccess
 from .buffers import shrink
 from .connections import Connections, Reach
@@ -302,7 +303,7 @@ async def _piece_by_piece(
 def decode(body: bytes, type_: type[T], what: str) -> T:
     """Raises Unavailable for an answer that is not the object (a proxy's page, a cut body)."""
     try:
-        return msgspec.json.decode(body, type=type_)
+        return decode_object(body, msgspec.json.Decoder(type_))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unavailable(f"{what}: the answer is no {type_.__name__}: {error}") from error
 

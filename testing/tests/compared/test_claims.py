@@ -43,7 +43,7 @@ def test_nothing_else_is(node: NodeUnderTest, namespace: str, claim: str, change
         patch(node, namespace, change)
     assert refusal(error)[:2] == (403, "Forbidden")
     words = (
-        f'node "{node.name}" is not allowed to update fields other than status.capacity and status.conditions'
+        f'node "{node.name}" is not allowed to update fields other than status.quantity and status.conditions'
     )
     assert words in error.value.message
 

@@ -78,7 +78,7 @@ class Custom:
 
     def _is_served(self) -> bool:
         found = self.admin.get("customresourcedefinitions", self.name)
-        conditions = {one["type"]: one["status"] for one in found["status"].get("conditions", ())}
+        conditions = {one["type"]: one["status"] for one in (found["status"].get("conditions") or ())}
         if conditions.get("Established") != "True":
             return False
         return self.admin.send("GET", self.of.path(namespace=self.namespace)).code == 200

@@ -186,7 +186,7 @@ def _claim(
         raise _refused(asked, "may only update PVC status")
     if old is not None and new is not None and _without_claim_use(old) != _without_claim_use(new):
         problem = (
-            f'node "{node}" is not allowed to update fields other than status.capacity and status.conditions'
+            f'node "{node}" is not allowed to update fields other than status.quantity and status.conditions'
         )
         raise _refused(asked, problem)
 

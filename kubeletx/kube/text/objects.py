@@ -1,0 +1,37 @@
+"""JSON of API objects. A server in Go writes an empty list or map as null where its field has no ``omitempty``."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+def decode_object(raw: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[T]) -> T:
+    """The object. A null that the type does not take counts as absent.
+
+    Raises msgspec.DecodeError and UnicodeDecodeError as the decoder does.
+    """
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        # Nulls are rare, so only an object that failed pays for the second reading.
+        given = msgspec.json.decode(raw)
+        found = without_nulls(given)
+        if found == given:
+            raise
+        try:
+            return decoder.decode(msgspec.json.encode(found))
+        except msgspec.ValidationError:
+            raise error from None
+
+
+def without_nulls(value: Any) -> Any:
+    """A copy of decoded JSON without the keys whose value is null. Items of lists stay."""
+    if isinstance(value, dict):
+        return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value
