@@ -10,7 +10,6 @@ Keys and flags are looked up in `config_settings`, then among the kubelet's opti
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -334,6 +333,8 @@ def _defaults_that_follow(values: _Values) -> dict[str, Any]:
 
 
 def _suggest(key: str, known: Sequence[str]) -> str:
+    import difflib  # here: only a typo needs its 0.5 MiB
+
     names = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
     if names:
         return f"did you mean {names[0]}?"

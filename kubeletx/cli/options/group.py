@@ -6,7 +6,6 @@ imports a module only to run its command or to show its own help.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from collections.abc import Sequence
@@ -107,6 +106,8 @@ def _not_utf8(error: UnicodeEncodeError) -> InvalidConfig:
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
     """``; did you mean 'x'?`` or nothing."""
+    import difflib  # here: only a typo needs its 0.5 MiB
+
     near = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import UTC, datetime
 
@@ -105,6 +104,8 @@ def find_pod(pods: Sequence[Pod], target: PodTarget) -> Pod:
     for pod in pods:
         if (pod.namespace, pod.name) == (target.namespace, target.name) and target.uid in ("", pod.uid):
             return pod
+    import difflib  # here: only a typo needs its 0.5 MiB
+
     elsewhere = [pod.namespace for pod in pods if pod.name == target.name]
     near = difflib.get_close_matches(
         target.name, [p.name for p in pods if p.namespace == target.namespace], n=1

@@ -19,7 +19,7 @@ from kubeletx_libvirt.cloudinit import (
     instance_id,
     write_seed,
 )
-from kubeletx_libvirt.network import GuestLink, LinkKind, Route
+from kubeletx_libvirt.network.links import GuestLink, LinkKind, Route
 
 from kubeletx.api import CloudInit, Dns, HostEntry, InvalidPod, Machine, PodUid
 

@@ -7,7 +7,6 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kubeletx_libvirt.network import GuestLink, LinkKind, Route
 from kubeletx_libvirt.network.dhcp import (
     ACK,
     DISCOVER,
@@ -30,6 +29,7 @@ from kubeletx_libvirt.network.dhcp import (
     answer,
     lease_of,
 )
+from kubeletx_libvirt.network.links import GuestLink, LinkKind, Route
 
 from kubeletx.api import Dns
 

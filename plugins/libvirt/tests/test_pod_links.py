@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubeletx_libvirt.network import PodLinks, pod_links
+from kubeletx_libvirt.network import pod_links
 from kubeletx_libvirt.network.names import INNER_BRIDGE, INNER_DEVICE
 from kubeletx_libvirt.network.namespaces import OwnThreads
 from kubeletx_libvirt.network.netlink import Device
+from kubeletx_libvirt.network.pod_links import PodLinks
 from kubeletx_libvirt.network.wiring import Wiring
 
 from kubeletx.api import PodAddress, PodUid

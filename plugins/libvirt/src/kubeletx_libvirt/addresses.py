@@ -16,7 +16,8 @@ from kubeletx.api import InvalidPod, Machine, Nic, PodUid, UnitId
 from kubeletx_libvirt.config import Settings
 from kubeletx_libvirt.domain.metadata import Identity
 from kubeletx_libvirt.looks import Looks
-from kubeletx_libvirt.network import GuestLink, LinkKind, resolve_nics
+from kubeletx_libvirt.network.links import GuestLink, LinkKind
+from kubeletx_libvirt.network.nics import resolve_nics
 from kubeletx_libvirt.records import Records
 
 Address: TypeAlias = tuple[str, str]

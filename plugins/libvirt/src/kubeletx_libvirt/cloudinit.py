@@ -32,7 +32,7 @@ import yaml
 from kubeletx.api import HostEntry, InvalidPod, Machine, PodUid, names
 from kubeletx.api.specs import Spec
 from kubeletx_libvirt.access import give
-from kubeletx_libvirt.network import GuestLink, LinkKind
+from kubeletx_libvirt.network.links import GuestLink, LinkKind
 
 LABEL: Final = "CIDATA"
 PADDING_BYTES: Final = 150 * 2048

@@ -29,7 +29,10 @@ from kubeletx_libvirt.cloudinit import build_seed, check_settings, instance_id, 
 from kubeletx_libvirt.config import Settings
 from kubeletx_libvirt.domain.xml import Disk
 from kubeletx_libvirt.mount_visibility import check_visibility
-from kubeletx_libvirt.network import GuestLink, PodLinks, interface_xml, resolve_nics
+from kubeletx_libvirt.network.interface_xml import interface_xml
+from kubeletx_libvirt.network.links import GuestLink
+from kubeletx_libvirt.network.nics import resolve_nics
+from kubeletx_libvirt.network.pod_links import PodLinks
 from kubeletx_libvirt.records import Records, UnitRecord
 from kubeletx_libvirt.shares import (
     Share,

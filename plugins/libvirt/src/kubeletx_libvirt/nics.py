@@ -23,8 +23,10 @@ from kubeletx_libvirt.config import Settings
 from kubeletx_libvirt.domain.devices import interface_aliases
 from kubeletx_libvirt.errors import code_of
 from kubeletx_libvirt.looks import Found, Looks, Stops
-from kubeletx_libvirt.network import GuestLink, LinkKind, PodLinks, interface_xml, resolve_nics
-from kubeletx_libvirt.network.interface_xml import interface_alias
+from kubeletx_libvirt.network.interface_xml import interface_alias, interface_xml
+from kubeletx_libvirt.network.links import GuestLink, LinkKind
+from kubeletx_libvirt.network.nics import resolve_nics
+from kubeletx_libvirt.network.pod_links import PodLinks
 from kubeletx_libvirt.power import read_definition
 from kubeletx_libvirt.records import Records
 from kubeletx_libvirt.units import Units

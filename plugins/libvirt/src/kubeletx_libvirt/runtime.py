@@ -54,7 +54,7 @@ from kubeletx_libvirt.guest import Boots, GuestAgent, GuestCommands
 from kubeletx_libvirt.guest_parts import Guests, Libvirtd
 from kubeletx_libvirt.images.service import LibvirtImages
 from kubeletx_libvirt.looks import Found, Looks, Stops, now_ns
-from kubeletx_libvirt.network import PodLinks
+from kubeletx_libvirt.network.pod_links import PodLinks
 from kubeletx_libvirt.nics import Nics
 from kubeletx_libvirt.power import Power
 from kubeletx_libvirt.records import Records, SandboxRecord

@@ -9,10 +9,11 @@ import sys
 def test_the_agent_does_not_load_what_only_the_command_line_needs() -> None:
     code = """
 import sys
-from kubeletx.cli import run
-run._import_structlog()
+from kubeletx.cli import lean_imports
+lean_imports.import_structlog()
+import kubeletx.cli.main
 import kubeletx.agent.main
-print(sorted({"rich", "pygments", "cryptography.x509", "matplotlib"} & sys.modules.keys()))
+print(sorted({"rich", "pygments", "cryptography.x509", "matplotlib", "difflib"} & sys.modules.keys()))
 import rich.console
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
